@@ -1,0 +1,49 @@
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint format bench docs clean
+
+PYTHON ?= python3
+BIN := .venv/bin
+DEMO ?= demo
+
+help:  ## list what make can do
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.venv/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else "siteless needs Python 3.11 or newer, but $(PYTHON) is %d.%d; set another with: make PYTHON=python3.12" % v[:2])'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+.venv/docs-installed: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
+demo: .venv/installed  ## install, then run siteless on a small made-up dataset
+	$(BIN)/python tests/defects.py $(DEMO)
+	@echo "Every scan of $(DEMO) but the healthy ones has one thing wrong with it. siteless check says:"
+	$(BIN)/siteless check $(DEMO) || true
+
+test: lint  ## install, then run every test but the slow ones
+	$(BIN)/pytest -m "not slow"
+
+test-slow: .venv/installed  ## run the tests that take minutes
+	$(BIN)/pytest -m slow
+
+lint: .venv/installed  ## style, types and import order
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: .venv/installed  ## let ruff rewrite the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/installed  ## measure speed and memory, as ratios
+	$(BIN)/python -m benchmarks
+
+docs: .venv/docs-installed  ## build the documentation into docs/_build
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build
+
+clean:  ## remove the environment and everything built
+	rm -rf .venv docs/_build docs/api demo

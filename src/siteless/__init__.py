@@ -1,0 +1,59 @@
+"""Remove what a scanner adds to a diffusion MRI scan.
+
+The way data goes, a line a layer:
+
+`acquisition`
+    what a scan is: site, gradient table, shells, signal
+`tissue`
+    what a voxel is: tensor, brain and white-matter masks
+`harmonics`
+    signal to spherical-harmonic coefficients and back
+`bids`
+    disk to scans and back
+`patches`
+    coefficients to patches and back
+`preflight`
+    what is wrong with scans
+`pipelines`
+    paths in, reports out
+`cli`
+    words in, one pipeline call out
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from siteless.acquisition import GradientTable, Scan, Shell, Site
+    from siteless.bids import find_scans, read_scan, write_scan
+    from siteless.errors import SitelessError
+    from siteless.harmonics import Coefficients, fit_coefficients, project, rish
+    from siteless.pipelines import check_dataset
+
+__all__ = [
+    "Coefficients",
+    "GradientTable",
+    "Scan",
+    "Shell",
+    "Site",
+    "SitelessError",
+    "check_dataset",
+    "find_scans",
+    "fit_coefficients",
+    "project",
+    "read_scan",
+    "rish",
+    "write_scan",
+]
+
+_LAYERS = ("acquisition", "bids", "errors", "harmonics", "pipelines")
+
+
+def __getattr__(name: str) -> Any:
+    # Names are imported when first used: `siteless --help` must not wait for nibabel and scipy.
+    if name in __all__:
+        for layer in _LAYERS:
+            module = import_module(f"siteless.{layer}")
+            if hasattr(module, name):
+                return getattr(module, name)
+    raise AttributeError(f"module 'siteless' has no attribute {name!r}")

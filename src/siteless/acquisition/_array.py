@@ -1,0 +1,7 @@
+"""The one name for arrays in annotations; docstrings give shape, type and unit."""
+
+from typing import Any, TypeAlias
+
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[Any]

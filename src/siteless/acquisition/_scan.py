@@ -1,0 +1,135 @@
+"""A scan: one diffusion acquisition of one person at one site."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+
+from siteless.acquisition._array import Array
+from siteless.acquisition._gradients import GradientTable
+from siteless.errors import GradientTableError, MaskError, SitelessError
+
+
+@dataclass(frozen=True)
+class Site:
+    """A scanner with a protocol, known by its label.
+
+    Two sites are the same when their labels are.
+
+    Examples
+    --------
+    >>> Site("prisma30", origin="participants.tsv") == Site("prisma30")
+    True
+    """
+
+    label: str
+    origin: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        return self.label
+
+
+@dataclass(frozen=True, eq=False)
+class Scan:
+    """Signal with what is needed to make sense of it.
+
+    Parameters
+    ----------
+    signal
+        Shape (x, y, z, volume), float32, finite where masked; volumes in the order of the file.
+    affine
+        Voxel to world (RAS+, mm), shape (4, 4).
+    gradients
+        One entry a volume.
+    mask
+        Brain, shape (x, y, z), bool.
+    white_matter
+        White matter, a part of the brain, shape (x, y, z), bool.
+    site
+        Where the scan was acquired; None when nothing tells.
+    name
+        What the scan is called in messages.
+    mask_origin, white_matter_origin
+        A file, or how the mask was computed.
+
+    Examples
+    --------
+    >>> gradients = GradientTable([0, 1000], [[0, 0, 0], [1, 0, 0]])
+    >>> brain = np.ones((4, 4, 2), dtype=bool)
+    >>> scan = Scan(np.ones((4, 4, 2, 2)), np.eye(4), gradients, brain, brain)
+    >>> scan.volumes.shape
+    (2, 32)
+    >>> scan.with_signal(2 * scan.signal).signal.max()
+    np.float32(2.0)
+    """
+
+    signal: Array
+    affine: Array
+    gradients: GradientTable
+    mask: Array
+    white_matter: Array
+    site: Site | None = None
+    name: str = "scan"
+    mask_origin: str = "given"
+    white_matter_origin: str = "given"
+
+    def __post_init__(self) -> None:
+        signal = np.asarray(self.signal, dtype=np.float32, order="F")  # the order of NIfTI files
+        object.__setattr__(self, "signal", signal)
+        object.__setattr__(self, "affine", np.asarray(self.affine, dtype=float))
+        for name in ("mask", "white_matter"):
+            object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=bool))
+        self._require_consistent()
+
+    def _require_consistent(self) -> None:
+        if self.signal.ndim != 4:
+            raise SitelessError(
+                f"a scan has 4 dimensions (x, y, z, volume), got shape {self.signal.shape}"
+            )
+        if self.signal.shape[3] != len(self.gradients):
+            raise GradientTableError(
+                f"{self.signal.shape[3]} volumes need as many b-values, got {len(self.gradients)}",
+                remedy="convert the scan again, or remove the volumes that have no gradient",
+            )
+        for name, mask in (("brain", self.mask), ("white-matter", self.white_matter)):
+            if mask.shape != self.signal.shape[:3]:
+                raise MaskError(
+                    f"the {name} mask must have the scan's shape {self.signal.shape[:3]}, "
+                    f"got {mask.shape}",
+                    remedy="resample the mask to the scan",
+                )
+        if not self.mask.any():
+            raise MaskError("the brain mask is empty", remedy="make a mask, or leave it out")
+
+    @property
+    def voxel_size(self) -> Array:
+        """Distance between voxel centres along each axis, shape (3,), mm."""
+        return np.linalg.norm(self.affine[:3, :3], axis=0)
+
+    @property
+    def volumes(self) -> Array:
+        """The signal as (volume, voxel), x fastest: the order of a NIfTI file, without a copy."""
+        return self.signal.T.reshape(self.signal.shape[3], -1)
+
+    @cached_property
+    def voxels(self) -> Array:
+        """Brain voxels as positions along the second axis of `volumes`, ascending."""
+        return np.flatnonzero(self.mask.T)
+
+    def with_signal(
+        self,
+        signal: Array,
+        *,
+        gradients: GradientTable | None = None,
+        site: Site | None = None,
+    ) -> Self:
+        """Return the scan with another signal, and where given another table or site."""
+        return replace(
+            self,
+            signal=signal,
+            gradients=self.gradients if gradients is None else gradients,
+            site=self.site if site is None else site,
+        )

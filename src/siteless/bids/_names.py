@@ -1,0 +1,62 @@
+"""What siteless writes, by name: the one table that every output path comes from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from siteless.errors import DatasetError
+
+# BIDS's order of the entities that diffusion images can have.
+_ENTITY_ORDER = (
+    *("sub", "ses", "acq", "ce", "rec", "dir", "run", "part", "space", "split", "chunk"),
+    *("seg", "res", "den", "label", "model", "param", "stat", "desc"),
+)
+
+# Output: the entities it adds to its scan's, and the end of its name.
+NAMES: Mapping[str, tuple[Mapping[str, str], str]] = {
+    "harmonized": ({"desc": "harmonized"}, "_dwi.nii.gz"),
+    "brain": ({"desc": "brain"}, "_mask.nii.gz"),
+    "white_matter": ({"label": "WM"}, "_mask.nii.gz"),
+}
+
+
+def derivative_path(out: Path, output: str, entities: Mapping[str, str]) -> Path:
+    """Return where an output of a scan goes.
+
+    Parameters
+    ----------
+    out
+        Root of the derivative dataset.
+    output
+        A key of `NAMES`.
+    entities
+        Of the scan; `desc` and `label` are replaced.
+
+    Examples
+    --------
+    >>> entities = {"sub": "01", "ses": "b", "space": "ACPC", "desc": "preproc"}
+    >>> derivative_path(Path("out"), "harmonized", entities).as_posix()
+    'out/sub-01/ses-b/dwi/sub-01_ses-b_space-ACPC_desc-harmonized_dwi.nii.gz'
+    """
+    added, ending = NAMES[output]
+    kept = {key: value for key, value in entities.items() if key not in ("desc", "label")}
+    merged = {key: _label(value) for key, value in {**kept, **added}.items()}
+    known = [key for key in _ENTITY_ORDER if key in merged]
+    unknown = [key for key in merged if key not in _ENTITY_ORDER]
+    ordered = [*known[:-1], *unknown, known[-1]]
+    stem = "_".join(f"{key}-{merged[key]}" for key in ordered)
+    folders = [f"{key}-{merged[key]}" for key in ("sub", "ses") if key in merged]
+    return out.joinpath(*folders, "dwi", stem + ending)
+
+
+def _label(value: str) -> str:
+    """Reduce a label to the letters and digits that BIDS allows."""
+    label = re.sub(r"[^0-9A-Za-z]", "", value)
+    if not label:
+        raise DatasetError(
+            f"expected a label with letters or digits, found {value!r}",
+            remedy="rename the subject or session",
+        )
+    return label

@@ -1,0 +1,129 @@
+"""NIfTI images: read into float32 volume by volume, written whole or not at all.
+
+Compressed files go through ISA-L, which reads the same bytes about three times faster than zlib
+and writes them ten times faster. Reading a volume at a time keeps memory at one copy of the
+signal.
+"""
+
+from __future__ import annotations
+
+import zlib
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+import nibabel as nib
+import numpy as np
+from isal import igzip, isal_zlib
+
+from siteless.acquisition import Array
+from siteless.bids._tables import missing, unreadable
+from siteless.errors import UnreadableFileError
+
+Header: TypeAlias = nib.Nifti1Header
+
+# Noise does not compress: higher levels cost time and save nothing.
+_LEVEL = 1
+_BROKEN_STREAM: Any = (EOFError, zlib.error, isal_zlib.IsalError, igzip.BadGzipFile)
+
+
+def read_header(path: Path) -> tuple[Header, Array]:
+    """Read an image's header and its voxel-to-world matrix, not its signal."""
+    try:
+        image = nib.load(path)
+    except FileNotFoundError:
+        raise missing(path) from None
+    except _BROKEN_STREAM:
+        raise _truncated(path, "the header is incomplete") from None
+    except OSError as error:
+        raise unreadable(path, error) from None
+    except nib.filebasedimages.ImageFileError:
+        image = None
+    if not isinstance(image, nib.Nifti1Image):
+        raise UnreadableFileError(
+            "expected a NIfTI image, but the file is none", remedy="convert it again", path=path
+        )
+    if abs(np.linalg.det(image.affine[:3, :3])) < 1e-12:
+        raise unreadable(path, ValueError("its affine is singular"))
+    return image.header, image.affine
+
+
+def read_signal(path: Path) -> tuple[Array, Header, Array]:
+    """Read a whole image.
+
+    Returns
+    -------
+    signal
+        Shape of the file, float32, scaled as the header says, x fastest.
+    header
+        As stored.
+    affine
+        Voxel to world (RAS+, mm), shape (4, 4).
+    """
+    header, affine = read_header(path)
+    shape = tuple(int(size) for size in header.get_data_shape())
+    stored = header.get_data_dtype()
+    if stored.kind not in "iuf":
+        raise unreadable(path, TypeError(f"expected real numbers, found {stored}"))
+    slope, intercept = header.get_slope_inter()
+    volumes = np.empty((int(np.prod(shape[3:])), *shape[2::-1]), dtype=np.float32)
+    with _open(path) as stream:
+        _skip(stream, header, path)
+        for volume in volumes:
+            raw = _read_exactly(stream, volume.size * stored.itemsize, path)
+            volume[...] = np.frombuffer(raw, stored).reshape(volume.shape)
+            if (slope or 1, intercept or 0) != (1, 0):
+                volume *= slope
+                volume += intercept
+    return volumes.reshape(shape[::-1]).T, header, affine
+
+
+def write_image(path: Path, values: Array, header: Header) -> None:
+    """Write values with a header's geometry; the type on disk is the values' own.
+
+    The same values and header give the same bytes.
+    """
+    header = header.copy()
+    header.set_data_shape(values.shape)
+    header.set_data_dtype(values.dtype)
+    header.set_slope_inter(1, 0)
+    header["vox_offset"] = header["sizeof_hdr"] + 4
+    header["magic"] = b"n+1" if header["sizeof_hdr"] == 348 else b"n+2\x00\r\n\x1a\n"
+    with ExitStack() as stack:
+        stream: Any = stack.enter_context(path.open("wb"))
+        if path.name.endswith(".gz"):
+            # The name and time that gzip stores would make equal images differ.
+            zipped = igzip.IGzipFile("", "wb", compresslevel=_LEVEL, fileobj=stream, mtime=0)
+            stream = stack.enter_context(zipped)
+        stream.write(header.binaryblock + b"\0" * 4)
+        for volume in np.atleast_1d(values.T.reshape(-1, *values.shape[2::-1])):
+            stream.write(np.ascontiguousarray(volume, dtype=header.get_data_dtype()).data)
+
+
+def _open(path: Path) -> IO[bytes]:
+    stream: IO[bytes] = igzip.open(path) if path.name.endswith(".gz") else path.open("rb")
+    return stream
+
+
+def _skip(stream: IO[bytes], header: Header, path: Path) -> None:
+    _read_exactly(stream, int(header["vox_offset"]) or int(header["sizeof_hdr"]) + 4, path)
+
+
+def _read_exactly(stream: IO[bytes], size: int, path: Path) -> bytes:
+    try:
+        raw = stream.read(size)
+    except _BROKEN_STREAM as error:
+        raise _truncated(path, str(error)) from None
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if len(raw) < size:
+        raise _truncated(path, f"{size - len(raw)} bytes of a volume are missing")
+    return raw
+
+
+def _truncated(path: Path, detail: str) -> UnreadableFileError:
+    return UnreadableFileError(
+        f"the image is truncated or damaged ({detail})",
+        remedy="copy or convert it again",
+        path=path,
+    )

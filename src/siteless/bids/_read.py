@@ -1,0 +1,143 @@
+"""Files to a `Scan`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from siteless.acquisition import Array, GradientTable, Scan
+from siteless.bids._dataset import ScanFiles
+from siteless.bids._gradient_files import read_gradients
+from siteless.bids._nifti import read_signal
+from siteless.bids._tables import read_json
+from siteless.errors import GradientTableError, MaskError, SitelessError, UnreadableFileError
+from siteless.tissue import (
+    BRAIN_MASK_METHOD,
+    WHITE_MATTER_METHOD,
+    brain_mask,
+    white_matter_mask,
+)
+
+# mm. Two grids are the same when no corner of the image lies further apart.
+_GRID_TOLERANCE = 0.1
+
+
+def read_scan(files: ScanFiles) -> Scan:
+    """Read a scan; masks that it does not have are computed, and the scan says how.
+
+    Raises
+    ------
+    SitelessError
+        Naming the file at fault.
+    """
+    signal, affine = read_volumes(files)
+    gradients = read_gradients(files, affine)
+    require_one_gradient_a_volume(files, gradients, signal)
+    try:
+        brain, brain_origin = read_brain_mask(files, signal, affine, gradients)
+        white, white_origin = _read_white_matter(files, signal, affine, gradients, brain)
+        return Scan(
+            signal,
+            affine,
+            gradients,
+            mask=brain,
+            white_matter=white & brain,
+            site=files.site,
+            name=files.name,
+            mask_origin=brain_origin,
+            white_matter_origin=white_origin,
+        )
+    except SitelessError as error:
+        raise error if error.path else error.at(files.dwi) from None
+
+
+def read_volumes(files: ScanFiles) -> tuple[Array, Array]:
+    """Read a scan's signal, shape (x, y, z, volume), and its affine."""
+    signal, _, affine = read_signal(files.dwi)
+    if signal.ndim != 4:
+        raise UnreadableFileError(
+            f"expected 4 dimensions (x, y, z, volume), found shape {signal.shape}",
+            remedy="a scan has one volume a b-value",
+            path=files.dwi,
+        )
+    return signal, affine
+
+
+def require_one_gradient_a_volume(
+    files: ScanFiles, gradients: GradientTable, signal: Array
+) -> None:
+    """Refuse a table that cannot be of its image."""
+    volumes = signal.shape[3]
+    if len(gradients) != volumes:
+        raise GradientTableError(
+            f"expected {volumes} b-values for the {volumes} volumes of {files.dwi.name}, "
+            f"found {len(gradients)}",
+            remedy="convert the scan again",
+            path=files.world_table or files.bval,
+        )
+
+
+def read_sidecar(files: ScanFiles) -> dict[str, Any]:
+    """Merge the JSON files that apply to a scan; the more specific ones win."""
+    merged: dict[str, Any] = {}
+    for path in files.sidecars:
+        merged |= read_json(path)
+    return merged
+
+
+def read_brain_mask(
+    files: ScanFiles, signal: Array, affine: Array, gradients: GradientTable
+) -> tuple[Array, str]:
+    """Read the brain mask, or compute it from the mean b0; and say which."""
+    if files.mask is not None:
+        return read_mask(files.mask, signal.shape[:3], affine), str(files.mask)
+    if not gradients.is_b0.any():
+        raise GradientTableError(
+            f"expected at least one b0 volume to find the brain in, found {gradients}",
+            remedy="give a mask, or leave the scan out",
+        )
+    b0 = signal[..., gradients.is_b0].mean(axis=3)
+    return brain_mask(b0, np.linalg.norm(affine[:3, :3], axis=0)), BRAIN_MASK_METHOD
+
+
+def read_mask(path: Path, shape: tuple[int, ...], affine: Array) -> Array:
+    """Read a mask that must be on a scan's grid; probabilities count from one half.
+
+    Raises
+    ------
+    MaskError
+        When the grid differs by more than a tenth of a millimetre, or the mask is empty.
+    """
+    values, _, own_affine = read_signal(path)
+    values = values.reshape(values.shape[:3]) if values[..., :1].size == values.size else values
+    if values.shape != shape:
+        raise MaskError(
+            f"expected the scan's grid of {shape} voxels, found {values.shape}",
+            remedy="resample the mask to the scan",
+            path=path,
+        )
+    if (offset := _largest_offset(own_affine, affine, shape)) > _GRID_TOLERANCE:
+        raise MaskError(
+            f"expected the scan's grid, but the affines place voxels {offset:.1f} mm apart",
+            remedy="resample the mask to the scan",
+            path=path,
+        )
+    mask: Array = values >= 0.5
+    if not mask.any():
+        raise MaskError("the mask is empty", remedy="make it again, or leave it out", path=path)
+    return mask
+
+
+def _read_white_matter(
+    files: ScanFiles, signal: Array, affine: Array, gradients: GradientTable, brain: Array
+) -> tuple[Array, str]:
+    if files.white_matter is not None:
+        return read_mask(files.white_matter, signal.shape[:3], affine), str(files.white_matter)
+    return white_matter_mask(signal, gradients, brain), WHITE_MATTER_METHOD
+
+
+def _largest_offset(first: Array, second: Array, shape: tuple[int, ...]) -> float:
+    corners = np.array([[*corner, 1] for corner in np.ndindex(2, 2, 2)]) * [*shape, 1]
+    return float(np.linalg.norm(corners @ (first - second).T, axis=1).max())

@@ -1,0 +1,100 @@
+"""Which site a scan is from.
+
+In order: a ``site`` column of the sessions, scans or participants table; an entity that the user
+names; manufacturer, model, serial number and protocol in the JSON sidecar.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from pathlib import Path
+
+from siteless.acquisition import Site
+from siteless.bids._tables import Row, read_json, read_table
+from siteless.bids._tree import BidsName, Tree
+from siteless.errors import SitelessError
+
+_SIDECAR_FIELDS = ("Manufacturer", "ManufacturersModelName", "DeviceSerialNumber", "ProtocolName")
+
+
+class SiteFinder:
+    """Looks scans up in the tables of a dataset; a table that cannot be read is noted once."""
+
+    def __init__(self, tree: Tree, site_from: str | None, errors: list[SitelessError]) -> None:
+        self.tree = tree
+        self.site_from = site_from
+        self.errors = errors
+        self._tables: dict[Path, dict[str, Row]] = {}
+
+    def find(self, image: BidsName) -> tuple[Row, Site | None]:
+        """Return what the tables say of a scan, and its site."""
+        rows = self._rows(image)
+        attributes = {key: value for row, _ in reversed(rows) for key, value in row.items()}
+        for row, origin in rows:
+            if "site" in row:
+                return attributes, Site(row["site"], origin=origin)
+        if self.site_from in image.entities:
+            label = image.entities[self.site_from]
+            return attributes, Site(label, origin=f"{self.site_from} in the file name")
+        sidecars = tuple(name.path for name in self.tree.applicable(image, ".json"))
+        return attributes, site_from_sidecar(sidecars, self.errors)
+
+    def _rows(self, image: BidsName) -> list[tuple[Row, str]]:
+        """Find the rows about a scan, the most specific first, with the file each is in."""
+        subject = f"sub-{image.entities['sub']}"
+        session = f"ses-{image.entities.get('ses', '')}"
+        found = []
+        for root in self._roots:
+            folder = root / subject
+            relative = image.path.relative_to(self.tree.root / subject)
+            sessions = folder / f"{subject}_sessions.tsv"
+            found += [
+                self._lookup(sessions, "session_id", session),
+                self._lookup(folder / f"{subject}_scans.tsv", "filename", relative.as_posix()),
+                self._lookup(
+                    folder / session / f"{subject}_{session}_scans.tsv",
+                    "filename",
+                    Path(*relative.parts[1:]).as_posix(),
+                ),
+                self._lookup(root / "participants.tsv", "participant_id", subject),
+            ]
+        return [(row, path.name) for row, path in found if row]
+
+    def _lookup(self, path: Path, key: str, value: str) -> tuple[Row, Path]:
+        if path not in self._tables:
+            self._tables[path] = self._read(path, key)
+        return self._tables[path].get(value, {}), path
+
+    def _read(self, path: Path, key: str) -> dict[str, Row]:
+        if not path.exists():
+            return {}
+        try:
+            return {row[key]: row for row in read_table(path, key) if key in row}
+        except SitelessError as error:
+            self.errors.append(error)
+            return {}
+
+    @cached_property
+    def _roots(self) -> list[Path]:
+        """The dataset, and the raw dataset that it is a derivative of."""
+        root = self.tree.root.absolute()
+        if root.parent.name == "derivatives":
+            return [self.tree.root, root.parent.parent]
+        return [self.tree.root]
+
+
+def site_from_sidecar(sidecars: tuple[Path, ...], errors: list[SitelessError]) -> Site | None:
+    """Name a site after its scanner and protocol, when the sidecar knows the scanner."""
+    merged: dict[str, object] = {}
+    for path in sidecars:
+        try:
+            merged |= read_json(path)
+        except SitelessError as error:
+            if str(error) not in map(str, errors):
+                errors.append(error)
+    parts = [str(merged[name]) for name in _SIDECAR_FIELDS if merged.get(name)]
+    if not merged.get("ManufacturersModelName") and not merged.get("DeviceSerialNumber"):
+        return None
+    label = "-".join(re.sub(r"[^0-9A-Za-z]+", "_", part).strip("_") for part in parts)
+    return Site(label, origin="JSON sidecar")

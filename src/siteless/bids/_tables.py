@@ -1,0 +1,86 @@
+"""Tables and JSON files, read with errors that name the file."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+from siteless.errors import DatasetError, MissingFileError, UnreadableFileError
+
+Row = dict[str, str]
+
+
+def read_text(path: Path) -> str:
+    """Read a text file."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise missing(path) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise unreadable(path, error) from None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object."""
+    try:
+        content = json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise UnreadableFileError(
+            f"expected JSON, but {error}", remedy="correct the file", path=path
+        ) from None
+    if not isinstance(content, dict):
+        raise UnreadableFileError("expected a JSON object", remedy="correct the file", path=path)
+    return content
+
+
+def read_table(path: Path, *required: str) -> list[Row]:
+    """Read a TSV file; cells that are empty or ``n/a`` are left out of their row."""
+    lines = read_text(path).splitlines()
+    reader = csv.DictReader(lines, delimiter="\t")
+    columns = list(reader.fieldnames or [])
+    lacking = [column for column in required if column not in columns]
+    if lacking:
+        raise DatasetError(
+            f"expected the tab-separated columns {', '.join(required)}, found "
+            f"{', '.join(columns) or 'an empty file'}",
+            remedy=f"add {', '.join(lacking)}",
+            path=path,
+        )
+    rows = []
+    for number, cells in enumerate(reader, start=2):
+        if None in cells or None in cells.values():
+            raise DatasetError(
+                f"line {number} does not have {len(columns)} cells, one for each column",
+                remedy="separate cells by single tabs",
+                path=path,
+            )
+        rows.append({key: cell.strip() for key, cell in cells.items() if _has_value(cell)})
+    return rows
+
+
+def missing(path: Path) -> MissingFileError:
+    """Say that a file is missing, or that it is a link to nothing."""
+    if path.is_symlink():
+        return MissingFileError(
+            "the file is a link to content that is not here",
+            remedy="fetch it, e.g. with: datalad get",
+            path=path,
+        )
+    return MissingFileError("there is no such file", remedy="correct the path", path=path)
+
+
+def unreadable(path: Path, error: Exception) -> UnreadableFileError:
+    """Say why a file could not be read."""
+    if isinstance(error, PermissionError):
+        return UnreadableFileError(
+            "no permission to read the file", remedy="ask its owner", path=path
+        )
+    return UnreadableFileError(
+        f"the file cannot be read ({error})", remedy="copy or convert it again", path=path
+    )
+
+
+def _has_value(cell: str) -> bool:
+    return cell.strip().lower() not in ("", "n/a")

@@ -1,0 +1,97 @@
+"""A `Scan` to files of a BIDS derivative, whole or not at all.
+
+Signal is written as float32: it is what the methods compute in, so that reading returns the same
+numbers, and no scale has to be chosen that would round weak signal at high b-values.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from siteless.acquisition import Scan
+from siteless.bids._dataset import ScanFiles
+from siteless.bids._gradient_files import write_gradients
+from siteless.bids._names import derivative_path
+from siteless.bids._nifti import read_header, write_image
+from siteless.bids._read import read_sidecar
+from siteless.errors import OutputError
+
+BIDS_VERSION = "1.10.0"
+
+
+def write_scan(
+    scan: Scan,
+    files: ScanFiles,
+    out: Path,
+    *,
+    output: str = "harmonized",
+    metadata: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write a scan derived from the scan in `files`.
+
+    The header is the source's but for shape and type; ``.bval``, ``.bvec`` and ``.json`` go
+    beside the image, and the JSON file is the source's with `metadata` added.
+
+    Returns
+    -------
+    Path
+        The image.
+    """
+    image = derivative_path(out, output, files.entities)
+    header, _ = read_header(files.dwi)
+    sidecar = read_sidecar(files) | {"SkullStripped": False} | dict(metadata or {})
+    with staged(image.parent) as stage:
+        stem = image.name.removesuffix(".nii.gz")
+        bval, bvec = stage / f"{stem}.bval", stage / f"{stem}.bvec"
+        write_gradients(scan.gradients, scan.affine, bval, bvec)
+        (stage / f"{stem}.json").write_text(_json(sidecar), encoding="utf-8")
+        # The image's name sorts last and so is moved last: where it is, all else is.
+        write_image(stage / image.name, scan.signal, header)
+    return image
+
+
+def write_description(out: Path, *, name: str, sources: tuple[Path, ...] = ()) -> Path:
+    """Write the ``dataset_description.json`` of a derivative."""
+    content = {
+        "Name": name,
+        "BIDSVersion": BIDS_VERSION,
+        "DatasetType": "derivative",
+        "GeneratedBy": [{"Name": "siteless", "Version": version("siteless")}],
+        "SourceDatasets": [{"URL": source.absolute().as_uri()} for source in sources],
+    }
+    return write_json(out / "dataset_description.json", content)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> Path:
+    """Write a JSON file, whole or not at all."""
+    with staged(path.parent) as stage:
+        (stage / path.name).write_text(_json(content), encoding="utf-8")
+    return path
+
+
+@contextmanager
+def staged(folder: Path) -> Iterator[Path]:
+    """Give a hidden folder to write into; its files move to `folder` only when all succeeded."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=folder, prefix=".siteless-") as stage:
+            yield Path(stage)
+            for path in sorted(Path(stage).iterdir()):
+                os.replace(path, folder / path.name)  # noqa: PTH105 - same, and says what it does
+    except OSError as error:
+        raise OutputError(
+            f"cannot write here ({error.strerror or error})",
+            remedy="check space and permissions, then run again",
+            path=folder,
+        ) from None
+
+
+def _json(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"

@@ -1,0 +1,127 @@
+"""`siteless check`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from siteless.cli._options import add_dataset_options, add_nprocs, filters_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from siteless.pipelines import CheckReport
+    from siteless.preflight import Problem
+
+_DESCRIPTION = """\
+Read every scan of a dataset and report everything that is wrong, in one run.
+
+Errors must be mended before scans are harmonized; warnings should be understood. Nothing is
+written to the dataset. The exit code is 1 when there is an error, 0 otherwise.
+"""
+_EXAMPLES = """\
+examples:
+  siteless check my_study                        a BIDS dataset with a site column in its tables
+  siteless check my_study --site-from ses        sessions were acquired at different sites
+  siteless check my_study/derivatives/qsiprep    QSIPrep output
+  siteless check scans.tsv --json problems.json  a manifest; also for machines
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the command line."""
+    parser = commands.add_parser(
+        "check",
+        help="say what is wrong with a dataset, before hours are spent on it",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_dataset_options(parser)
+    parser.add_argument(
+        "--order",
+        type=_even,
+        default=8,
+        help="order of the spherical harmonics to be fitted (default: %(default)s)",
+    )
+    add_nprocs(parser)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all findings here too")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check, show, and return the exit code."""
+    from siteless.bids import write_json
+    from siteless.cli._console import shown_progress, stdout
+    from siteless.pipelines import check_dataset
+
+    with shown_progress("Checking scans") as progress:
+        report = check_dataset(
+            options.dataset,
+            site_from=options.site_from,
+            filters=filters_of(options),
+            order=options.order,
+            nprocs=options.nprocs,
+            progress=progress,
+        )
+    _show(report, stdout())
+    if options.json:
+        write_json(options.json, report.as_dict())
+    return 1 if report.errors else 0
+
+
+def _show(report: CheckReport, console: Console) -> None:
+    for title, problems in (("Errors", report.errors), ("Warnings", report.warnings)):
+        if problems and console.is_terminal:
+            console.print(_table(title, problems, report.dataset))
+        for problem in () if console.is_terminal else problems:
+            line = f"{problem.severity}: {problem.path}: {problem.what}; {problem.remedy}"
+            console.print(line, soft_wrap=True, markup=False, highlight=False)
+    sites = {scan.site for scan in report.scans if scan.site}
+    console.print(
+        f"{_count(len(report.scans), 'scan')} of {_count(len(sites), 'site')}: "
+        f"{_count(len(report.errors), 'error')}, {_count(len(report.warnings), 'warning')}",
+        highlight=False,
+    )
+
+
+def _table(title: str, problems: tuple[Problem, ...], dataset: Path) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", show_lines=True, expand=True)
+    table.add_column("file", overflow="fold", ratio=3)
+    table.add_column("what is wrong", ratio=4)
+    table.add_column("what to do", ratio=3)
+    for (what, remedy), paths in _by_kind(problems).items():
+        shown = [Text(_short(path, dataset)) for path in paths[:3]]
+        if len(paths) > 3:
+            shown.append(Text(f"and {len(paths) - 3} more", style="dim"))
+        table.add_row(Text("\n").join(shown), Text(what), Text(remedy))
+    return table
+
+
+def _by_kind(problems: tuple[Problem, ...]) -> dict[tuple[str, str], list[Path]]:
+    kinds: dict[tuple[str, str], list[Path]] = {}
+    for problem in problems:
+        kinds.setdefault((problem.what, problem.remedy), []).append(problem.path)
+    return kinds
+
+
+def _short(path: Path, dataset: Path) -> str:
+    root = dataset if dataset.is_dir() else dataset.parent
+    if path != root and path.is_relative_to(root):
+        return str(path.relative_to(root))
+    return str(path)
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def _even(text: str) -> int:
+    order = int(text)
+    if order < 2 or order % 2:
+        raise argparse.ArgumentTypeError(f"expected 2, 4, 6, ..., got {order}")
+    return order

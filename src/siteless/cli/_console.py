@@ -1,0 +1,45 @@
+"""What a user sees: a moving bar on a terminal, plain lines in a log."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+# Seconds between two lines of a log.
+_LOG_INTERVAL = 10.0
+
+
+def stdout() -> Console:
+    """Return the console that results go to."""
+    return Console(soft_wrap=not sys.stdout.isatty())
+
+
+@contextmanager
+def shown_progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
+    """Give a function that shows progress when called with done, total and a name."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _LogLines(title)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total, _name: bar.update(task, completed=done, total=total)
+
+
+class _LogLines:
+    """Says how far the work is, at most every few seconds, and when it is done."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.last = time.monotonic()
+
+    def __call__(self, done: int, total: int, name: str) -> None:
+        if done == total or time.monotonic() - self.last >= _LOG_INTERVAL:
+            self.last = time.monotonic()
+            print(f"{self.title}: {done} of {total} ({name})", file=sys.stderr)  # noqa: T201

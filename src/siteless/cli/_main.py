@@ -1,0 +1,51 @@
+"""The command line: one parser, and the one place where errors become a line and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from siteless.cli import _check
+from siteless.errors import SitelessError
+
+_DESCRIPTION = """\
+Remove what a scanner adds to a diffusion MRI scan.
+
+siteless reads scans from many sites (BIDS datasets, QSIPrep output, or a table of paths).
+Start by checking them:
+
+  siteless check DATASET
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0, or 1 when something is wrong."""
+    options = _parser().parse_args(arguments)
+    try:
+        code: int = options.run(options)
+    except SitelessError as error:
+        print(f"siteless: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    except KeyboardInterrupt:
+        print("siteless: interrupted", file=sys.stderr)  # noqa: T201
+        return 130
+    except BrokenPipeError:
+        # The reader, such as `head`, has left; Python must not complain again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="siteless",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"siteless {version('siteless')}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _check.add_parser(commands)
+    return parser

@@ -1,0 +1,92 @@
+"""Options that commands share."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from siteless.errors import DatasetError
+
+_ENTITY_OF_WORD = {"subject": "sub", "session": "ses", "acquisition": "acq", "direction": "dir"}
+
+
+def add_dataset_options(parser: argparse.ArgumentParser) -> None:
+    """Add the dataset and the options that choose scans from it."""
+    parser.add_argument(
+        "dataset",
+        metavar="DATASET",
+        type=Path,
+        help="a BIDS dataset (raw, or a derivative such as QSIPrep's), or a tab-separated "
+        "manifest with the columns subject, site and dwi, and optionally session, bval, bvec, "
+        "mask and wm_mask",
+    )
+    parser.add_argument(
+        "--site-from",
+        metavar="ENTITY",
+        help="take the site from this part of file names, such as ses or acq, for scans that no "
+        "table gives a site",
+    )
+    parser.add_argument(
+        "--participant-label", nargs="+", metavar="LABEL", help="only these people (without sub-)"
+    )
+    parser.add_argument(
+        "--session-label", nargs="+", metavar="LABEL", help="only these sessions (without ses-)"
+    )
+    parser.add_argument(
+        "--bids-filter-file",
+        type=Path,
+        metavar="FILE",
+        help='only scans that pass this JSON file, such as {"dwi": {"acquisition": "multishell"}}',
+    )
+
+
+def add_nprocs(parser: argparse.ArgumentParser) -> None:
+    """Add the number of processes."""
+    parser.add_argument(
+        "--nprocs",
+        type=positive,
+        metavar="N",
+        help="processes to work with (default: one for each core that may be used)",
+    )
+
+
+def filters_of(options: argparse.Namespace) -> dict[str, list[str]]:
+    """Gather the options that choose scans, as allowed labels by entity."""
+    filters = _read_filters(options.bids_filter_file) if options.bids_filter_file else {}
+    if options.participant_label:
+        filters["sub"] = [label.removeprefix("sub-") for label in options.participant_label]
+    if options.session_label:
+        filters["ses"] = [label.removeprefix("ses-") for label in options.session_label]
+    return filters
+
+
+def positive(text: str) -> int:
+    """Parse a whole number of at least 1."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected at least 1, got {number}")
+    return number
+
+
+def _read_filters(path: Path) -> dict[str, list[str]]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DatasetError(
+            f"the filter file cannot be read ({error})", remedy="expected JSON", path=path
+        ) from None
+    chosen = content.get("dwi", {}) if isinstance(content, Mapping) else None
+    if not isinstance(chosen, Mapping):
+        raise DatasetError(
+            "expected an object of entities under dwi",
+            remedy='such as {"dwi": {"acquisition": "multishell"}}',
+            path=path,
+        )
+    filters: dict[str, list[str]] = {}
+    for word, labels in chosen.items():
+        if word not in ("datatype", "suffix"):
+            allowed = labels if isinstance(labels, list) else [labels]
+            filters[_ENTITY_OF_WORD.get(str(word), str(word))] = [str(label) for label in allowed]
+    return filters

@@ -1,0 +1,27 @@
+"""Signal to spherical-harmonic coefficients and back, in scanner axes."""
+
+from siteless.harmonics._basis import (
+    BASIS,
+    coefficient_orders,
+    count_coefficients,
+    max_order,
+    sh_basis,
+)
+from siteless.harmonics._coefficients import Coefficients, project, rish
+from siteless.harmonics._fit import FITS, FitName, choose_penalty, fit_coefficients, fitting_matrix
+
+__all__ = [
+    "BASIS",
+    "FITS",
+    "Coefficients",
+    "FitName",
+    "choose_penalty",
+    "coefficient_orders",
+    "count_coefficients",
+    "fit_coefficients",
+    "fitting_matrix",
+    "max_order",
+    "project",
+    "rish",
+    "sh_basis",
+]

@@ -1,0 +1,116 @@
+"""Coefficients of a scan, and what can be computed from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from siteless.acquisition import Array, GradientTable, same_b
+from siteless.errors import GradientTableError
+from siteless.harmonics._basis import coefficient_orders, count_coefficients, sh_basis
+
+
+@dataclass(frozen=True, eq=False)
+class Coefficients:
+    """Mean b0 and each shell's harmonics, for the voxels of a mask.
+
+    Attributes
+    ----------
+    values
+        Shape (voxel, channel), float32. Channel 0 is the mean b0; then come the shells, each
+        with `count_coefficients(order)` channels.
+    mask
+        Where the voxels are, shape (x, y, z). Voxels follow the order of NIfTI files, x fastest.
+    bs
+        b-value of each shell, ascending, s/mm2.
+    order
+        Highest degree of the harmonics, the same for every shell.
+    penalties
+        Laplace-Beltrami weight that each shell was fitted with; 0 for the pseudo-inverse.
+    """
+
+    values: Array
+    mask: Array
+    bs: tuple[float, ...]
+    order: int
+    penalties: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        expected = (np.count_nonzero(self.mask), 1 + len(self.bs) * count_coefficients(self.order))
+        if self.values.shape != expected:
+            raise ValueError(f"expected values of shape {expected}, got {self.values.shape}")
+
+    @property
+    def b0(self) -> Array:
+        """Mean b0, shape (voxel,)."""
+        return self.values[:, 0]
+
+    def shell(self, index: int) -> Array:
+        """Return the harmonics of one shell, shape (voxel, coefficient), without a copy."""
+        count = count_coefficients(self.order)
+        return self.values[:, 1 + index * count : 1 + (index + 1) * count]
+
+    def with_values(self, values: Array) -> Self:
+        """Return the same layout with other values."""
+        return replace(self, values=values)
+
+    def on_grid(self, values: Array) -> Array:
+        """Put per-voxel values, shape (voxel, ...), on the image grid, zero outside the mask."""
+        flat = np.zeros((self.mask.size, *values.shape[1:]), dtype=values.dtype)
+        flat[np.flatnonzero(self.mask.T)] = values
+        grid = flat.reshape(*self.mask.shape[::-1], *values.shape[1:])
+        return grid.swapaxes(0, 2)  # z y x ... -> x y z ...
+
+
+def project(coefficients: Coefficients, gradients: GradientTable) -> Array:
+    """Evaluate coefficients at b-vectors.
+
+    b0 volumes are the mean b0, passed through.
+
+    Returns
+    -------
+    Array
+        Shape (voxel, volume), float32.
+
+    Raises
+    ------
+    GradientTableError
+        When the table has a shell that the coefficients do not.
+    """
+    count = count_coefficients(coefficients.order)
+    mixing = np.zeros((coefficients.values.shape[1], len(gradients)), dtype=np.float32)
+    mixing[0, gradients.is_b0] = 1
+    for shell in gradients.shells:
+        start = 1 + _matching_shell(coefficients, shell.b) * count
+        basis = sh_basis(gradients.directions[shell.volumes], coefficients.order)
+        mixing[start : start + count, shell.volumes] = basis.T
+    projected: Array = coefficients.values @ mixing
+    return projected
+
+
+def rish(coefficients: Coefficients) -> Array:
+    """Rotation-invariant energy of each shell and degree: the sum over m of c_lm squared.
+
+    Returns
+    -------
+    Array
+        Shape (voxel, shell, order / 2 + 1), float32.
+    """
+    degrees = coefficient_orders(coefficients.order)
+    starts = np.flatnonzero(np.diff(degrees, prepend=-1))
+    shells = range(len(coefficients.bs))
+    energies = [np.add.reduceat(coefficients.shell(i) ** 2, starts, axis=1) for i in shells]
+    return np.stack(energies, axis=1)
+
+
+def _matching_shell(coefficients: Coefficients, b: float) -> int:
+    matches = np.flatnonzero(same_b(coefficients.bs, b))
+    if not len(matches):
+        known = ", ".join(f"b={known:.0f}" for known in coefficients.bs)
+        raise GradientTableError(
+            f"coefficients are of {known}, but the gradient table has b={b:.0f}",
+            remedy="project to b-values that were fitted",
+        )
+    return int(matches[np.argmin(np.abs(np.asarray(coefficients.bs)[matches] - b))])

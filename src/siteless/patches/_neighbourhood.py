@@ -1,0 +1,89 @@
+"""A patch is a voxel and its six face neighbours.
+
+Each voxel's coefficients are stored once; a patch is seven row numbers. A neighbour outside the
+brain is replaced by the patch's own centre: it then looks like more of the same tissue, where a
+row of zeros would look like nothing that a scanner measures.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from siteless.acquisition import Array
+
+# Steps from a voxel to its neighbours along x, y, z; the voxel itself comes first.
+FACES: tuple[tuple[int, int, int], ...] = (
+    (0, 0, 0),
+    (-1, 0, 0),
+    (1, 0, 0),
+    (0, -1, 0),
+    (0, 1, 0),
+    (0, 0, -1),
+    (0, 0, 1),
+)
+
+
+def index_neighbours(mask: ArrayLike, offsets: tuple[tuple[int, int, int], ...] = FACES) -> Array:
+    """Return the row numbers of every voxel's neighbours.
+
+    Parameters
+    ----------
+    mask
+        Brain, shape (x, y, z). Voxels are numbered as in `Coefficients`, x fastest.
+    offsets
+        Steps to the neighbours, the centre first.
+
+    Returns
+    -------
+    Array
+        Shape (voxel, neighbour), int32: rows of `Coefficients.values`.
+
+    Examples
+    --------
+    Two voxels side by side along x; all other neighbours are outside and become the centre:
+
+    >>> index_neighbours(np.ones((2, 1, 1), dtype=bool))
+    array([[0, 0, 1, 0, 0, 0, 0],
+           [1, 0, 1, 1, 1, 1, 1]], dtype=int32)
+    """
+    mask = np.pad(np.asarray(mask, dtype=bool), 1)
+    rows = np.full(mask.shape, -1, dtype=np.int32, order="F")
+    rows.T[mask.T] = np.arange(np.count_nonzero(mask), dtype=np.int32)
+    z, y, x = np.nonzero(mask.T)
+    table = np.stack([rows[x + dx, y + dy, z + dz] for dx, dy, dz in offsets], axis=1)
+    return np.where(table < 0, table[:, :1], table)
+
+
+def cut(values: Array, neighbours: Array) -> Array:
+    """Gather patches.
+
+    Parameters
+    ----------
+    values
+        Shape (voxel, channel).
+    neighbours
+        Rows of `index_neighbours`, shape (patch, neighbour).
+
+    Returns
+    -------
+    Array
+        Shape (patch, neighbour, channel).
+    """
+    return values[neighbours]
+
+
+def stitch(patches: Array) -> Array:
+    """Keep the centre of each patch: the voxel that has all its neighbours in view.
+
+    Parameters
+    ----------
+    patches
+        Shape (patch, neighbour, channel).
+
+    Returns
+    -------
+    Array
+        Shape (patch, channel), in the order the patches were cut.
+    """
+    return patches[:, 0]

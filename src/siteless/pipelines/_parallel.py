@@ -1,0 +1,68 @@
+"""One function over many items, in this process or in several, with the same body."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from typing import TypeVar
+
+from threadpoolctl import threadpool_limits
+
+from siteless.errors import SitelessError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def run_all(
+    function: Callable[[Item], Result], items: Sequence[Item], *, nprocs: int | None
+) -> Iterator[tuple[int, Result]]:
+    """Apply a function to every item; yield each item's position and result as it is done.
+
+    Parameters
+    ----------
+    function
+        Importable by name, so that other processes can call it.
+    items
+        Picklable.
+    nprocs
+        Processes; None for one a core. With 1 nothing is started.
+
+    Raises
+    ------
+    SitelessError
+        When a process dies, as it does when memory runs out.
+    """
+    nprocs = min(nprocs or available_cpus(), len(items))
+    if nprocs <= 1:
+        yield from ((position, function(item)) for position, item in enumerate(items))
+        return
+    # Forking a process that has threads, as BLAS does, can hang it.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(nprocs, context, _limit_threads, (nprocs,)) as pool:
+        futures = {pool.submit(function, item): position for position, item in enumerate(items)}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BrokenProcessPool:
+            raise SitelessError(
+                "a worker process was ended from outside, most likely for lack of memory",
+                remedy="run again with a smaller --nprocs",
+            ) from None
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def available_cpus() -> int:
+    """Count the cores that this process may use; on a cluster, those that it was given."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _limit_threads(nprocs: int) -> None:
+    # Each process would otherwise start a BLAS thread a core, and all of them would wait.
+    threadpool_limits(max(1, available_cpus() // nprocs))

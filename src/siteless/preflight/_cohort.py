@@ -1,0 +1,281 @@
+"""What can be wrong between scans: sites that do not compare, duplicates, confounds."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from siteless.acquisition import Array, same_b
+from siteless.preflight._problem import Problem, Severity
+
+# Below this, a site cannot be told from the people who were scanned there.
+MIN_SCANS = 3
+_VOXEL_TOLERANCE = 0.01
+_SIGNIFICANT = 0.01
+
+
+@dataclass(frozen=True)
+class ScanFacts:
+    """What the comparison between scans needs to know of each.
+
+    Attributes
+    ----------
+    path
+        The image.
+    subject
+        Label of the person.
+    site
+        Label of the site, None when nothing tells.
+    attributes
+        From tables: age and sex among them, where known.
+    shells
+        b-values, ascending; None when they could not be read.
+    voxel_size
+        mm; None when the image could not be read.
+    orientation
+        Anatomical directions of the image axes, such as ``LAS``.
+    fingerprint
+        Equal for images that hold the same signal; None when it could not be read.
+    """
+
+    path: Path
+    subject: str
+    site: str | None
+    attributes: Mapping[str, str]
+    shells: tuple[float, ...] | None = None
+    voxel_size: tuple[float, ...] | None = None
+    orientation: str | None = None
+    fingerprint: str | None = None
+
+
+def cohort_problems(scans: Sequence[ScanFacts], dataset: Path) -> list[Problem]:
+    """Compare scans with each other.
+
+    Parameters
+    ----------
+    scans
+        All scans of a dataset.
+    dataset
+        Named in problems that belong to no single file.
+    """
+    return [
+        *_without_site(scans),
+        *_duplicates(scans),
+        *_few_scans(scans, dataset),
+        *_differing_shells(scans, dataset),
+        *_differing_voxels(scans, dataset),
+        *_differing_orientations(scans, dataset),
+        *_confounds(scans, dataset),
+    ]
+
+
+def _without_site(scans: Sequence[ScanFacts]) -> Iterable[Problem]:
+    for scan in scans:
+        if scan.site is None:
+            yield Problem(
+                "no-site",
+                Severity.ERROR,
+                scan.path,
+                "no site could be given to the scan: no table has a site column for it, and its "
+                "sidecar does not name the scanner",
+                "add a site column to participants.tsv, or name an entity: --site-from ses",
+            )
+
+
+def _duplicates(scans: Sequence[ScanFacts]) -> Iterable[Problem]:
+    first: dict[str, ScanFacts] = {}
+    for scan in scans:
+        if scan.fingerprint is None:
+            continue
+        twin = first.setdefault(scan.fingerprint, scan)
+        if twin is not scan:
+            yield Problem(
+                "duplicate",
+                Severity.ERROR,
+                scan.path,
+                f"the image holds the same signal as {twin.path}",
+                "remove one, or restore the scan that was overwritten",
+            )
+
+
+def _few_scans(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Problem]:
+    by_site = _group(scans, lambda scan: scan.site)
+    for site, members in by_site.items():
+        if len(members) < MIN_SCANS:
+            count = f"{len(members)} scan{'s' if len(members) > 1 else ''}"
+            yield Problem(
+                "few-scans",
+                Severity.WARNING,
+                members[0].path,
+                f"site {site} has {count}; at least {MIN_SCANS} are needed to tell a site from "
+                "its people",
+                "add scans, or check that the label is spelled as elsewhere",
+            )
+    if len(by_site) == 1:
+        yield Problem(
+            "one-site",
+            Severity.WARNING,
+            dataset,
+            f"every scan is from site {next(iter(by_site))}, so there is nothing to harmonize",
+            "add another site, or tell sites apart with --site-from",
+        )
+
+
+def _differing_shells(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Problem]:
+    read = [scan for scan in scans if scan.shells]
+    yield from _odd_ones(
+        _alike(read, lambda one, other: _same_shells(one.shells, other.shells)),
+        dataset,
+        code="differing-shells",
+        severity=Severity.ERROR,
+        tell=lambda scan: "shells " + ", ".join(f"b={b:.0f}" for b in scan.shells or ()),
+        remedy="harmonize only scans of the same shells, or remove the shells not shared",
+    )
+
+
+def _differing_voxels(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Problem]:
+    read = [scan for scan in scans if scan.voxel_size]
+    yield from _odd_ones(
+        _alike(read, lambda one, other: _same_voxels(one.voxel_size, other.voxel_size)),
+        dataset,
+        code="differing-voxels",
+        severity=Severity.WARNING,
+        tell=lambda scan: "voxels of " + " x ".join(f"{s:.2f}" for s in scan.voxel_size or ()),
+        remedy="resample all scans to one voxel size",
+    )
+
+
+def _differing_orientations(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Problem]:
+    kinds = _group(scans, lambda scan: scan.orientation)
+    yield from _odd_ones(
+        list(kinds.values()),
+        dataset,
+        code="differing-orientations",
+        severity=Severity.WARNING,
+        tell=lambda scan: f"image axes stored as {scan.orientation}",
+        remedy="no harm to siteless, which works in scanner axes; check that it is intended",
+    )
+
+
+def _odd_ones(
+    kinds: list[list[ScanFacts]],
+    dataset: Path,
+    *,
+    code: str,
+    severity: Severity,
+    tell: Callable[[ScanFacts], str],
+    remedy: str,
+) -> Iterable[Problem]:
+    """Report the kinds of scan that differ from most, or all kinds when none is the most."""
+    if len(kinds) < 2:
+        return
+    ordered = sorted(kinds, key=len, reverse=True)
+    usual = ordered[0]
+    if len(usual) * 2 <= sum(map(len, kinds)):
+        what = "; ".join(f"{tell(kind[0])} ({_sites(kind)})" for kind in ordered)
+        yield Problem(code, severity, dataset, f"scans differ: {what}", remedy)
+        return
+    for kind in ordered[1:]:
+        what = f"{tell(kind[0])} ({_sites(kind)}), but {tell(usual[0])} in {len(usual)} others"
+        yield Problem(code, severity, kind[0].path, what, remedy)
+
+
+def _confounds(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Problem]:
+    """Report age or sex that differs between sites: no method can tell it from the site."""
+    people = {(scan.subject, scan.site): scan for scan in scans if scan.site is not None}
+    for attribute, test in (("age", _age_differs), ("sex", _sex_differs)):
+        known = [scan for scan in people.values() if attribute in scan.attributes]
+        groups = _group(known, lambda scan: scan.site)
+        told = {
+            site: [scan.attributes[attribute] for scan in group]
+            for site, group in groups.items()
+            if len(group) >= 2
+        }
+        if len(told) >= 2 and (summary := test(told)):
+            yield Problem(
+                "confound",
+                Severity.WARNING,
+                dataset,
+                f"{attribute} is confounded with site: {summary}",
+                "harmonize matched groups, or a true difference between people may be removed",
+            )
+
+
+def _age_differs(ages: Mapping[str, list[str]]) -> str | None:
+    try:
+        values = {site: np.array(group, dtype=float) for site, group in ages.items()}
+    except ValueError:
+        return None
+    groups = list(values.values())
+    if np.ptp(np.concatenate(groups)) == 0 or _all_constant(groups):
+        return None
+    if stats.f_oneway(*groups).pvalue >= _SIGNIFICANT and not _disjoint(groups):
+        return None
+    return ", ".join(f"mean {group.mean():.0f} at {site}" for site, group in values.items())
+
+
+def _sex_differs(sexes: Mapping[str, list[str]]) -> str | None:
+    letters = [[sex.upper()[:1] for sex in group] for group in sexes.values()]
+    kinds = sorted(set().union(*letters))
+    counts = np.array([[group.count(kind) for kind in kinds] for group in letters])
+    if len(kinds) < 2:
+        return None
+    separated = (np.count_nonzero(counts, axis=1) == 1).all()
+    if stats.chi2_contingency(counts).pvalue >= _SIGNIFICANT and not separated:
+        return None
+    shares = zip(sexes, counts[:, 0] / counts.sum(axis=1), strict=True)
+    return ", ".join(f"{share:.0%} {kinds[0]} at {site}" for site, share in shares)
+
+
+def _all_constant(groups: Sequence[Array]) -> bool:
+    """Whether nothing varies within sites, where an F test has no meaning."""
+    return all(np.ptp(group) == 0 for group in groups) and not _disjoint(groups)
+
+
+def _disjoint(groups: Sequence[Array]) -> bool:
+    """Whether the ranges of the groups do not overlap."""
+    ordered = sorted(groups, key=lambda group: float(group.min()))
+    return all(low.max() < high.min() for low, high in pairwise(ordered))
+
+
+def _same_shells(first: tuple[float, ...] | None, second: tuple[float, ...] | None) -> bool:
+    first, second = first or (), second or ()
+    return len(first) == len(second) and bool(same_b(first, second).all())
+
+
+def _same_voxels(first: tuple[float, ...] | None, second: tuple[float, ...] | None) -> bool:
+    return bool(np.allclose(first or (), second or (), rtol=_VOXEL_TOLERANCE, atol=0))
+
+
+def _group(
+    scans: Iterable[ScanFacts], key: Callable[[ScanFacts], str | None]
+) -> dict[str, list[ScanFacts]]:
+    groups: defaultdict[str, list[ScanFacts]] = defaultdict(list)
+    for scan in scans:
+        if (label := key(scan)) is not None:
+            groups[label].append(scan)
+    return dict(groups)
+
+
+def _alike(
+    scans: Iterable[ScanFacts], same: Callable[[ScanFacts, ScanFacts], bool]
+) -> list[list[ScanFacts]]:
+    kinds: list[list[ScanFacts]] = []
+    for scan in scans:
+        kind = next((kind for kind in kinds if same(kind[0], scan)), None)
+        if kind is None:
+            kinds.append([scan])
+        else:
+            kind.append(scan)
+    return kinds
+
+
+def _sites(scans: Sequence[ScanFacts]) -> str:
+    sites = sorted({str(scan.site) for scan in scans})
+    return f"{len(scans)} of {', '.join(sites)}"

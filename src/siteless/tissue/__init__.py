@@ -1,0 +1,18 @@
+"""What a voxel is: its diffusion tensor, and masks of the brain and of white matter."""
+
+from siteless.tissue._masks import (
+    BRAIN_MASK_METHOD,
+    WHITE_MATTER_METHOD,
+    brain_mask,
+    white_matter_mask,
+)
+from siteless.tissue._tensor import Tensor, fit_tensor
+
+__all__ = [
+    "BRAIN_MASK_METHOD",
+    "WHITE_MATTER_METHOD",
+    "Tensor",
+    "brain_mask",
+    "fit_tensor",
+    "white_matter_mask",
+]

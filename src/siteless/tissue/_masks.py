@@ -1,0 +1,88 @@
+"""Masks for scans that come without."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import ndimage
+
+from siteless.acquisition import Array, GradientTable
+from siteless.tissue._tensor import fit_tensor
+
+WHITE_MATTER_FA = 0.25
+# mm2/s. Voxels that diffuse faster hold cerebrospinal fluid.
+WHITE_MATTER_MD = 1.2e-3
+
+# mm. Gaps in a thresholded brain that are narrower than twice this are closed.
+_CLOSING = 10.0
+
+BRAIN_MASK_METHOD = (
+    f"computed: DIPY median_otsu of the mean b0, largest part, closed by {_CLOSING:.0f} mm, "
+    "holes of each slice filled"
+)
+WHITE_MATTER_METHOD = (
+    f"computed: FA >= {WHITE_MATTER_FA} and MD <= {WHITE_MATTER_MD} mm2/s in the brain, one voxel "
+    "from its edge, parts of at least 10 voxels"
+)
+
+
+def brain_mask(b0: Array, voxel_size: Array) -> Array:
+    """Find the brain in a mean b0 image.
+
+    Receive coils leave the middle of the head dark, so a threshold alone drops the deep brain;
+    closing and filling slice by slice brings it back.
+
+    Parameters
+    ----------
+    b0
+        Shape (x, y, z).
+    voxel_size
+        Shape (3,), mm.
+    """
+    from dipy.segment.mask import median_otsu
+
+    _, bright = median_otsu(np.nan_to_num(b0), median_radius=2, numpass=2)
+    mask = _close(_largest_part(bright), voxel_size)
+    for axis in range(3):
+        slices = [ndimage.binary_fill_holes(plane) for plane in np.moveaxis(mask, axis, 0)]
+        mask = np.stack(slices, axis=axis)
+    return mask
+
+
+def white_matter_mask(signal: Array, gradients: GradientTable, brain: Array) -> Array:
+    """Find white matter by anisotropy.
+
+    Parameters
+    ----------
+    signal
+        Shape (x, y, z, volume).
+    gradients
+        One entry a volume.
+    brain
+        Shape (x, y, z). Its outer layer is left out: partial volume and motion make it look
+        anisotropic.
+    """
+    inner = ndimage.binary_erosion(brain)
+    tensor = fit_tensor(signal.T[:, inner.T], gradients)
+    mask = np.zeros(brain.shape, dtype=bool)
+    mask.T[inner.T] = (tensor.fa >= WHITE_MATTER_FA) & (tensor.md <= WHITE_MATTER_MD)
+    parts, _ = ndimage.label(mask)
+    return np.asarray(mask & (np.bincount(parts.ravel())[parts] >= 10), dtype=bool)
+
+
+def _largest_part(mask: Array) -> Array:
+    parts, count = ndimage.label(mask)
+    if count == 0:
+        return mask
+    sizes = np.bincount(parts.ravel())
+    sizes[0] = 0
+    return np.asarray(parts == sizes.argmax(), dtype=bool)
+
+
+def _close(mask: Array, voxel_size: Array) -> Array:
+    """Close by a ball in mm; distances make that as fast for large balls as for small ones."""
+    margins = np.ceil(_CLOSING / voxel_size).astype(int) + 1
+    padded = np.pad(mask, [(margin, margin) for margin in margins])
+    grown = ndimage.distance_transform_edt(~padded, sampling=voxel_size) <= _CLOSING
+    closed = ndimage.distance_transform_edt(grown, sampling=voxel_size) > _CLOSING
+    inner = tuple(slice(margin, -margin) for margin in margins)
+    return np.asarray(closed[inner] | mask, dtype=bool)
