@@ -126,7 +126,7 @@ def _from_tree(root: Path, site_from: str | None) -> Dataset:
     errors: list[SitelessError] = []
     sites = SiteFinder(tree, site_from, errors)
     qsiprep = _is_qsiprep(root, errors)
-    images = [name for name in tree.walk() if _is_dwi(name)]
+    images = [name for name in tree.diffusion_files() if _is_dwi(name)]
     scans = []
     for image in images:
         attributes, site = sites.find(image)

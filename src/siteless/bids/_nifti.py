@@ -8,7 +8,8 @@ signal.
 from __future__ import annotations
 
 import zlib
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
@@ -29,53 +30,35 @@ _BROKEN_STREAM: Any = (EOFError, zlib.error, isal_zlib.IsalError, igzip.BadGzipF
 
 def read_header(path: Path) -> tuple[Header, Array]:
     """Read an image's header and its voxel-to-world matrix, not its signal."""
-    try:
-        image = nib.load(path)
-    except FileNotFoundError:
-        raise missing(path) from None
-    except _BROKEN_STREAM:
-        raise _truncated(path, "the header is incomplete") from None
-    except OSError as error:
-        raise unreadable(path, error) from None
-    except nib.filebasedimages.ImageFileError:
-        image = None
-    if not isinstance(image, nib.Nifti1Image):
-        raise UnreadableFileError(
-            "expected a NIfTI image, but the file is none", remedy="convert it again", path=path
-        )
-    if abs(np.linalg.det(image.affine[:3, :3])) < 1e-12:
-        raise unreadable(path, ValueError("its affine is singular"))
+    image = _load(path)
     return image.header, image.affine
 
 
-def read_signal(path: Path) -> tuple[Array, Header, Array]:
+def read_signal(path: Path) -> tuple[Array, Array]:
     """Read a whole image.
 
     Returns
     -------
     signal
         Shape of the file, float32, scaled as the header says, x fastest.
-    header
-        As stored.
     affine
         Voxel to world (RAS+, mm), shape (4, 4).
     """
-    header, affine = read_header(path)
-    shape = tuple(int(size) for size in header.get_data_shape())
-    stored = header.get_data_dtype()
-    if stored.kind not in "iuf":
-        raise unreadable(path, TypeError(f"expected real numbers, found {stored}"))
-    slope, intercept = header.get_slope_inter()
-    volumes = np.empty((int(np.prod(shape[3:])), *shape[2::-1]), dtype=np.float32)
-    with _open(path) as stream:
-        _skip(stream, header, path)
+    image = _load(path)
+    stored = image.dataobj
+    if stored.dtype.kind not in "iuf":
+        raise unreadable(path, TypeError(f"expected real numbers, found {stored.dtype}"))
+    volumes = np.empty((int(np.prod(stored.shape[3:])), *stored.shape[2::-1]), dtype=np.float32)
+    with _errors_named(path), _open(path) as stream:
+        _read_exactly(stream, stored.offset)
         for volume in volumes:
-            raw = _read_exactly(stream, volume.size * stored.itemsize, path)
-            volume[...] = np.frombuffer(raw, stored).reshape(volume.shape)
-            if (slope or 1, intercept or 0) != (1, 0):
-                volume *= slope
-                volume += intercept
-    return volumes.reshape(shape[::-1]).T, header, affine
+            raw = _read_exactly(stream, volume.size * stored.dtype.itemsize)
+            volume[...] = np.frombuffer(raw, stored.dtype).reshape(volume.shape)
+            if (stored.slope, stored.inter) != (1, 0):
+                volume *= stored.slope
+                volume += stored.inter
+        stream.read(1)  # past the last byte, gzip compares its checksum
+    return volumes.reshape(stored.shape[::-1]).T, image.affine
 
 
 def write_image(path: Path, values: Array, header: Header) -> None:
@@ -88,7 +71,6 @@ def write_image(path: Path, values: Array, header: Header) -> None:
     header.set_data_dtype(values.dtype)
     header.set_slope_inter(1, 0)
     header["vox_offset"] = header["sizeof_hdr"] + 4
-    header["magic"] = b"n+1" if header["sizeof_hdr"] == 348 else b"n+2\x00\r\n\x1a\n"
     with ExitStack() as stack:
         stream: Any = stack.enter_context(path.open("wb"))
         if path.name.endswith(".gz"):
@@ -100,25 +82,44 @@ def write_image(path: Path, values: Array, header: Header) -> None:
             stream.write(np.ascontiguousarray(volume, dtype=header.get_data_dtype()).data)
 
 
+def _load(path: Path) -> Any:
+    """Let nibabel make sense of the header."""
+    if not path.exists():
+        raise missing(path)
+    try:
+        with _errors_named(path):
+            image = nib.load(path)
+    except nib.filebasedimages.ImageFileError:
+        image = None
+    if not isinstance(image, nib.Nifti1Image):
+        raise UnreadableFileError(
+            "expected a NIfTI image, but the file is none", remedy="convert it again", path=path
+        )
+    if abs(np.linalg.det(image.affine[:3, :3])) < 1e-12:
+        raise unreadable(path, ValueError("its affine is singular"))
+    return image
+
+
 def _open(path: Path) -> IO[bytes]:
     stream: IO[bytes] = igzip.open(path) if path.name.endswith(".gz") else path.open("rb")
     return stream
 
 
-def _skip(stream: IO[bytes], header: Header, path: Path) -> None:
-    _read_exactly(stream, int(header["vox_offset"]) or int(header["sizeof_hdr"]) + 4, path)
+def _read_exactly(stream: IO[bytes], size: int) -> bytes:
+    raw = stream.read(size)
+    if len(raw) < size:
+        raise EOFError(f"{size - len(raw)} bytes of a volume are missing")
+    return raw
 
 
-def _read_exactly(stream: IO[bytes], size: int, path: Path) -> bytes:
+@contextmanager
+def _errors_named(path: Path) -> Iterator[None]:
     try:
-        raw = stream.read(size)
+        yield
     except _BROKEN_STREAM as error:
         raise _truncated(path, str(error)) from None
     except OSError as error:
         raise unreadable(path, error) from None
-    if len(raw) < size:
-        raise _truncated(path, f"{size - len(raw)} bytes of a volume are missing")
-    return raw
 
 
 def _truncated(path: Path, detail: str) -> UnreadableFileError:

@@ -55,7 +55,7 @@ def read_scan(files: ScanFiles) -> Scan:
 
 def read_volumes(files: ScanFiles) -> tuple[Array, Array]:
     """Read a scan's signal, shape (x, y, z, volume), and its affine."""
-    signal, _, affine = read_signal(files.dwi)
+    signal, affine = read_signal(files.dwi)
     if signal.ndim != 4:
         raise UnreadableFileError(
             f"expected 4 dimensions (x, y, z, volume), found shape {signal.shape}",
@@ -110,7 +110,7 @@ def read_mask(path: Path, shape: tuple[int, ...], affine: Array) -> Array:
     MaskError
         When the grid differs by more than a tenth of a millimetre, or the mask is empty.
     """
-    values, _, own_affine = read_signal(path)
+    values, own_affine = read_signal(path)
     values = values.reshape(values.shape[:3]) if values[..., :1].size == values.size else values
     if values.shape != shape:
         raise MaskError(

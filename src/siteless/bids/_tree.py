@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from siteless.bids._tables import unreadable
+
 
 @dataclass(frozen=True)
 class BidsName:
@@ -50,11 +52,8 @@ class Tree:
     def folder(self, path: Path) -> list[BidsName]:
         """List the files of a folder, sorted; none when there is no such folder."""
         if path not in self._listings:
-            try:
-                names = sorted(entry.name for entry in os.scandir(path) if not entry.is_dir())
-            except (FileNotFoundError, NotADirectoryError):
-                names = []
-            self._listings[path] = [BidsName.parse(path / name) for name in names]
+            files = sorted(entry.name for entry in _entries(path) if not entry.is_dir())
+            self._listings[path] = [BidsName.parse(path / name) for name in files]
         return self._listings[path]
 
     @cached_property
@@ -62,12 +61,11 @@ class Tree:
         """Datasets in the root's ``derivatives`` folder."""
         return sorted(path for path in (self.root / "derivatives").glob("*") if path.is_dir())
 
-    def walk(self) -> Iterator[BidsName]:
-        """Yield every file below the root's ``sub-*`` folders, in sorted order."""
-        for subject in sorted(entry.path for entry in os.scandir(self.root) if _is_subject(entry)):
-            for folder, below, _ in os.walk(subject, followlinks=True):
-                below.sort()
-                yield from self.folder(Path(folder))
+    def diffusion_files(self) -> Iterator[BidsName]:
+        """Yield the files of every ``sub-*/dwi`` and ``sub-*/ses-*/dwi`` folder, sorted."""
+        for subject in _folders(self.root, "sub-"):
+            for folder in (subject, *_folders(subject, "ses-")):
+                yield from self.folder(folder / "dwi")
 
     def applicable(self, name: BidsName, extension: str) -> list[BidsName]:
         """Return the metadata files that apply to a data file, the most general first.
@@ -92,5 +90,15 @@ class Tree:
         return found[-1].path if found else None
 
 
-def _is_subject(entry: os.DirEntry[str]) -> bool:
-    return entry.name.startswith("sub-") and entry.is_dir()
+def _folders(path: Path, prefix: str) -> list[Path]:
+    entries = (entry for entry in _entries(path) if entry.name.startswith(prefix))
+    return sorted(Path(entry.path) for entry in entries if entry.is_dir())
+
+
+def _entries(path: Path) -> list[os.DirEntry[str]]:
+    try:
+        return list(os.scandir(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise unreadable(path, error) from None

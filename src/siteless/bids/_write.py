@@ -24,6 +24,8 @@ from siteless.bids._read import read_sidecar
 from siteless.errors import OutputError
 
 BIDS_VERSION = "1.10.0"
+# BIDS lets derived images have a desc entity, but its validator does not yet let their gradients.
+_BIDSIGNORE = "*.bval\n*.bvec\n"
 
 
 def write_scan(
@@ -58,7 +60,7 @@ def write_scan(
 
 
 def write_description(out: Path, *, name: str, sources: tuple[Path, ...] = ()) -> Path:
-    """Write the ``dataset_description.json`` of a derivative."""
+    """Write what a derivative has at its root: ``dataset_description.json``, ``.bidsignore``."""
     content = {
         "Name": name,
         "BIDSVersion": BIDS_VERSION,
@@ -66,7 +68,10 @@ def write_description(out: Path, *, name: str, sources: tuple[Path, ...] = ()) -
         "GeneratedBy": [{"Name": "siteless", "Version": version("siteless")}],
         "SourceDatasets": [{"URL": source.absolute().as_uri()} for source in sources],
     }
-    return write_json(out / "dataset_description.json", content)
+    with staged(out) as stage:
+        (stage / ".bidsignore").write_text(_BIDSIGNORE, encoding="ascii")
+        (stage / "dataset_description.json").write_text(_json(content), encoding="utf-8")
+    return out / "dataset_description.json"
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> Path:

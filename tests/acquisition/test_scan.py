@@ -1,0 +1,48 @@
+import numpy as np
+import pytest
+
+from phantoms import make_gradients, make_scan
+from siteless.acquisition import Scan, Site
+from siteless.errors import GradientTableError, MaskError, SitelessError
+
+
+def test_voxels_find_the_mask_in_volumes():
+    scan = make_scan()
+    expected = scan.signal[..., 3].T[scan.mask.T]
+    assert np.array_equal(scan.volumes[3, scan.voxels], expected)
+
+
+def test_volumes_are_a_view_of_the_signal():
+    scan = make_scan()
+    assert np.shares_memory(scan.volumes, scan.signal)
+
+
+def test_replacing_the_signal_leaves_the_scan_as_it_was():
+    scan = make_scan()
+    other = scan.with_signal(np.zeros_like(scan.signal), site=Site("b"))
+    assert other.site == Site("b")
+    assert scan.site == Site("a")
+    assert scan.signal.any()
+    assert not other.signal.any()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"signal": np.zeros((20, 22, 18))}, SitelessError, "4 dimensions"),
+        ({"gradients": make_gradients({})}, GradientTableError, "62 volumes .* got 2"),
+        ({"mask": np.ones((2, 2, 2))}, MaskError, r"shape \(20, 22, 18\), got \(2, 2, 2\)"),
+        ({"mask": np.zeros((20, 22, 18))}, MaskError, "empty"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(change, error, message):
+    scan = make_scan()
+    parts = {
+        "signal": scan.signal,
+        "affine": scan.affine,
+        "gradients": scan.gradients,
+        "mask": scan.mask,
+        "white_matter": scan.white_matter,
+    }
+    with pytest.raises(error, match=message):
+        Scan(**(parts | change))

@@ -1,0 +1,224 @@
+import json
+import os
+
+import numpy as np
+import pytest
+
+from phantoms import ONE_SHELL, make_gradients, make_scan, write_mask, write_raw, write_table
+from siteless.acquisition import Site
+from siteless.bids import find_scans, read_scan
+from siteless.errors import DatasetError, GradientTableError, MissingFileError
+
+
+@pytest.fixture(scope="module")
+def scan():
+    return make_scan(make_gradients(ONE_SHELL))
+
+
+@pytest.fixture
+def root(tmp_path):
+    # Dots, spaces and brackets in folder names break tools that guess or glob.
+    root = tmp_path / "my study v1.2 [final]"
+    root.mkdir()
+    return root
+
+
+def _write(scan, root, name, sidecar=None):
+    entities = dict(pair.split("-") for pair in name.split("_")[:-1])
+    folders = [f"{key}-{entities[key]}" for key in ("sub", "ses") if key in entities]
+    return write_raw(scan, root.joinpath(*folders, "dwi"), name, sidecar=sidecar)
+
+
+def test_scans_with_and_without_sessions_are_found_in_order(scan, root):
+    for name in (
+        "sub-02_ses-b_dwi",
+        "sub-01_dir-AP_dwi",
+        "sub-02_ses-a_dwi",
+        "sub-02_ses-a_sbref",
+    ):
+        _write(scan, root, name)
+    names = [files.name for files in find_scans(root).scans]
+    assert names == ["sub-01_dir-AP_dwi", "sub-02_ses-a_dwi", "sub-02_ses-b_dwi"]
+
+
+def test_phase_images_are_passed_over(scan, root):
+    for part in ("mag", "phase"):
+        _write(scan, root, f"sub-01_part-{part}_dwi")
+    assert [files.name for files in find_scans(root).scans] == ["sub-01_part-mag_dwi"]
+
+
+@pytest.mark.parametrize("place", ["", "sub-01", "sub-01/ses-a", "sub-01/ses-a/dwi"])
+def test_gradients_are_inherited_from_every_level(scan, root, place):
+    image = _write(scan, root, "sub-01_ses-a_dir-AP_dwi")
+    prefix = "" if not place else "sub-01_" if place == "sub-01" else "sub-01_ses-a_"
+    for end in ("bval", "bvec", "json"):
+        own = image.with_name(f"sub-01_ses-a_dir-AP_dwi.{end}")
+        own.rename(root / place / f"{prefix}dir-AP_dwi.{end}")
+    other = root / place / f"{prefix}dir-PA_dwi.bvec"
+    other.write_text("applies to another scan")
+    [files] = find_scans(root).scans
+    assert files.bvec == root / place / f"{prefix}dir-AP_dwi.bvec"
+    assert len(read_scan(files).gradients) == len(scan.gradients)
+
+
+def test_the_nearest_file_wins_and_json_is_merged(scan, root):
+    _write(scan, root, "sub-01_dwi", sidecar={"EchoTime": 0.08})
+    (root / "dwi.bval").write_text("not used")
+    (root / "dwi.json").write_text(json.dumps({"EchoTime": 0.1, "RepetitionTime": 3}))
+    [files] = find_scans(root).scans
+    assert files.bval == root / "sub-01" / "dwi" / "sub-01_dwi.bval"
+    assert [path.name for path in files.sidecars] == ["dwi.json", "sub-01_dwi.json"]
+
+
+def test_site_comes_from_the_most_specific_table(scan, root):
+    sidecar = {"Manufacturer": "M", "ManufacturersModelName": "X", "DeviceSerialNumber": "7"}
+    for name in ("sub-01_ses-a_dwi", "sub-01_ses-b_dwi", "sub-02_dwi", "sub-03_ses-z_dwi"):
+        _write(scan, root, name, sidecar)
+
+    def sites(**options):
+        return {f.name: f.site and f.site.label for f in find_scans(root, **options).scans}
+
+    scanner = "M-X-7"
+    assert set(sites().values()) == {scanner}
+    assert sites(site_from="ses")["sub-03_ses-z_dwi"] == "z"
+    assert sites(site_from="ses")["sub-02_dwi"] == scanner
+    people = [{"participant_id": f"sub-0{n}", "age": 20 + n, "site": "p"} for n in (1, 2)]
+    write_table(root / "participants.tsv", people)
+    assert sites(site_from="ses")["sub-01_ses-a_dwi"] == "p"
+    write_table(
+        root / "sub-01" / "ses-a" / "sub-01_ses-a_scans.tsv",
+        [{"filename": "dwi/sub-01_ses-a_dwi.nii.gz", "site": "scans"}],
+    )
+    assert sites()["sub-01_ses-a_dwi"] == "scans"
+    rows = [{"session_id": "ses-a", "site": "sessions"}, {"session_id": "ses-b", "site": "n/a"}]
+    write_table(root / "sub-01" / "sub-01_sessions.tsv", rows)
+    assert sites() == {
+        "sub-01_ses-a_dwi": "sessions",
+        "sub-01_ses-b_dwi": "p",
+        "sub-02_dwi": "p",
+        "sub-03_ses-z_dwi": scanner,
+    }
+    [first, *_] = find_scans(root).scans
+    assert first.site.origin == "sub-01_sessions.tsv"
+    assert first.attributes["age"] == "21"
+
+
+def test_a_derivative_uses_the_tables_of_its_raw_dataset(scan, root):
+    derivative = root / "derivatives" / "preproc"
+    _write(scan, derivative, "sub-01_space-ACPC_desc-preproc_dwi")
+    write_table(root / "participants.tsv", [{"participant_id": "sub-01", "site": "raw"}])
+    [files] = find_scans(derivative).scans
+    assert files.site == Site("raw")
+
+
+def test_masks_are_found_beside_and_in_derivatives(scan, root):
+    for name in ("sub-01_run-1_dwi", "sub-01_run-2_dwi"):
+        _write(scan, root, name)
+    masks = root / "derivatives" / "bet" / "sub-01" / "dwi"
+    run = write_mask(scan.mask, scan.affine, masks / "sub-01_run-1_desc-brain_mask.nii.gz")
+    both = write_mask(scan.mask, scan.affine, masks / "sub-01_desc-brain_mask.nii.gz")
+    write_mask(scan.mask, scan.affine, masks / "sub-01_space-MNI_desc-brain_mask.nii.gz")
+    white = write_mask(scan.white_matter, scan.affine, masks / "sub-01_label-WM_mask.nii.gz")
+    first, second = find_scans(root).scans
+    assert (first.mask, second.mask) == (run, both)
+    assert first.white_matter == white
+    read = read_scan(first)
+    assert np.array_equal(read.mask, scan.mask)
+    assert read.mask_origin == str(run)
+
+
+def test_filters_choose_scans(scan, root):
+    for name in ("sub-01_ses-a_dwi", "sub-02_ses-a_dwi", "sub-02_ses-b_dwi"):
+        _write(scan, root, name)
+    found = find_scans(root, filters={"sub": ["02"], "ses": ["b"]}).scans
+    assert [files.name for files in found] == ["sub-02_ses-b_dwi"]
+    with pytest.raises(DatasetError, match="passes the filters"):
+        find_scans(root, filters={"sub": ["09"]})
+
+
+def test_a_broken_table_is_noted_and_does_not_stop(scan, root):
+    _write(scan, root, "sub-01_dwi")
+    (root / "participants.tsv").write_text("id,site\nsub-01,a\n")
+    found = find_scans(root)
+    assert [str(error.path) for error in found.errors] == [str(root / "participants.tsv")]
+    assert found.scans[0].site is None
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_folders_without_scans_are_refused(root, broken):
+    if broken:
+        (root / "dataset_description.json").write_text("{")
+    with pytest.raises(DatasetError, match="no diffusion scan was found"):
+        find_scans(root)
+
+
+def test_a_missing_dataset_is_named(root):
+    with pytest.raises(MissingFileError, match="nowhere"):
+        find_scans(root / "nowhere")
+
+
+def test_manifest_paths_are_relative_to_it_and_defaults_lie_beside(scan, root):
+    image = write_raw(scan, root / "scans", "first scan.v2")
+    mask = write_mask(scan.mask, scan.affine, root / "masks" / "m.nii.gz")
+    rows = [
+        {"subject": "sub-1", "site": "a", "dwi": "scans/first scan.v2.nii.gz", "mask": "n/a"},
+        {"subject": "2", "site": "n/a", "dwi": os.fspath(image), "mask": "masks/m.nii.gz"},
+    ]
+    first, second = find_scans(write_table(root / "scans.tsv", rows)).scans
+    assert (first.subject, second.subject) == ("1", "2")
+    assert first.site == Site("a")
+    assert second.site is None
+    assert first.bvec == root / "scans" / "first scan.v2.bvec"
+    assert (first.mask, second.mask) == (None, mask)
+    assert read_scan(first).mask_origin.startswith("computed")
+
+
+def test_manifest_without_its_columns_is_refused_with_what_was_found(root):
+    path = write_table(root / "scans.tsv", [{"subject": "1", "path": "x"}])
+    with pytest.raises(DatasetError, match=r"site, dwi, found subject, path; add site, dwi"):
+        find_scans(path)
+
+
+def _qsiprep(scan, root):
+    """Write a scan as QSIPrep does: LPS+, b-vectors along the image's axes, and a .b file."""
+    description = {"Name": "out", "BIDSVersion": "1.9.0", "GeneratedBy": [{"Name": "QSIPrep"}]}
+    (root / "dataset_description.json").write_text(json.dumps(description))
+    image = _write(scan, root, "sub-01_space-ACPC_desc-preproc_dwi")
+    axes = scan.affine[:3, :3] / np.linalg.norm(scan.affine[:3, :3], axis=0)
+    np.savetxt(
+        image.with_name(image.name.replace(".nii.gz", ".bvec")), (scan.gradients.bvecs @ axes).T
+    )
+    table = np.column_stack([scan.gradients.bvecs, scan.gradients.bvals])
+    world = image.with_name(image.name.replace(".nii.gz", ".b"))
+    np.savetxt(world, table, header="command_history: mrconvert")
+    mask = root / "sub-01" / "dwi" / "sub-01_space-ACPC_desc-brain_mask.nii.gz"
+    write_mask(scan.mask, scan.affine, mask)
+    return world
+
+
+@pytest.fixture(scope="module")
+def lps_scan():
+    from phantoms import centred_affine
+
+    affine = centred_affine(rotation=np.diag([-1.0, -1.0, 1.0]))
+    return make_scan(make_gradients(ONE_SHELL), affine=affine)
+
+
+def test_qsiprep_gradients_come_from_the_world_table(lps_scan, root):
+    world = _qsiprep(lps_scan, root)
+    [files] = find_scans(root).scans
+    assert files.world_table == world
+    read = read_scan(files)
+    np.testing.assert_allclose(read.gradients.bvecs, lps_scan.gradients.bvecs, atol=1e-6)
+    assert np.array_equal(read.mask, lps_scan.mask)
+
+
+def test_qsiprep_vectors_without_the_world_table_are_refused_not_guessed(lps_scan, root):
+    _qsiprep(lps_scan, root).unlink()
+    [files] = find_scans(root).scans
+    with pytest.raises(GradientTableError, match="do not follow FSL's convention"):
+        read_scan(files)
+    row = {"subject": "01", "site": "a", "dwi": os.path.relpath(files.dwi, root)}
+    [listed] = find_scans(write_table(root / "manifest.tsv", [row])).scans
+    with pytest.raises(GradientTableError, match="do not follow FSL's convention"):
+        read_scan(listed)

@@ -1,0 +1,64 @@
+"""Scans of people, from five vendors, as conversion left them."""
+
+import numpy as np
+import pytest
+
+from phantoms import write_table
+from siteless.bids import find_scans, read_scan, write_scan
+from siteless.harmonics import fit_coefficients, project
+from siteless.pipelines import check_dataset
+
+WRONG = {"canon_ap_badz": "z has the wrong sign", "canon_sagittal_badx": "x has the wrong sign"}
+
+
+@pytest.fixture(scope="module")
+def manifest(realscans, tmp_path_factory):
+    images = sorted(realscans.glob("*.nii.gz"))
+    rows = [
+        {"subject": n, "site": image.name.split("_")[0], "dwi": image}
+        for n, image in enumerate(images)
+    ]
+    return write_table(tmp_path_factory.mktemp("real") / "scans.tsv", rows)
+
+
+@pytest.fixture(scope="module")
+def report(manifest):
+    return check_dataset(manifest)
+
+
+def test_the_wrong_tables_are_named_with_their_axis_and_no_other(report):
+    found = {p.path.stem: p.what for p in report.problems if p.code == "gradient-axes"}
+    assert set(found) == set(WRONG)
+    for name, axis in WRONG.items():
+        assert axis in found[name]
+
+
+def test_weak_volumes_are_b0_as_scanners_store_them(manifest):
+    counts = {f.name: read_scan(f).gradients.is_b0.sum() for f in find_scans(manifest).scans}
+    assert counts.pop("philips_elition") == 5
+    assert set(counts.values()) == {1}
+
+
+def test_no_scan_is_refused(report):
+    assert {problem.code for problem in report.errors} == {"gradient-axes", "differing-shells"}
+
+
+@pytest.mark.parametrize("name", ["siemens_2axis", "uih_pa_rotated", "philips_elition"])
+def test_a_fit_explains_the_signal_that_was_measured(manifest, name):
+    [files] = [files for files in find_scans(manifest).scans if files.name == name]
+    scan = read_scan(files)
+    coefficients = fit_coefficients(scan)
+    fitted = project(coefficients, scan.gradients).T
+    measured = scan.volumes[:, scan.voxels]
+    weighted = ~scan.gradients.is_b0
+    residual = np.median(np.abs(fitted - measured)[weighted])
+    assert residual < 0.15 * np.median(measured[weighted])
+
+
+def test_reading_and_writing_keeps_signal_and_table(manifest, tmp_path):
+    for files in find_scans(manifest).scans[::4]:
+        image = write_scan(read_scan(files), files, tmp_path / files.name)
+        stem = str(image).removesuffix(".nii.gz")
+        for end in ("bval", "bvec"):
+            source = np.loadtxt(getattr(files, end))
+            np.testing.assert_allclose(np.loadtxt(f"{stem}.{end}"), source, atol=2e-6)

@@ -1,0 +1,197 @@
+import subprocess
+from dataclasses import replace
+
+import nibabel as nib
+import numpy as np
+import pytest
+from dipy.core.sphere import Sphere
+from dipy.reconst.shm import sf_to_sh
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial.transform import Rotation
+
+from phantoms import centred_affine, make_gradients, make_scan, spread_directions, write_raw
+from siteless.acquisition import GradientTable, Scan
+from siteless.errors import GradientTableError
+from siteless.harmonics import (
+    Coefficients,
+    choose_penalty,
+    count_coefficients,
+    fit_coefficients,
+    fitting_matrix,
+    project,
+    rish,
+    sh_basis,
+)
+from strategies import rotations, seeds
+
+
+def _random_coefficients(order=4, bs=(1200.0, 3000.0), seed=0, voxels=(3, 4, 2)):
+    mask = np.ones(voxels, dtype=bool)
+    shape = (mask.sum(), 1 + len(bs) * count_coefficients(order))
+    values = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+    return Coefficients(values, mask, bs, order, penalties=(0.0,) * len(bs))
+
+
+def _scan_of(coefficients, gradients):
+    signal = coefficients.on_grid(project(coefficients, gradients))
+    mask = coefficients.mask
+    return Scan(signal, np.eye(4), gradients, mask=mask, white_matter=mask)
+
+
+@given(seeds, st.sampled_from([2, 4]))
+def test_fit_undoes_project(seed, order):
+    coefficients = _random_coefficients(order, seed=seed)
+    scan = _scan_of(coefficients, make_gradients(seed=seed % 1000))
+    again = fit_coefficients(scan, order=order, fit="pseudo-inverse")
+    np.testing.assert_allclose(again.values, coefficients.values, atol=2e-5)
+    assert again.bs == coefficients.bs
+
+
+def test_pseudo_inverse_of_few_directions_has_the_least_norm_of_all_that_fit():
+    directions = spread_directions(30)
+    matrix = fitting_matrix(directions, order=8, penalty=0)
+    basis = sh_basis(directions, 8)
+    signal = np.random.default_rng(0).normal(size=30)
+    fitted = matrix @ signal
+    np.testing.assert_allclose(basis @ fitted, signal, atol=1e-5)
+    np.testing.assert_allclose(fitted, np.linalg.lstsq(basis, signal)[0], atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("penalty", [1e-3, 6e-3])
+def test_penalised_fit_is_dipys(penalty):
+    scan = make_scan(make_gradients({2000: 40}))
+    [shell] = scan.gradients.shells
+    directions = scan.gradients.directions[shell.volumes]
+    signal = scan.volumes[shell.volumes][:, scan.voxels].T
+    expected = sf_to_sh(
+        signal,
+        Sphere(xyz=directions),
+        sh_order_max=8,
+        basis_type="tournier07",
+        legacy=False,
+        smooth=penalty,
+    )
+    matrix = fitting_matrix(directions, order=8, penalty=penalty)
+    fitted = signal @ matrix.T
+    assert np.abs(fitted - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.usefixtures("mrtrix")
+@pytest.mark.parametrize("flip", [1.0, -1.0])
+def test_coefficients_are_mrtrix_coefficients_on_an_oblique_scan(tmp_path, flip):
+    turned = Rotation.from_euler("xyz", [20, -35, 50], degrees=True).as_matrix()
+    affine = centred_affine(rotation=turned @ np.diag([flip, 1, 1]))
+    scan = make_scan(make_gradients({2000: 40}), affine=affine)
+    image = write_raw(scan, tmp_path, "scan", dtype=np.float32)
+    command = ["amp2sh", "-quiet", "-lmax", "6", "-fslgrad", "scan.bvec", "scan.bval"]
+    subprocess.run([*command, image.name, "sh.nii"], cwd=tmp_path, check=True)
+    theirs = nib.load(tmp_path / "sh.nii").get_fdata().transpose(2, 1, 0, 3)[scan.mask.T]
+    ours = fit_coefficients(scan, order=6, fit="pseudo-inverse").shell(0)
+    assert np.abs(ours - theirs).max() < 1e-5 * np.abs(theirs).max()
+
+
+@given(rotations)
+def test_turning_grid_and_content_together_leaves_world_coefficients_unchanged(rotation):
+    def uniform_scan(affine):
+        gradients = GradientTable.from_fsl(*make_gradients().to_fsl(affine), affine)
+        attenuation = np.exp(-gradients.b * 1.5e-3 * (gradients.directions @ [0.6, 0, 0.8]) ** 2)
+        signal = np.broadcast_to(attenuation, (3, 3, 3, len(gradients)))
+        mask = np.ones((3, 3, 3), dtype=bool)
+        return Scan(signal, affine, gradients, mask=mask, white_matter=mask)
+
+    straight = fit_coefficients(uniform_scan(np.eye(4)), order=8)
+    oblique = fit_coefficients(uniform_scan(centred_affine((3, 3, 3), rotation=rotation)), order=8)
+    np.testing.assert_allclose(oblique.values, straight.values, atol=1e-5)
+
+
+@given(rotations, seeds)
+def test_rish_ignores_rotation(rotation, seed):
+    gradients = make_gradients({1000: 60}, seed=seed % 1000)
+    rotated = GradientTable(gradients.bvals, gradients.bvecs @ rotation.T)
+    coefficients = _random_coefficients(6, bs=(1000.0,), seed=seed)
+    scan = _scan_of(coefficients, gradients)
+    turned = fit_coefficients(replace(scan, gradients=rotated), order=6, fit="pseudo-inverse")
+    np.testing.assert_allclose(rish(turned), rish(coefficients), rtol=2e-3, atol=1e-4)
+
+
+def test_rish_is_the_sum_over_phases():
+    coefficients = _random_coefficients(4)
+    energies = rish(coefficients)
+    assert energies.shape == (24, 2, 3)
+    starts, ends = (0, 1, 6), (1, 6, 15)
+    for voxel in range(24):
+        for shell in range(2):
+            own = coefficients.shell(shell)[voxel]
+            for index, (start, end) in enumerate(zip(starts, ends, strict=True)):
+                expected = sum(float(value) ** 2 for value in own[start:end])
+                assert energies[voxel, shell, index] == pytest.approx(expected, rel=1e-5)
+
+
+def test_chosen_penalty_predicts_held_out_directions_better_than_none_and_than_much():
+    scan = make_scan(make_gradients({3000: 60}), snr=15)
+    keep = np.r_[0:2, 2:62:2]
+    truth = make_scan(make_gradients({3000: 60}), snr=np.inf)
+    half = replace(
+        scan,
+        signal=scan.signal[..., keep],
+        gradients=GradientTable(scan.gradients.bvals[keep], scan.gradients.bvecs[keep]),
+    )
+    [shell] = half.gradients.shells
+    chosen = choose_penalty(half, shell, order=8)
+    held_out = np.arange(3, 62, 2)
+
+    def error(penalty):
+        matrix = fitting_matrix(half.gradients.directions[shell.volumes], order=8, penalty=penalty)
+        basis = sh_basis(scan.gradients.directions[held_out], 8)
+        inside = np.flatnonzero(scan.white_matter.T)
+        predicted = basis @ (matrix @ half.volumes[np.ix_(shell.volumes, inside)])
+        return np.sqrt(np.mean((predicted - truth.volumes[np.ix_(held_out, inside)]) ** 2))
+
+    assert error(chosen) < 0.95 * error(0)
+    assert error(chosen) < 0.95 * error(100 * chosen)
+
+
+def test_order_follows_the_shell_with_fewest_directions():
+    scan = make_scan(make_gradients({1000: 60, 2000: 12}))
+    assert fit_coefficients(scan).order == 4
+    assert fit_coefficients(make_scan()).order == 8
+
+
+def test_b0_is_the_mean_and_passes_through():
+    scan = make_scan()
+    coefficients = fit_coefficients(scan)
+    np.testing.assert_allclose(
+        coefficients.b0, scan.volumes[:2, scan.voxels].mean(axis=0), rtol=1e-6
+    )
+    projected = project(coefficients, scan.gradients)
+    np.testing.assert_array_equal(projected[:, 0], coefficients.b0)
+
+
+def test_fit_of_a_masked_scan_is_the_masked_fit():
+    scan = make_scan()
+    everywhere = replace(scan, mask=np.ones_like(scan.mask))
+    inside = np.flatnonzero(scan.mask.T)
+    np.testing.assert_array_equal(
+        fit_coefficients(scan).values, fit_coefficients(everywhere).values[inside]
+    )
+
+
+def test_values_return_to_their_voxels():
+    scan = make_scan()
+    coefficients = fit_coefficients(scan)
+    grid = coefficients.on_grid(coefficients.values)
+    expected = scan.signal[..., :2].mean(axis=-1)
+    np.testing.assert_allclose(grid[..., 0], np.where(scan.mask, expected, 0), rtol=1e-6)
+
+
+def test_projecting_to_an_unknown_shell_is_refused():
+    with pytest.raises(GradientTableError, match=r"of b=1200, b=3000, but .* has b=2000"):
+        project(_random_coefficients(), make_gradients({2000: 30}))
+
+
+@pytest.mark.parametrize("gradients", [make_gradients({}), make_gradients(b0=0)])
+def test_scans_without_b0_or_shell_cannot_be_fitted(gradients):
+    with pytest.raises(GradientTableError, match="expected b0 volumes and at least one shell"):
+        fit_coefficients(make_scan(gradients))

@@ -1,0 +1,122 @@
+from pathlib import Path
+
+import pytest
+
+from siteless.preflight import ScanFacts, cohort_problems
+
+DATASET = Path("study")
+
+
+def _scans(count, site, start=0, **fields):
+    defaults = {
+        "attributes": {},
+        "shells": (1000.0, 2000.0),
+        "voxel_size": (2.0, 2.0, 2.0),
+        "orientation": "LAS",
+    }
+    return [
+        ScanFacts(
+            path=Path(f"sub-{n}_dwi.nii.gz"),
+            subject=str(n),
+            site=site,
+            fingerprint=str(n),
+            **(defaults | fields),
+        )
+        for n in range(start, start + count)
+    ]
+
+
+def _codes(scans):
+    return [problem.code for problem in cohort_problems(scans, DATASET)]
+
+
+def test_comparable_sites_have_no_problem():
+    assert _codes(_scans(4, "a") + _scans(4, "b", start=4)) == []
+
+
+@pytest.mark.parametrize("size", [2.0 + 1e-7, 2.001, 1.99])
+def test_rounding_of_voxel_sizes_is_no_difference(size):
+    assert _codes(_scans(4, "a") + _scans(4, "b", 4, voxel_size=(size, 2.0, 2.0))) == []
+
+
+def test_shells_within_their_scatter_are_the_same():
+    assert _codes(_scans(4, "a") + _scans(4, "b", 4, shells=(995.0, 2010.0))) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"shells": (1000.0, 3000.0)}, "differing-shells"),
+        ({"shells": (1000.0,)}, "differing-shells"),
+        ({"voxel_size": (2.0, 2.0, 2.5)}, "differing-voxels"),
+        ({"orientation": "RAS"}, "differing-orientations"),
+    ],
+)
+def test_the_odd_site_is_named_by_its_file_and_equal_halves_by_the_dataset(fields, code):
+    [odd] = cohort_problems(_scans(5, "a") + _scans(3, "b", 5, **fields), DATASET)
+    assert (odd.code, odd.path.name) == (code, "sub-5_dwi.nii.gz")
+    assert "3 of b" in odd.what
+    [even] = cohort_problems(_scans(3, "a") + _scans(3, "b", 5, **fields), DATASET)
+    assert (even.code, even.path) == (code, DATASET)
+    assert "3 of a" in even.what
+    assert "3 of b" in even.what
+
+
+def test_scans_that_could_not_be_read_are_not_compared():
+    unread = _scans(3, "b", 5, shells=None, voxel_size=None, orientation=None)
+    assert _codes(_scans(5, "a") + unread) == []
+
+
+def test_equal_signal_is_reported_once_with_both_names():
+    first, second = _scans(4, "a"), _scans(4, "b", 4)
+    twin = ScanFacts(**(vars(second[0]) | {"fingerprint": "2"}))
+    [problem] = cohort_problems([*first, twin, *second[1:]], DATASET)
+    assert problem.code == "duplicate"
+    assert problem.path.name == "sub-4_dwi.nii.gz"
+    assert "sub-2_dwi.nii.gz" in problem.what
+
+
+def test_few_scans_and_one_site_are_told():
+    assert _codes(_scans(3, "a")) == ["one-site"]
+    assert _codes(_scans(3, "a") + _scans(2, "b", 3)) == ["few-scans"]
+
+
+def _aged(ages, site, start, sexes=None):
+    people = zip(ages, sexes or ["F"] * len(ages), strict=True)
+    return [
+        _scans(1, site, start + n, attributes={"age": str(age), "sex": sex})[0]
+        for n, (age, sex) in enumerate(people)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "confounded"),
+    [
+        ([20, 25, 30, 35, 40], [22, 27, 31, 34, 41], False),
+        ([20, 25, 30, 35, 40], [52, 57, 61, 64, 71], True),
+        ([20, 20, 20], [20, 20, 20], False),
+        ([20, 20, 20], [60, 60, 60], True),
+        ([20, 25, 30, 35, 40, 22, 28, 33], [30, 45, 50, 55, 60, 38, 48, 53], True),
+    ],
+)
+def test_age_is_compared_between_sites(first, second, confounded):
+    codes = _codes(_aged(first, "a", 0) + _aged(second, "b", 50))
+    assert codes == (["confound"] if confounded else [])
+
+
+def test_travelling_subjects_are_not_confounded():
+    ages = [20, 40, 60]
+    assert _codes(_aged(ages, "a", 0) + _aged(ages, "b", 50) + _aged(ages, "c", 90)) == []
+
+
+def test_sex_is_compared_between_sites():
+    ages = [30, 31, 32, 33]
+    mixed = _aged(ages, "a", 0, ["F", "M", "F", "M"]) + _aged(ages, "b", 9, ["M", "F", "M", "F"])
+    apart = _aged(ages, "a", 0, ["F"] * 4) + _aged(ages, "b", 9, ["male"] * 4)
+    assert _codes(mixed) == []
+    [problem] = cohort_problems(apart, DATASET)
+    assert problem.what == "sex is confounded with site: 100% F at a, 0% F at b"
+
+
+def test_ages_that_are_not_numbers_are_passed_over():
+    assert _codes(_aged(["young"] * 3, "a", 0) + _aged(["old"] * 3, "b", 9)) == []

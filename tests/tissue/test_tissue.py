@@ -1,0 +1,60 @@
+import numpy as np
+import pytest
+from dipy.core.gradients import gradient_table
+from dipy.reconst.dti import TensorModel
+from scipy import ndimage
+
+from phantoms import make_gradients, make_scan
+from siteless.errors import GradientTableError
+from siteless.tissue import brain_mask, fit_tensor, white_matter_mask
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tensor_is_dipys():
+    scan = make_scan(make_gradients({1000: 30}), snr=50)
+    voxels = np.flatnonzero(scan.white_matter.T)
+    volumes = scan.volumes[:, voxels]
+    table = gradient_table(scan.gradients.b, bvecs=scan.gradients.directions)
+    expected = TensorModel(table, fit_method="OLS").fit(volumes.T)
+    ours = fit_tensor(volumes, scan.gradients)
+    np.testing.assert_allclose(ours.fa, expected.fa, atol=1e-4)
+    np.testing.assert_allclose(ours.md, expected.md, atol=1e-7)
+    cosine = np.abs(np.sum(ours.principal * expected.evecs[..., 0], axis=1))
+    np.testing.assert_allclose(cosine[expected.fa > 0.3], 1, atol=1e-4)
+
+
+def test_strong_shells_are_left_out_when_there_are_weak_ones():
+    both = make_scan(make_gradients({1000: 30, 3000: 30}), snr=np.inf)
+    weak = make_scan(make_gradients({1000: 30}), snr=np.inf)
+    inside = np.flatnonzero(weak.white_matter.T)
+    np.testing.assert_allclose(
+        fit_tensor(both.volumes[:, inside], both.gradients).fa,
+        fit_tensor(weak.volumes[:, inside], weak.gradients).fa,
+    )
+
+
+def test_tensor_without_enough_directions_is_refused():
+    scan = make_scan(make_gradients({1000: 5}))
+    with pytest.raises(GradientTableError, match="at least 6 directions, found 2 b0, b=1000 x 5"):
+        fit_tensor(scan.volumes, scan.gradients)
+
+
+def test_brain_is_found_though_its_middle_is_dark():
+    scan = make_scan()
+    grid = np.moveaxis(np.indices(scan.mask.shape), 0, -1) @ scan.affine[:3, :3].T
+    radius = np.linalg.norm(grid + scan.affine[:3, 3], axis=-1)
+    shaded = scan.signal[..., :2].mean(axis=-1) * np.where(radius < 8, 0.05, 1.0)
+    found = brain_mask(shaded, scan.voxel_size)
+    overlap = 2 * np.sum(found & scan.mask) / (found.sum() + scan.mask.sum())
+    assert found[radius < 8].all()
+    assert overlap > 0.85
+    assert not (ndimage.binary_fill_holes(found) & ~found).any()
+
+
+def test_white_matter_is_found():
+    scan = make_scan()
+    found = white_matter_mask(scan.signal, scan.gradients, scan.mask)
+    inner = ndimage.binary_erosion(scan.mask)
+    assert np.mean(found[scan.white_matter & inner]) > 0.9
+    assert np.mean(found[inner & ~scan.white_matter]) < 0.1
+    assert not found[~inner].any()
