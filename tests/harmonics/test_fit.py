@@ -153,6 +153,29 @@ def test_chosen_penalty_predicts_held_out_directions_better_than_none_and_than_m
     assert error(chosen) < 0.95 * error(100 * chosen)
 
 
+@pytest.mark.parametrize("directions", [12, 30, 60])
+def test_penalty_minimises_cross_validation_computed_voxel_by_voxel(directions):
+    shape = (10, 11, 9)
+    gradients = make_gradients({3000: directions})
+    scan = make_scan(gradients, shape=shape, affine=centred_affine(shape, voxel=5.0))
+    [shell] = scan.gradients.shells
+    order = 4 if directions < 30 else 8
+    basis = sh_basis(scan.gradients.directions[shell.volumes], order)
+    signal = scan.volumes[np.ix_(shell.volumes, np.flatnonzero(scan.white_matter.T))]
+
+    def score(penalty):
+        hat = basis @ fitting_matrix(
+            scan.gradients.directions[shell.volumes], order=order, penalty=penalty
+        )
+        residuals = [np.sum((s - hat @ s) ** 2) for s in signal.T.astype(float)]
+        return sum(residuals) / np.trace(np.eye(directions) - hat) ** 2
+
+    chosen = choose_penalty(scan, shell, order=order)
+    candidates = np.logspace(-6, 0, 61)
+    assert chosen == pytest.approx(min(candidates, key=score), rel=0.3)
+    assert score(chosen) <= 1.001 * min(map(score, candidates))
+
+
 def test_order_follows_the_shell_with_fewest_directions():
     scan = make_scan(make_gradients({1000: 60, 2000: 12}))
     assert fit_coefficients(scan).order == 4

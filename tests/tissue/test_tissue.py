@@ -16,7 +16,7 @@ def test_tensor_is_dipys():
     volumes = scan.volumes[:, voxels]
     table = gradient_table(scan.gradients.b, bvecs=scan.gradients.directions)
     expected = TensorModel(table, fit_method="OLS").fit(volumes.T)
-    ours = fit_tensor(volumes, scan.gradients)
+    ours = fit_tensor(scan.volumes, voxels, scan.gradients)
     np.testing.assert_allclose(ours.fa, expected.fa, atol=1e-4)
     np.testing.assert_allclose(ours.md, expected.md, atol=1e-7)
     cosine = np.abs(np.sum(ours.principal * expected.evecs[..., 0], axis=1))
@@ -28,15 +28,15 @@ def test_strong_shells_are_left_out_when_there_are_weak_ones():
     weak = make_scan(make_gradients({1000: 30}), snr=np.inf)
     inside = np.flatnonzero(weak.white_matter.T)
     np.testing.assert_allclose(
-        fit_tensor(both.volumes[:, inside], both.gradients).fa,
-        fit_tensor(weak.volumes[:, inside], weak.gradients).fa,
+        fit_tensor(both.volumes, inside, both.gradients).fa,
+        fit_tensor(weak.volumes, inside, weak.gradients).fa,
     )
 
 
 def test_tensor_without_enough_directions_is_refused():
     scan = make_scan(make_gradients({1000: 5}))
     with pytest.raises(GradientTableError, match="at least 6 directions, found 2 b0, b=1000 x 5"):
-        fit_tensor(scan.volumes, scan.gradients)
+        fit_tensor(scan.volumes, scan.voxels, scan.gradients)
 
 
 def test_brain_is_found_though_its_middle_is_dark():

@@ -6,10 +6,16 @@ and, for the regularised fit, on one number chosen from the scan itself.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.linalg import eigh
+from threadpoolctl import ThreadpoolController
 
 from siteless.acquisition import Array, Scan, Shell
 from siteless.errors import GradientTableError
@@ -21,8 +27,8 @@ FITS: tuple[FitName, ...] = get_args(FitName)
 
 # Voxels fitted at a time: the signal of one shell then stays in a core's cache.
 _BLOCK = 8192
-# Voxels that the penalty is chosen from; more change it in the third digit only.
-_SAMPLE = 20_000
+# Voxels that the penalty is chosen from: far more than the second moments of a shell need.
+_SAMPLE = 2_000
 _PENALTIES = np.logspace(-6, 0, 61)
 
 
@@ -49,16 +55,18 @@ def fit_coefficients(
         )
     if order is None:
         order = min(8, *(max_order(len(shell)) for shell in shells))
-    penalties = tuple(
-        choose_penalty(scan, shell, order=order) if fit == "laplace-beltrami" else 0.0
-        for shell in shells
-    )
-    matrices = [
-        fitting_matrix(scan.gradients.directions[shell.volumes], order=order, penalty=penalty)
-        for shell, penalty in zip(shells, penalties, strict=True)
-    ]
+    with _threads() as threads:
+        penalties = tuple(
+            choose_penalty(scan, shell, order=order) if fit == "laplace-beltrami" else 0.0
+            for shell in shells
+        )
+        matrices = [
+            fitting_matrix(scan.gradients.directions[shell.volumes], order=order, penalty=penalty)
+            for shell, penalty in zip(shells, penalties, strict=True)
+        ]
+        values = _apply(scan, shells, matrices, threads)
     return Coefficients(
-        values=_apply(scan, shells, matrices),
+        values=values,
         mask=scan.mask,
         bs=tuple(shell.b for shell in shells),
         order=order,
@@ -88,24 +96,32 @@ def fitting_matrix(directions: ArrayLike, *, order: int, penalty: float) -> Arra
 def choose_penalty(scan: Scan, shell: Shell, *, order: int) -> float:
     """Choose a shell's Laplace-Beltrami weight by generalised cross-validation.
 
-    The weight minimises n |(I - H) s|^2 / tr(I - H)^2 summed over white matter, where H is the
-    matrix from the measured to the fitted signal. Only the second moments of the signal enter,
-    so trying many weights costs no more than trying one.
+    The weight minimises |(I - H) s|^2 / tr(I - H)^2 summed over white matter, where H is the
+    matrix from the measured to the fitted signal.
     """
     inside = scan.white_matter if scan.white_matter.any() else scan.mask
     voxels = np.flatnonzero(inside.T)
     voxels = voxels[:: max(1, len(voxels) // _SAMPLE)]
-    signal = scan.volumes[np.ix_(shell.volumes, voxels)]
-    moments = (signal @ signal.T).astype(float)
+    signal = scan.volumes[np.ix_(shell.volumes, voxels)].astype(float)
     basis = sh_basis(scan.gradients.directions[shell.volumes], order)
-    scores = [_cross_validation(basis, moments, _roughness(order) * p) for p in _PENALTIES]
-    return float(_PENALTIES[int(np.argmin(scores))])
+    scores = _cross_validation(basis, signal @ signal.T, _roughness(order))
+    return float(_PENALTIES[int(scores.argmin())])
 
 
-def _cross_validation(basis: Array, moments: Array, roughness: Array) -> float:
-    hat = basis @ np.linalg.solve(basis.T @ basis + roughness, basis.T)
-    residual = np.eye(len(hat)) - hat
-    return float(np.sum((residual @ moments) * residual) / np.trace(residual) ** 2)
+def _cross_validation(basis: Array, moments: Array, roughness: Array) -> Array:
+    """Score every penalty, given the second moments of the signal, shape (direction, direction).
+
+    In modes V that diagonalise B'B and L together, V'B'BV = diag(m) and V'LV = diag(1 - m), so
+    that H = BV diag(d) V'B' with d = 1 / (m + penalty (1 - m)): one decomposition serves all.
+    """
+    gram = basis.T @ basis
+    seen, modes = eigh(gram, gram + roughness)
+    seen = seen.clip(0, 1)  # how much of a mode the directions see, rather than the penalty
+    gain = 1 / (seen + _PENALTIES[:, None] * (1 - seen))
+    response = basis @ modes
+    energy = np.einsum("dm,de,em->m", response, moments, response, optimize=True)
+    residual = np.trace(moments) - (2 * gain - seen * gain**2) @ energy
+    return residual / (len(basis) - gain @ seen) ** 2
 
 
 def _roughness(order: int) -> Array:
@@ -113,25 +129,47 @@ def _roughness(order: int) -> Array:
     return np.diag((degrees * (degrees + 1)) ** 2)
 
 
-def _apply(scan: Scan, shells: tuple[Shell, ...], matrices: list[Array]) -> Array:
+def _apply(
+    scan: Scan, shells: tuple[Shell, ...], matrices: list[Array], threads: ThreadPoolExecutor
+) -> Array:
     """Multiply each shell's signal by its matrix, block by block of neighbouring voxels."""
     volumes = scan.volumes
-    inside = scan.mask.T.ravel()
     b0 = np.flatnonzero(scan.gradients.is_b0)
-    values = np.empty((len(scan.voxels), 1 + sum(len(m) for m in matrices)), dtype=np.float32)
-    filled = 0
-    for start in range(0, len(inside), _BLOCK):
-        block = slice(start, start + _BLOCK)
-        rows = values[filled : filled + np.count_nonzero(inside[block])]
-        filled += len(rows)
-        rows[:, 0] = _masked(volumes[b0, block], inside[block]).mean(axis=0)
+    values = np.empty((len(scan.voxels), 1 + sum(map(len, matrices))), dtype=np.float32)
+
+    def fit_block(start: int) -> None:
+        first, last = np.searchsorted(scan.voxels, (start, start + _BLOCK))
+        block, rows = slice(start, start + _BLOCK), values[first:last]
+        inside = scan.voxels[first:last] - start
+        rows[:, 0] = _columns(volumes[b0, block], inside).mean(axis=0)
         column = 1
         for shell, matrix in zip(shells, matrices, strict=True):
-            signal = _masked(volumes[shell.volumes, block], inside[block])
+            signal = _columns(volumes[shell.volumes, block], inside)
             np.matmul(signal.T, matrix.T, out=rows[:, column : column + len(matrix)])
             column += len(matrix)
+
+    for _ in threads.map(fit_block, range(0, volumes.shape[1], _BLOCK)):
+        pass
     return values
 
 
-def _masked(signal: Array, inside: Array) -> Array:
-    return signal if inside.all() else signal[:, inside]
+def _columns(signal: Array, inside: Array) -> Array:
+    return signal if len(inside) == signal.shape[1] else signal.take(inside, axis=1)
+
+
+@contextmanager
+def _threads() -> Iterator[ThreadPoolExecutor]:
+    """Give as many threads as BLAS may use, each with a BLAS of one thread.
+
+    Copying and first touching memory take as long here as multiplying, and so run on all cores
+    too; and the result does not depend on their number.
+    """
+    blas = _blas()
+    count = max((library.num_threads for library in blas.lib_controllers), default=1)
+    with blas.limit(limits=1), ThreadPoolExecutor(count) as threads:
+        yield threads
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="blas")

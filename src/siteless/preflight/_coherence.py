@@ -88,7 +88,7 @@ def find_axis_error(scan: Scan) -> AxisError | None:
 
 def _neighbour_pairs(scan: Scan) -> tuple[Array, Array, Array, Array]:
     """Return directions of neighbouring anisotropic voxels, the steps between, and weights."""
-    tensor = fit_tensor(scan.volumes[:, scan.voxels], scan.gradients)
+    tensor = fit_tensor(scan.volumes, scan.voxels, scan.gradients)
     flat = np.zeros(scan.mask.size)
     flat[scan.voxels] = np.where(tensor.md < _FLUID, tensor.fa, 0)
     fa = np.pad(flat.reshape(scan.mask.shape, order="F"), 1)

@@ -62,7 +62,8 @@ def white_matter_mask(signal: Array, gradients: GradientTable, brain: Array) -> 
         anisotropic.
     """
     inner = ndimage.binary_erosion(brain)
-    tensor = fit_tensor(signal.T[:, inner.T], gradients)
+    volumes = signal.T.reshape(signal.shape[3], -1)
+    tensor = fit_tensor(volumes, np.flatnonzero(inner.T), gradients)
     mask = np.zeros(brain.shape, dtype=bool)
     mask.T[inner.T] = (tensor.fa >= WHITE_MATTER_FA) & (tensor.md <= WHITE_MATTER_MD)
     parts, _ = ndimage.label(mask)

@@ -12,7 +12,7 @@ from siteless.errors import GradientTableError
 
 # s/mm2. Above this the signal is no longer close to a Gaussian's, and kurtosis bends the tensor.
 TENSOR_LIMIT = 1300.0
-_BLOCK = 65_536
+_BLOCK = 16_384
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class Tensor:
         return np.sqrt(1.5 * np.divide(spread, size, out=np.zeros_like(size), where=size > 0))
 
 
-def fit_tensor(volumes: Array, gradients: GradientTable) -> Tensor:
+def fit_tensor(volumes: Array, voxels: Array, gradients: GradientTable) -> Tensor:
     """Fit a tensor to each voxel.
 
     Uses b0 and the shells up to 1300 s/mm2, or the weakest shell when there is none below.
@@ -51,17 +51,18 @@ def fit_tensor(volumes: Array, gradients: GradientTable) -> Tensor:
     Parameters
     ----------
     volumes
-        Signal, shape (volume, voxel).
+        Signal, shape (volume, voxel), as `Scan.volumes`.
+    voxels
+        Which voxels to fit, as positions along the second axis.
     gradients
         In world axes, so the principal direction is too.
     """
     used = _tensor_volumes(gradients)
     inverse = np.linalg.pinv(_design(gradients.b[used], gradients.directions[used]))
-    voxels = volumes.shape[1]
-    eigenvalues, principal = np.empty((voxels, 3)), np.empty((voxels, 3))
-    for start in range(0, voxels, _BLOCK):
+    eigenvalues, principal = np.empty((len(voxels), 3)), np.empty((len(voxels), 3))
+    for start in range(0, len(voxels), _BLOCK):
         block = slice(start, start + _BLOCK)
-        signal = volumes[used, block].astype(float)
+        signal = volumes[np.ix_(used, voxels[block])].astype(float)
         floor = np.maximum(1e-3 * signal.max(axis=0), np.finfo(np.float32).tiny)
         xx, yy, zz, xy, xz, yz = (inverse @ np.log(np.maximum(signal, floor)))[:6]
         matrices = np.stack([xx, xy, xz, xy, yy, yz, xz, yz, zz], axis=-1).reshape(-1, 3, 3)

@@ -1,0 +1,6 @@
+"""Run every benchmark: ``make bench``."""
+
+from benchmarks import ground_floor
+
+if __name__ == "__main__":
+    ground_floor.main()
