@@ -3,8 +3,8 @@
 White matter runs in bundles, so the principal direction of a voxel points to neighbours whose
 directions point back. A table with a flipped or swapped axis turns every direction but leaves the
 voxels where they are, and that agreement is lost. The tensor need only be fitted once: a signed
-permutation of the table permutes the fitted directions in the same way. (The fibre coherence
-index of Schilling et al. 2019, over all 24 tables that differ by swapped and flipped axes.)
+permutation of the table permutes the fitted directions in the same way. All 24
+tables that differ by swapped and flipped axes are tried (after Aganj 2018, Schilling et al. 2019).
 """
 
 from __future__ import annotations
