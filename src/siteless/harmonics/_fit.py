@@ -105,7 +105,7 @@ def choose_penalty(scan: Scan, shell: Shell, *, order: int) -> float:
     signal = scan.volumes[np.ix_(shell.volumes, voxels)].astype(float)
     basis = sh_basis(scan.gradients.directions[shell.volumes], order)
     scores = _cross_validation(basis, signal @ signal.T, _roughness(order))
-    return float(_PENALTIES[int(scores.argmin())])
+    return float(_PENALTIES[int(np.argmin(scores))])
 
 
 def _cross_validation(basis: Array, moments: Array, roughness: Array) -> Array:

@@ -78,7 +78,7 @@ def find_axis_error(scan: Scan) -> AxisError | None:
     ]
     coherent = np.array([_aligned(first, second, steps, change.matrix) for change in changes])
     scores = coherent @ weights
-    best = int(scores.argmax())
+    best = int(np.argmax(scores))
     noise = np.sqrt(np.square(weights) @ (coherent[0] ^ coherent[best]))
     if best == 0 or scores[best] < max(_MARGIN * scores[0], scores[0] + _SIGMAS * noise):
         return None

@@ -76,7 +76,7 @@ def _largest_part(mask: Array) -> Array:
         return mask
     sizes = np.bincount(parts.ravel())
     sizes[0] = 0
-    return np.asarray(parts == sizes.argmax(), dtype=bool)
+    return np.asarray(parts == np.argmax(sizes), dtype=bool)
 
 
 def _close(mask: Array, voxel_size: Array) -> Array:
