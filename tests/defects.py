@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +24,7 @@ from phantoms import (
 from siteless.acquisition import GradientTable
 
 SHELLS = {1000: 15, 2000: 15}
+MARKER = ".planted"
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ def plant_defects(root: Path) -> list[Plant]:
     root.mkdir(parents=True)
     description = {"Name": "Scans with one thing wrong each", "BIDSVersion": "1.10.0"}
     (root / "dataset_description.json").write_text(json.dumps(description))
+    (root / MARKER).touch()
     (root / "README").write_text("Every scan but the healthy ones has one thing wrong with it.\n")
     for number in range(3):
         build.add(f"healthy{number}", "north")
@@ -137,11 +139,20 @@ def _plant_in_tables(build: _Builder) -> None:
         np.r_[0, 600 * squared], np.r_[[[0, 0, 0]], steps / np.sqrt(squared)[:, None]]
     )
     build.add("cartesian", gradients=grid)
-    build.expect("not-shelled", "sub-cartesian_dwi.nii.gz")
+    build.expect("not-shelled", "sub-cartesian_dwi.bval")
 
     build.add("few", gradients=make_gradients({1000: 15, 2000: 4}))
     build.expect("few-directions", "sub-few_dwi.bval")
-    build.expect("low-order", "sub-healthy0_dwi.bval")
+
+    flat = make_gradients(SHELLS)
+    plane = flat.bvecs * [1, 1, 0]
+    lengths = np.linalg.norm(plane, axis=1, keepdims=True)
+    build.add("plane", gradients=GradientTable(flat.bvals, plane / np.maximum(lengths, 1e-9)))
+    build.expect("few-directions", "sub-plane_dwi.bval")
+    build.expect("low-order", "sub-plane_dwi.nii.gz")  # in a plane, fewer directions differ
+
+    build.add("lowdirections", gradients=make_gradients({1000: 15, 2000: 7}))
+    build.expect("low-order", "sub-lowdirections_dwi.nii.gz")
 
     build.add("nob0", gradients=make_gradients(SHELLS, b0=0))
     build.expect("no-b0", "sub-nob0_dwi.bval")
@@ -177,10 +188,9 @@ def _plant_in_signal(build: _Builder) -> None:
         seed = len(build.people)
         build.add(label)
         scan = make_scan(make_gradients(SHELLS, seed=seed), seed=seed)
-        spoiled = replace(scan, signal=spoil(scan.signal.copy()))
-        write_raw(
-            spoiled, build.root / f"sub-{label}" / "dwi", f"sub-{label}_dwi", dtype=np.float32
-        )
+        folder = build.root / f"sub-{label}" / "dwi"
+        spoiled = spoil(scan.signal.copy())
+        write_raw(scan, folder, f"sub-{label}_dwi", dtype=np.float32, signal=spoiled)
         build.mask(label, scan.mask, scan.affine)
         build.expect(code, f"sub-{label}_dwi.nii.gz")
 
@@ -229,10 +239,13 @@ def _plant_between_scans(build: _Builder) -> None:
     build.expect("differing-orientations", "sub-otheraxes_dwi.nii.gz")
 
     build.expect("confound", build.root.name)
+    (build.root / "sub-healthy0" / "sub-healthy0_scans.tsv").write_text("name\nx\n")
+    build.expect("dataset", "sub-healthy0_scans.tsv")
 
 
 if __name__ == "__main__":
     out = Path(sys.argv[1])
-    if out.exists():
-        shutil.rmtree(out)
+    if out.exists() and not (out / MARKER).exists():
+        sys.exit(f"{out} exists and was not made by this script; choose another folder")
+    shutil.rmtree(out, ignore_errors=True)
     plant_defects(out)

@@ -103,11 +103,13 @@ def write_raw(
     *,
     sidecar: Mapping[str, Any] | None = None,
     dtype: type = np.int16,
+    signal: np.ndarray | None = None,
 ) -> Path:
-    """Write a scan as DICOM conversion would, by nibabel and numpy alone."""
+    """Write a scan, or another signal of it, as conversion would, by nibabel and numpy alone."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{stem}.nii.gz"
-    values = scan.signal if np.issubdtype(dtype, np.floating) else scan.signal.round()
+    values = scan.signal if signal is None else signal
+    values = values if np.issubdtype(dtype, np.floating) else values.round()
     image = nib.Nifti1Image(values.astype(dtype), scan.affine)
     image.header.set_xyzt_units("mm", "sec")
     image.header["pixdim"][4] = 3.3

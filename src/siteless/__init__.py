@@ -46,14 +46,22 @@ __all__ = [
     "write_scan",
 ]
 
-_LAYERS = ("acquisition", "bids", "errors", "harmonics", "pipelines")
+_HOMES = {
+    "acquisition": ("GradientTable", "Scan", "Shell", "Site"),
+    "bids": ("find_scans", "read_scan", "write_scan"),
+    "errors": ("SitelessError",),
+    "harmonics": ("Coefficients", "fit_coefficients", "project", "rish"),
+    "pipelines": ("check_dataset",),
+}
 
 
 def __getattr__(name: str) -> Any:
     # Names are imported when first used: `siteless --help` must not wait for nibabel and scipy.
-    if name in __all__:
-        for layer in _LAYERS:
-            module = import_module(f"siteless.{layer}")
-            if hasattr(module, name):
-                return getattr(module, name)
+    for layer, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"siteless.{layer}"), name)
     raise AttributeError(f"module 'siteless' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -77,6 +77,12 @@ class NotShelledError(SitelessError):
     code = "not-shelled"
 
 
+class SignalError(SitelessError):
+    """Signal that no scanner measures."""
+
+    code = "signal"
+
+
 class MaskError(SitelessError):
     """A mask that cannot be used with its scan."""
 

@@ -42,11 +42,41 @@ def test_lengths_that_encode_b_are_understood():
     assert table.is_b0.tolist() == [True] + [False] * 50
 
 
+def test_lengths_beside_b_values_that_differ_are_refused_not_guessed():
+    directions = np.r_[spread_directions(20) * np.sqrt(1 / 3), spread_directions(30, seed=1)]
+    with pytest.raises(GradientTableError, match=r"length 1, found 0\.577"):
+        GradientTable(np.repeat([1000.0, 3000.0], [20, 30]), directions)
+
+
+def test_lengths_above_one_encode_nothing():
+    directions = np.r_[spread_directions(20) * 0.5, spread_directions(30, seed=1) * 1.5]
+    with pytest.raises(GradientTableError, match="length 1"):
+        GradientTable(np.full(50, 3000.0), directions)
+
+
+@pytest.mark.parametrize(
+    ("affine", "stored", "world"),
+    [
+        # Components are along the image's axes, with the sign of x turned when det > 0 (FSL).
+        (np.diag([2.0, 2, 2, 1]), [0.6, 0, 0.8], [-0.6, 0, 0.8]),
+        (np.diag([-2.0, 2, 2, 1]), [0.6, 0, 0.8], [-0.6, 0, 0.8]),
+        (np.diag([-2.0, -2, 2, 1]), [0.6, 0.8, 0], [0.6, -0.8, 0]),
+        # Columns of the affine: image x runs along world y, image y along world x (det < 0).
+        (np.eye(4)[[1, 0, 2, 3]], [0.6, 0, 0.8], [0, 0.6, 0.8]),
+        # Image x along world y, y along z, z along x (det > 0).
+        (np.eye(4)[[2, 0, 1, 3]], [0.6, 0.8, 0], [0, -0.6, 0.8]),
+    ],
+)
+def test_fsl_vectors_by_hand(affine, stored, world):
+    table = GradientTable.from_fsl([1000], [stored], affine)
+    np.testing.assert_allclose(table.bvecs, [world], atol=1e-12)
+
+
 @pytest.mark.parametrize("length", [0.3, 0.7, 2.0])
 def test_one_vector_of_wrong_length_is_named(length):
     vectors = spread_directions(30)
     vectors[17] *= length
-    with pytest.raises(GradientTableError, match=f"volume 17 has length {length:.3f}"):
+    with pytest.raises(GradientTableError, match=f"found {length:.3f} in volume 17"):
         GradientTable(np.full(30, 1000.0), vectors)
 
 
@@ -62,8 +92,8 @@ def test_all_vectors_of_wrong_length_are_refused():
         (np.zeros(4), np.zeros((5, 3)), r"4 b-values need \(4, 3\) b-vectors, got \(5, 3\)"),
         ([0, -5], np.zeros((2, 3)), "got -5.0"),
         ([0, np.nan], np.zeros((2, 3)), "got nan"),
-        ([0, 1000], np.zeros((2, 3)), "volume 1 has b=1000 but a b-vector of zero"),
-        ([0, 1000], [[0, 0, 0], [np.nan, 0, 1]], "volume 1 is not a number"),
+        ([0, 1000], np.zeros((2, 3)), "a b-vector of zero in volume 1 "),
+        ([0, 1000], [[0, 0, 0], [np.nan, 0, 1]], "found NaN in the b-vector of volume 1 "),
         ([[0, 1000]], np.zeros((2, 3)), r"one row of numbers, got shape \(1, 2\)"),
     ],
 )

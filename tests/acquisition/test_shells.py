@@ -40,6 +40,30 @@ def test_b_values_that_spread_continuously_are_not_shells():
         find_shells(np.linspace(500, 3000, 90), spread_directions(90))
 
 
+@pytest.mark.parametrize("radius", [2, 3, 4])
+@pytest.mark.parametrize("half", [False, True])
+def test_small_grids_are_not_shells_either(radius, half):
+    steps = np.array(list(np.ndindex(*[2 * radius + 1] * 3))) - float(radius)
+    squared = np.sum(steps**2, axis=1)
+    inside = (squared > 0) & (squared <= radius**2)
+    if half:
+        inside &= steps @ [1, 0.1, 0.01] > 0
+    directions = steps[inside] / np.sqrt(squared[inside])[:, None]
+    with pytest.raises(NotShelledError):
+        find_shells(250 * squared[inside], directions)
+
+
+def test_wide_scatter_is_still_one_shell():
+    [shell] = find_shells(np.linspace(960, 1040, 30), spread_directions(30))
+    assert len(shell) == 30
+
+
+def test_two_stray_volumes_do_not_hide_two_shells():
+    b = np.r_[np.full(30, 1000), np.full(30, 3000), 1500, 2200]
+    shells = find_shells(b, np.r_[spread_directions(30), spread_directions(32, seed=1)])
+    assert [len(shell) for shell in shells] == [30, 1, 1, 30]
+
+
 def test_one_stray_volume_does_not_hide_the_shells():
     shells = find_shells(np.r_[np.full(30, 1000), 2000], spread_directions(31))
     assert [len(shell) for shell in shells] == [30, 1]

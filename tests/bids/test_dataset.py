@@ -1,13 +1,14 @@
 import json
 import os
 
+import nibabel as nib
 import numpy as np
 import pytest
 
 from phantoms import ONE_SHELL, make_gradients, make_scan, write_mask, write_raw, write_table
 from siteless.acquisition import Site
-from siteless.bids import find_scans, read_scan
-from siteless.errors import DatasetError, GradientTableError, MissingFileError
+from siteless.bids import find_scans, read_scan, read_sidecar
+from siteless.errors import DatasetError, GradientTableError, MissingFileError, UnreadableFileError
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +69,7 @@ def test_the_nearest_file_wins_and_json_is_merged(scan, root):
     [files] = find_scans(root).scans
     assert files.bval == root / "sub-01" / "dwi" / "sub-01_dwi.bval"
     assert [path.name for path in files.sidecars] == ["dwi.json", "sub-01_dwi.json"]
+    assert read_sidecar(files) == {"EchoTime": 0.08, "RepetitionTime": 3}
 
 
 def test_site_comes_from_the_most_specific_table(scan, root):
@@ -90,12 +92,17 @@ def test_site_comes_from_the_most_specific_table(scan, root):
         [{"filename": "dwi/sub-01_ses-a_dwi.nii.gz", "site": "scans"}],
     )
     assert sites()["sub-01_ses-a_dwi"] == "scans"
+    write_table(
+        root / "sub-02" / "sub-02_scans.tsv",
+        [{"filename": "dwi/sub-02_dwi.nii.gz", "site": "scans2"}],
+    )
+    assert sites()["sub-02_dwi"] == "scans2"
     rows = [{"session_id": "ses-a", "site": "sessions"}, {"session_id": "ses-b", "site": "n/a"}]
     write_table(root / "sub-01" / "sub-01_sessions.tsv", rows)
     assert sites() == {
         "sub-01_ses-a_dwi": "sessions",
         "sub-01_ses-b_dwi": "p",
-        "sub-02_dwi": "p",
+        "sub-02_dwi": "scans2",
         "sub-03_ses-z_dwi": scanner,
     }
     [first, *_] = find_scans(root).scans
@@ -123,6 +130,7 @@ def test_masks_are_found_beside_and_in_derivatives(scan, root):
     assert (first.mask, second.mask) == (run, both)
     assert first.white_matter == white
     read = read_scan(first)
+    assert np.array_equal(read.white_matter, scan.white_matter)
     assert np.array_equal(read.mask, scan.mask)
     assert read.mask_origin == str(run)
 
@@ -132,8 +140,11 @@ def test_filters_choose_scans(scan, root):
         _write(scan, root, name)
     found = find_scans(root, filters={"sub": ["02"], "ses": ["b"]}).scans
     assert [files.name for files in found] == ["sub-02_ses-b_dwi"]
-    with pytest.raises(DatasetError, match="passes the filters"):
-        find_scans(root, filters={"sub": ["09"]})
+    assert len(find_scans(root, filters={"acq": [None]}).scans) == 3
+    with pytest.raises(DatasetError, match="no scan has sub-09; choose of 01, 02"):
+        find_scans(root, filters={"sub": ["02", "09"]})
+    with pytest.raises(DatasetError, match="none of 3 scans passes"):
+        find_scans(root, filters={"sub": ["01"], "ses": ["b"]})
 
 
 def test_a_broken_table_is_noted_and_does_not_stop(scan, root):
@@ -144,12 +155,72 @@ def test_a_broken_table_is_noted_and_does_not_stop(scan, root):
     assert found.scans[0].site is None
 
 
-@pytest.mark.parametrize("broken", [False, True])
-def test_folders_without_scans_are_refused(root, broken):
-    if broken:
-        (root / "dataset_description.json").write_text("{")
+def test_folders_without_scans_are_refused(root):
     with pytest.raises(DatasetError, match="no diffusion scan was found"):
         find_scans(root)
+    (root / "dataset_description.json").write_text("{")
+    with pytest.raises(UnreadableFileError, match="line 1 is not"):
+        find_scans(root)
+
+
+def test_single_files_are_no_dataset(scan, root):
+    image = _write(scan, root, "sub-01_dwi")
+    with pytest.raises(DatasetError, match="found a single file"):
+        find_scans(image)
+
+
+def test_rival_gradient_files_are_told(scan, root):
+    image = _write(scan, root, "sub-01_acq-a_dir-AP_dwi")
+    image.with_name("sub-01_acq-a_dir-AP_dwi.bvec").rename(root / "acq-a_dwi.bvec")
+    (root / "dir-AP_dwi.bvec").write_text("0")
+    [error] = find_scans(root).errors
+    assert "acq-a_dwi.bvec and dir-AP_dwi.bvec both apply" in str(error)
+
+
+def test_scans_whose_outputs_would_clash_are_told(scan, root):
+    for desc in ("preproc", "denoised"):
+        _write(scan, root, f"sub-01_desc-{desc}_dwi")
+    [error] = find_scans(root).errors
+    assert "would have the names of those of" in str(error)
+    assert find_scans(root, filters={"desc": ["preproc"]}).errors == ()
+
+
+def test_travellers_of_a_manifest_are_told_apart(scan, root):
+    write_raw(scan, root, "x")
+    rows = [{"subject": 1, "site": site, "dwi": "x.nii.gz"} for site in ("a", "b")]
+    found = find_scans(write_table(root / "scans.tsv", rows))
+    assert found.errors == ()
+    assert [files.entities["ses"] for files in found.scans] == ["a", "b"]
+
+
+def test_sites_of_a_manifest_can_come_from_sessions(scan, root):
+    write_raw(scan, root, "x")
+    row = {"subject": 1, "site": "n/a", "dwi": "x.nii.gz", "session": "late"}
+    [files] = find_scans(write_table(root / "m.tsv", [row]), site_from="session").scans
+    assert files.site == Site("late")
+
+
+@pytest.mark.parametrize("word", ["bogus", "acq"])
+def test_sites_from_an_entity_that_no_name_has_are_refused(scan, root, word):
+    _write(scan, root, "sub-01_ses-a_dwi")
+    with pytest.raises(DatasetError, match="choose of ses, sub"):
+        find_scans(root, site_from=word)
+
+
+def test_tables_are_read_as_people_write_them(scan, root):
+    for name in ("sub-01_ses-a_dwi", "sub-02_dwi", "sub-03_dwi"):
+        _write(scan, root, name)
+    text = 'Participant_ID\tSite\tnote\n01\tnorth\t5" coil\n\nsub-02\tNA\tn/a\nsub-03\tsouth\t"\n'
+    (root / "participants.tsv").write_text(text)
+    found = find_scans(root)
+    assert [str(files.site) for files in found.scans] == ["north", "None", "south"]
+    (root / "participants.tsv").write_text(text + "sub-01\twest\tagain\n")
+    assert "sub-01 is listed twice" in str(find_scans(root).errors[0])
+
+
+def test_misnamed_files_do_not_stop_the_search(scan, root):
+    write_raw(scan, root / "sub-01" / "dwi", "sub-09_dwi")
+    assert [files.name for files in find_scans(root).scans] == ["sub-09_dwi"]
 
 
 def test_a_missing_dataset_is_named(root):
@@ -175,8 +246,36 @@ def test_manifest_paths_are_relative_to_it_and_defaults_lie_beside(scan, root):
 
 def test_manifest_without_its_columns_is_refused_with_what_was_found(root):
     path = write_table(root / "scans.tsv", [{"subject": "1", "path": "x"}])
-    with pytest.raises(DatasetError, match=r"site, dwi, found subject, path; add site, dwi"):
+    with pytest.raises(DatasetError, match=r"site, dwi, found subject \| path; add site, dwi"):
         find_scans(path)
+
+
+def test_probabilities_count_from_one_half_and_only_in_the_brain(scan, root):
+    _write(scan, root, "sub-01_dwi")
+    folder = root / "sub-01" / "dwi"
+    write_mask(scan.mask, scan.affine, folder / "sub-01_desc-brain_mask.nii.gz")
+    chance = np.where(scan.white_matter, 0.6, 0.4).astype(np.float32)
+    chance[~scan.mask] = 0.9
+    image = nib.Nifti1Image(chance, scan.affine)
+    image.to_filename(folder / "sub-01_label-WM_probseg.nii.gz")
+    [files] = find_scans(root).scans
+    assert np.array_equal(read_scan(files).white_matter, scan.white_matter)
+
+
+def test_an_explicit_bvec_goes_before_a_world_table(scan, root):
+    image = write_raw(scan, root, "x")
+    (root / "x.b").write_text("not used")
+    row = {"subject": 1, "site": "a", "dwi": image.name, "bvec": "x.bvec"}
+    [files] = find_scans(write_table(root / "m.tsv", [row])).scans
+    np.testing.assert_allclose(read_scan(files).gradients.bvecs, scan.gradients.bvecs, atol=1e-5)
+
+
+@pytest.mark.parametrize("told", [{"Name": "qsiprep"}, [{"Name": "QSIPrep"}], 3])
+def test_qsiprep_is_known_by_whatever_form_its_description_has(lps_scan, root, told):
+    _qsiprep(lps_scan, root)
+    (root / "dataset_description.json").write_text(json.dumps({"GeneratedBy": told}))
+    [files] = find_scans(root).scans
+    assert files.written_by_qsiprep == (told != 3)
 
 
 def _qsiprep(scan, root):

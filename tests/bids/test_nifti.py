@@ -1,12 +1,15 @@
 import gzip
+from contextlib import suppress
 
 import nibabel as nib
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from siteless.bids import read_header, read_signal
 from siteless.bids._nifti import write_image
-from siteless.errors import MissingFileError, UnreadableFileError
+from siteless.errors import MissingFileError, SitelessError, UnreadableFileError
 
 
 def _image(dtype, slope=1.0, intercept=0.0, kind=nib.Nifti1Image):
@@ -38,7 +41,7 @@ def test_written_values_are_read_back_by_nibabel(tmp_path, kind, end):
     values = np.random.default_rng(1).normal(size=(5, 4, 3, 7)).astype(np.float32)
     source = _image(np.int16, 0.5, 2.0, kind)
     source.header["descrip"] = b"kept"
-    write_image(path, values, source.header)
+    write_image(path, values, source.header, source.affine)
     again = nib.load(path)
     assert np.array_equal(again.get_fdata(dtype=np.float32), values)
     assert np.array_equal(again.affine, source.affine)
@@ -48,14 +51,16 @@ def test_written_values_are_read_back_by_nibabel(tmp_path, kind, end):
 def test_masks_have_three_dimensions_and_their_own_type(tmp_path):
     path = tmp_path / "mask.nii.gz"
     mask = np.random.default_rng(1).random((5, 4, 3)) > 0.5
-    write_image(path, mask.astype(np.uint8), _image(np.int16).header)
+    image = _image(np.int16)
+    write_image(path, mask.astype(np.uint8), image.header, image.affine)
     assert np.array_equal(nib.load(path).get_fdata() > 0, mask)
     assert nib.load(path).get_data_dtype() == np.uint8
 
 
 def test_the_same_values_give_the_same_bytes(tmp_path):
     for name in ("first.nii.gz", "second.nii.gz"):
-        write_image(tmp_path / name, np.ones((3, 3, 3, 2), np.float32), _image(np.int16).header)
+        image = _image(np.int16)
+        write_image(tmp_path / name, np.ones((3, 3, 3, 2), np.float32), image.header, image.affine)
     assert (tmp_path / "first.nii.gz").read_bytes() == (tmp_path / "second.nii.gz").read_bytes()
 
 
@@ -68,13 +73,57 @@ def test_truncated_files_are_named(tmp_path, keep):
         read_signal(path)
 
 
-def test_a_flipped_bit_is_noticed(tmp_path):
+def test_a_flipped_bit_is_noticed_by_the_checksum(tmp_path):
     path = tmp_path / "scan.nii.gz"
+    # Stored without compression, so that only the checksum can tell.
     stored = bytearray(gzip.compress(_image(np.int16).to_bytes(), compresslevel=0))
     stored[700] ^= 1
     path.write_bytes(stored)
-    with pytest.raises(UnreadableFileError, match="truncated or damaged"):
+    with pytest.raises(UnreadableFileError, match=r"damaged .*CRC"):
         read_signal(path)
+
+
+@given(st.lists(st.tuples(st.integers(0, 347), st.integers(0, 255)), min_size=1, max_size=3))
+def test_damaged_headers_are_read_or_refused_but_never_crash(tmp_path_factory, changes):
+    path = tmp_path_factory.mktemp("header") / "scan.nii"
+    content = bytearray(_image(np.int16).to_bytes())
+    for place, value in changes:
+        content[place] = value
+    path.write_bytes(content)
+    with suppress(SitelessError), np.errstate(all="ignore"):
+        read_signal(path)
+
+
+def test_wide_integers_are_scaled_before_they_are_rounded(tmp_path):
+    values = (2_000_000_000 + np.arange(8, dtype=np.int32)).reshape(2, 2, 2)
+    image = nib.Nifti1Image(values, np.eye(4))
+    image.to_filename(tmp_path / "wide.nii")
+    content = bytearray((tmp_path / "wide.nii").read_bytes())
+    content[112:120] = np.array([1, -2e9], "<f4").tobytes()
+    (tmp_path / "wide.nii").write_bytes(content)
+    signal, _ = read_signal(tmp_path / "wide.nii")
+    assert sorted(signal.ravel()) == list(range(8))
+
+
+def test_header_extensions_and_another_affine_are_written(tmp_path):
+    source = _image(np.int16)
+    source.header.extensions.append(nib.nifti1.Nifti1Extension("comment", b"kept"))
+    moved = np.diag([-3.0, 3, 3, 1])
+    write_image(tmp_path / "x.nii.gz", np.ones((3, 3, 3, 2), np.float32), source.header, moved)
+    again = nib.load(tmp_path / "x.nii.gz")
+    assert again.header.extensions[0].get_content().rstrip(b"\0") == b"kept"
+    assert np.array_equal(again.affine, moved)
+
+
+@pytest.mark.parametrize("value", [0.0, np.nan])
+def test_images_without_a_place_are_refused(tmp_path, value):
+    image = _image(np.int16)
+    image.header["srow_x"] = value
+    content = bytearray(image.to_bytes())
+    content[280:296] = np.full(4, value, "<f4").tobytes()
+    (tmp_path / "x.nii").write_bytes(content)
+    with pytest.raises(UnreadableFileError, match="does not say where the image lies"):
+        read_header(tmp_path / "x.nii")
 
 
 def test_truncated_uncompressed_files_are_named(tmp_path):
@@ -86,11 +135,17 @@ def test_truncated_uncompressed_files_are_named(tmp_path):
 
 
 def test_other_files_are_refused(tmp_path):
-    (tmp_path / "text.nii.gz").write_text("hello")
-    (tmp_path / "text.nii").write_text("hello")
-    for name in ("text.nii.gz", "text.nii"):
-        with pytest.raises(UnreadableFileError, match="expected a NIfTI image"):
+    for name, content, message in (
+        ("text.nii", b"hello", "expected a NIfTI image"),
+        ("plain.nii.gz", _image(np.int16).to_bytes(), "not compressed; rename it to .nii"),
+        ("empty.nii.gz", b"", "the file is empty"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(UnreadableFileError, match=message):
             read_header(tmp_path / name)
+    (tmp_path / "folder.nii.gz").mkdir()
+    with pytest.raises(UnreadableFileError, match="Is a directory"):
+        read_header(tmp_path / "folder.nii.gz")
     with pytest.raises(MissingFileError, match="no such file"):
         read_header(tmp_path / "none.nii.gz")
 

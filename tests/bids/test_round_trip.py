@@ -1,6 +1,8 @@
 import json
+import os
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import permutations, product
 from pathlib import Path
 
@@ -9,11 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.spatial.transform import Rotation
 
 from phantoms import ONE_SHELL, centred_affine, make_gradients, make_scan, write_mask, write_raw
-from siteless.bids import find_scans, read_scan, write_description, write_scan
+from siteless.bids import find_scans, read_scan, write_description, write_json, write_scan
 from siteless.bids._write import staged
-from siteless.errors import GradientTableError, MaskError, OutputError
+from siteless.errors import GradientTableError, MaskError, OutputError, SignalError
 from siteless.harmonics import fit_coefficients
 from strategies import affines
 
@@ -122,6 +125,7 @@ def test_sidecar_is_the_sources_with_what_was_added(written):
     sidecar = json.loads(Path(str(image).replace(".nii.gz", ".json")).read_text())
     assert sidecar["EchoTime"] == 0.08
     assert sidecar["Description"] == "the same scan"
+    assert sidecar["BrainMask"].startswith("computed: DIPY median_otsu")
 
 
 def test_nothing_is_left_behind_beside_the_outputs(written):
@@ -142,6 +146,58 @@ def test_a_failure_leaves_no_output(tmp_path):
     assert list((tmp_path / "out").iterdir()) == []
 
 
+def test_the_image_appears_last_and_an_old_one_goes_first(tmp_path, monkeypatch):
+    (tmp_path / "x.nii.gz").write_text("old")
+    moved = []
+    replace_file = Path.replace
+
+    def watched(source, target):
+        moved.append((source.name, (tmp_path / "x.nii.gz").exists()))
+        return replace_file(source, target)
+
+    monkeypatch.setattr(Path, "replace", watched)
+    with staged(tmp_path) as stage:
+        for name in ("x.bval", "x.bvec", "x.json", "x.nii.gz"):
+            (stage / name).write_text("new")
+    assert [name for name, _ in moved] == ["x.bval", "x.bvec", "x.json", "x.nii.gz"]
+    assert not any(image_there for _, image_there in moved)
+    assert (tmp_path / "x.nii.gz").read_text() == "new"
+
+
+def test_json_follows_links_and_writes_to_devices(tmp_path):
+    (tmp_path / "target.json").write_text("{}")
+    (tmp_path / "link.json").symlink_to("target.json")
+    write_json(tmp_path / "link.json", {"a": 1})
+    assert (tmp_path / "link.json").is_symlink()
+    assert json.loads((tmp_path / "target.json").read_text()) == {"a": 1}
+    write_json(Path(os.devnull), {"a": 1})
+    assert Path(os.devnull).is_char_device()
+
+
+def test_a_moved_scan_is_written_where_it_lies(tmp_path):
+    root = tmp_path / "in"
+    scan = make_scan(make_gradients(ONE_SHELL))
+    write_raw(scan, root / "sub-1" / "dwi", "sub-1_dwi", dtype=np.float32)
+    files, read = _read_only_scan(root)
+    turned = read.affine.copy()
+    turned[:3, :3] = Rotation.from_euler("z", 30, degrees=True).as_matrix() @ turned[:3, :3]
+    write_scan(replace(read, affine=turned), files, tmp_path / "out")
+    _, again = _read_only_scan(tmp_path / "out")
+    np.testing.assert_allclose(again.affine, turned, atol=1e-5)
+    np.testing.assert_allclose(again.gradients.bvecs, read.gradients.bvecs, atol=1e-5)
+
+
+def test_scans_with_not_a_number_are_named(tmp_path):
+    scan = make_scan(make_gradients(ONE_SHELL))
+    signal = scan.signal.copy()
+    signal[10, 11, 9, 4] = np.nan
+    image = tmp_path / "sub-1" / "dwi" / "sub-1_dwi.nii.gz"
+    write_raw(scan, image.parent, "sub-1_dwi", dtype=np.float32)
+    nib.Nifti1Image(signal, scan.affine).to_filename(image)
+    with pytest.raises(SignalError, match=r"sub-1_dwi.*1 of 14 volumes hold NaN"):
+        _read_only_scan(tmp_path)
+
+
 def test_an_output_folder_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "out").write_text("")
     with pytest.raises(OutputError, match="cannot write here"):
@@ -154,7 +210,7 @@ def test_an_output_folder_that_is_a_file_is_refused(tmp_path):
         (
             lambda s: (s / "sub-1_dwi.bval").write_text("0 1000\n"),
             GradientTableError,
-            "2 b-values",
+            "found 2",
         ),
         (lambda s: (s / "sub-1_dwi.bval").write_text("0 x\n"), GradientTableError, "numbers"),
         (lambda s: (s / "sub-1_dwi.bval").write_text(""), GradientTableError, "empty"),

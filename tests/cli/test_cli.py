@@ -1,8 +1,10 @@
+import io
 import json
 import subprocess
 import sys
 
 import pytest
+from rich.console import Console
 
 from phantoms import make_gradients, make_scan, write_raw, write_table
 from siteless.cli import main
@@ -31,7 +33,9 @@ def _run(*words):
 def test_check_reports_in_lines_when_piped(manifest, tmp_path):
     shown = _run("check", manifest, "--json", tmp_path / "out.json")
     assert shown.returncode == 1
-    [error, summary] = shown.stdout.splitlines()
+    [error, *sites, summary] = shown.stdout.splitlines()
+    assert sites == ["site a: 3 scans, by scans.tsv", "site b: 3 scans, by scans.tsv"]
+    assert error.endswith("write lines 1, 2, -3 of the file as x, y, z, then check again")
     assert error.startswith(f"error: {manifest.parent / 's1.bvec'}: the gradient table does not")
     assert "z has the wrong sign" in error
     assert summary == "6 scans of 2 sites: 1 error, 0 warnings"
@@ -49,16 +53,35 @@ def test_exit_code_is_zero_without_errors(manifest, capsys):
 
 def test_filter_files_choose_scans(manifest, tmp_path, capsys):
     filters = tmp_path / "filters.json"
-    filters.write_text(json.dumps({"dwi": {"subject": ["0", "2", "4"], "datatype": "dwi"}}))
+    filters.write_text(
+        json.dumps(
+            {"dwi": {"subject": ["0", "2", "4"], "extension": "nii.gz", "acquisition": None}}
+        )
+    )
     assert main(["check", str(manifest), "--bids-filter-file", str(filters), "--nprocs", "1"]) == 0
     assert "3 scans" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"t1w": {"session": "a"}}, "expected filters under dwi, found none"),
+        ({"dwi": {"sesion": "a"}}, "there is no entity 'sesion'; choose of subject, session"),
+        ({"dwi": {"subject": ["0", "9"]}}, "no scan has sub-9; choose of 0, 1, 2, 3, 4, 5"),
+    ],
+)
+def test_filters_that_choose_nothing_are_refused(manifest, tmp_path, capsys, content, message):
+    filters = tmp_path / "filters.json"
+    filters.write_text(json.dumps(content))
+    assert main(["check", str(manifest), "--bids-filter-file", str(filters)]) == 1
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["check", "nowhere"], "nowhere: there is no such file"),
-        (["check", ".", "--participant-label", "x"], ".: no diffusion scan was found"),
+        (["check", "."], ".: no diffusion scan was found"),
         (["check", ".", "--bids-filter-file", "none.json"], "none.json: the filter file cannot"),
     ],
 )
@@ -70,10 +93,41 @@ def test_errors_are_one_line_and_exit_code_one(words, message, tmp_path, monkeyp
 
 
 def test_an_output_that_cannot_be_written_is_one_line(manifest, tmp_path, capsys):
-    (tmp_path / "file").write_text("")
-    words = ["check", str(manifest), "--nprocs", "1", "--json", str(tmp_path / "file" / "x.json")]
-    assert main(words) == 1
-    assert "cannot write here" in capsys.readouterr().err.splitlines()[-1]
+    (tmp_path / "file").write_text("a user's own")
+    for out, message in (
+        (tmp_path / "file" / "x.json", "expected a file in a folder"),
+        (tmp_path, "expected a file in a folder"),
+        (tmp_path / "file", "exists and is no report of siteless"),
+        (manifest, "exists and is no report of siteless"),
+        (manifest.parent / "s0.json", "exists and is no report of siteless"),
+    ):
+        assert main(["check", str(manifest), "--json", str(out)]) == 1
+        [line] = capsys.readouterr().err.splitlines()
+        assert message in line
+    assert (tmp_path / "file").read_text() == "a user's own"
+
+
+def test_reports_are_not_written_into_a_dataset(tmp_path, capsys):
+    assert main(["check", str(tmp_path), "--json", str(tmp_path / "report.json")]) == 1
+    assert "inside the dataset" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_terminal_gets_a_table(manifest, monkeypatch):
+    shown = Console(record=True, width=100, force_terminal=True, file=io.StringIO())
+    monkeypatch.setattr("siteless.cli._console.stdout", lambda: shown)
+    assert main(["check", str(manifest), "--nprocs", "1"]) == 1
+    text = shown.export_text()
+    for words in ("Errors", "what is wrong", "s1.bvec", "z has the wrong sign", "site a: 3 scans"):
+        assert words in text
+    assert "Warnings" not in text
+
+
+def test_a_reader_that_leaves_early_is_no_error(manifest):
+    command = f"{sys.executable} -m siteless check '{manifest}' --nprocs 1 | true"
+    shown = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert "Traceback" not in shown.stderr
+    assert "BrokenPipe" not in shown.stderr
 
 
 @pytest.mark.parametrize("words", [["--help"], ["check", "--help"], ["--version"]])

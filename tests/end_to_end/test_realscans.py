@@ -1,12 +1,17 @@
 """Scans of people, from five vendors, as conversion left them."""
 
+from dataclasses import replace
+from itertools import permutations, product
+
 import numpy as np
 import pytest
 
 from phantoms import write_table
+from siteless.acquisition import GradientTable
 from siteless.bids import find_scans, read_scan, write_scan
 from siteless.harmonics import fit_coefficients, project
 from siteless.pipelines import check_dataset
+from siteless.preflight import AxisError, find_axis_error
 
 WRONG = {"canon_ap_badz": "z has the wrong sign", "canon_sagittal_badx": "x has the wrong sign"}
 
@@ -31,6 +36,26 @@ def test_the_wrong_tables_are_named_with_their_axis_and_no_other(report):
     assert set(found) == set(WRONG)
     for name, axis in WRONG.items():
         assert axis in found[name]
+
+
+@pytest.mark.slow
+def test_each_of_24_tables_is_judged_right_on_every_scan(manifest):
+    mended = {
+        name: AxisError((0, 1, 2), "xyz".index(axis[0]), 1.0) for name, axis in WRONG.items()
+    }
+    changes = [AxisError(o, f, 1.0) for o, f in product(permutations(range(3)), (None, 0, 1, 2))]
+    for scan in map(read_scan, find_scans(manifest).scans):
+        bvals, bvecs = scan.gradients.to_fsl(scan.affine)
+        right = bvecs @ mended.get(scan.name, changes[0]).matrix.T
+        for change in changes:
+            stored = right @ np.linalg.inv(change.matrix).T
+            table = GradientTable.from_fsl(bvals, stored, scan.affine)
+            found = find_axis_error(replace(scan, gradients=table))
+            if change is changes[0]:
+                assert found is None, scan.name
+            else:
+                assert found is not None, (scan.name, str(change))
+                assert np.array_equal(found.matrix, change.matrix), (scan.name, str(change))
 
 
 def test_weak_volumes_are_b0_as_scanners_store_them(manifest):

@@ -95,8 +95,13 @@ def test_coefficients_are_mrtrix_coefficients_on_an_oblique_scan(tmp_path, flip)
 @given(rotations)
 def test_turning_grid_and_content_together_leaves_world_coefficients_unchanged(rotation):
     def uniform_scan(affine):
-        gradients = GradientTable.from_fsl(*make_gradients().to_fsl(affine), affine)
-        attenuation = np.exp(-gradients.b * 1.5e-3 * (gradients.directions @ [0.6, 0, 0.8]) ** 2)
+        # The file of such a scan holds the world's directions along the image's axes.
+        stored = make_gradients().bvecs @ (affine[:3, :3] / np.linalg.norm(affine[:3, :3], axis=0))
+        stored[:, 0] *= -1  # FSL's sign for this handedness
+        gradients = GradientTable.from_fsl(make_gradients().bvals, stored, affine)
+        attenuation = np.exp(
+            -gradients.b * 1.5e-3 * (make_gradients().directions @ [0.6, 0, 0.8]) ** 2
+        )
         signal = np.broadcast_to(attenuation, (3, 3, 3, len(gradients)))
         mask = np.ones((3, 3, 3), dtype=bool)
         return Scan(signal, affine, gradients, mask=mask, white_matter=mask)
@@ -139,7 +144,8 @@ def test_chosen_penalty_predicts_held_out_directions_better_than_none_and_than_m
         gradients=GradientTable(scan.gradients.bvals[keep], scan.gradients.bvecs[keep]),
     )
     [shell] = half.gradients.shells
-    chosen = choose_penalty(half, shell, order=8)
+    white = half.volumes[np.ix_(shell.volumes, np.flatnonzero(half.white_matter.T))]
+    chosen = choose_penalty(white, half.gradients.directions[shell.volumes], order=8)
     held_out = np.arange(3, 62, 2)
 
     def error(penalty):
@@ -170,10 +176,40 @@ def test_penalty_minimises_cross_validation_computed_voxel_by_voxel(directions):
         residuals = [np.sum((s - hat @ s) ** 2) for s in signal.T.astype(float)]
         return sum(residuals) / np.trace(np.eye(directions) - hat) ** 2
 
-    chosen = choose_penalty(scan, shell, order=order)
+    directions_of = scan.gradients.directions[shell.volumes]
+    chosen = choose_penalty(signal, directions_of, order=order)
+    assert fit_coefficients(scan, order=order).penalties == (chosen,)
     candidates = np.logspace(-6, 0, 61)
     assert chosen == pytest.approx(min(candidates, key=score), rel=0.3)
     assert score(chosen) <= 1.001 * min(map(score, candidates))
+
+
+def test_stray_volumes_are_refused_and_repeats_count_once():
+    with pytest.raises(GradientTableError, match="at least 6 directions"):
+        fit_coefficients(make_scan(make_gradients({1000: 30, 2000: 1})))
+    six = make_gradients({1000: 6})
+    repeated = np.r_[0, 1, np.tile(np.arange(2, 8), 5)]
+    table = GradientTable(six.bvals[repeated], six.bvecs[repeated])
+    assert fit_coefficients(make_scan(table)).order == 2
+
+
+def test_unknown_fits_are_refused():
+    with pytest.raises(ValueError, match="one of laplace-beltrami, pseudo-inverse, got 'other'"):
+        fit_coefficients(make_scan(), fit="other")
+
+
+def test_projection_goes_to_any_vectors_of_known_shells():
+    table = GradientTable([1190, 3010, 5], [[0, 0, 1], [0, 1, 0], [0, 0, 0]])
+    coefficients = _random_coefficients()
+    expected = np.stack(
+        [
+            coefficients.shell(0) @ sh_basis([[0, 0, 1]], 4)[0],
+            coefficients.shell(1) @ sh_basis([[0, 1, 0]], 4)[0],
+            coefficients.b0,
+        ],
+        axis=1,
+    )
+    np.testing.assert_allclose(project(coefficients, table), expected, atol=1e-5)
 
 
 def test_order_follows_the_shell_with_fewest_directions():

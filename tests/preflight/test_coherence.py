@@ -38,6 +38,14 @@ def test_right_tables_are_left_alone(seed, angles):
     assert find_axis_error(scan) is None
 
 
+def test_tables_in_world_axes_are_judged_in_world_axes():
+    rotation = Rotation.from_euler("xyz", (20, -25, 30), degrees=True).as_matrix()
+    scan = make_scan(affine=centred_affine(rotation=rotation))
+    swapped = GradientTable(scan.gradients.bvals, scan.gradients.bvecs[:, [1, 0, 2]])
+    found = find_axis_error(replace(scan, gradients=swapped), np.eye(3))
+    assert str(found) == "x and y are swapped"
+
+
 def test_noise_accuses_no_table():
     scan = make_scan(make_gradients(ONE_SHELL), snr=0.5)
     assert find_axis_error(scan) is None
@@ -54,6 +62,14 @@ def test_noise_accuses_no_table():
 )
 def test_errors_say_what_to_change(change, words):
     assert str(change) == words
+
+
+def test_the_recipe_is_what_the_matrix_does():
+    for change in CHANGES:
+        words = change.recipe.split(", ")
+        stored = np.array([10.0, 20.0, 30.0])
+        written = [np.sign(int(word)) * stored[abs(int(word)) - 1] for word in words]
+        assert np.array_equal(change.matrix @ stored, written)
 
 
 def test_the_matrix_turns_the_stored_table_right():

@@ -2,11 +2,12 @@
 
 from siteless.acquisition._array import Array
 from siteless.acquisition._gradients import GradientTable, fsl_axes
-from siteless.acquisition._scan import Scan, Site
+from siteless.acquisition._scan import Scan, Site, require_finite
 from siteless.acquisition._shells import (
     B0_LIMIT,
     MIN_DIRECTIONS,
     Shell,
+    count_axes,
     describe_shells,
     find_shells,
     same_b,
@@ -20,8 +21,10 @@ __all__ = [
     "Scan",
     "Shell",
     "Site",
+    "count_axes",
     "describe_shells",
     "find_shells",
     "fsl_axes",
+    "require_finite",
     "same_b",
 ]

@@ -17,6 +17,7 @@ from siteless.acquisition._shells import (
     describe_shells,
     find_shells,
     group_by_b,
+    same_b,
 )
 from siteless.errors import GradientTableError
 
@@ -54,7 +55,7 @@ class GradientTable:
         bvecs = np.array(self.bvecs, dtype=float, ndmin=2)
         _require_shapes(bvals, bvecs)
         weak = bvals <= B0_LIMIT
-        bvecs[weak] = np.nan_to_num(bvecs[weak], nan=0.0)
+        bvecs[weak] = np.nan_to_num(bvecs[weak], nan=0.0, posinf=0.0, neginf=0.0)
         _require_finite(bvals, bvecs)
         for name, values in (("bvals", bvals), ("bvecs", bvecs)):
             values.flags.writeable = False
@@ -111,6 +112,9 @@ class GradientTable:
         b = stored b x length^2. A stray short vector does not count: every b-value found this
         way must hold enough directions for a shell.
         """
+        stored = self.bvals[self.bvals > B0_LIMIT]
+        if not len(stored) or not same_b(stored.min(), stored.max()):
+            return False
         lengths = self._lengths[self.bvals > B0_LIMIT]
         short = lengths < 1 - LENGTH_TOLERANCE
         if not (short & (lengths > 0)).any() or short.all():
@@ -192,7 +196,8 @@ def _require_finite(bvals: Array, bvecs: Array) -> None:
     if not np.isfinite(bvecs).all():
         rows = np.flatnonzero(~np.isfinite(bvecs).all(axis=1))
         raise GradientTableError(
-            f"b-vector of {_volumes(rows)} is not a number although b={bvals[rows[0]]:.0f}",
+            f"expected numbers at b={bvals[rows[0]]:.0f}, found NaN in the b-vector of "
+            f"{_volumes(rows)}",
             remedy="correct the .bvec file or remove the volume",
         )
 
@@ -205,20 +210,19 @@ def _require_lengths(bvals: Array, lengths: Array, *, scaled: bool) -> None:
         return
     if (lengths[wrong] == 0).all():
         raise GradientTableError(
-            f"{_volumes(wrong)} has b={bvals[wrong[0]]:.0f} but a b-vector of zero",
-            remedy="remove trace or ADC volumes that the scanner added, or correct the .bvec file",
+            f"expected a direction at b={bvals[wrong[0]]:.0f}, found a b-vector of zero in "
+            f"{_volumes(wrong)}",
+            remedy="remove trace or ADC volumes that the scanner added; a b0 has b <= "
+            f"{B0_LIMIT:.0f}",
         )
     raise GradientTableError(
-        f"b-vectors must have length 1, but that of {_volumes(wrong)} has length "
-        f"{lengths[wrong[0]]:.3f}",
+        f"expected b-vectors of length 1, found {lengths[wrong[0]]:.3f} in {_volumes(wrong)}",
         remedy="correct the .bvec file",
     )
 
 
 def _volumes(indices: Array) -> str:
-    """Name volumes, counted from 0, without listing hundreds."""
-    if len(indices) == 1:
-        return f"volume {indices[0]}"
+    """Name volumes without listing hundreds."""
     shown = ", ".join(str(index) for index in indices[:3])
     more = f" and {len(indices) - 3} more" if len(indices) > 3 else ""
-    return f"volumes {shown}{more}"
+    return f"volume{'s' * (len(indices) > 1)} {shown}{more} (counted from 0)"

@@ -10,7 +10,17 @@ import numpy as np
 
 from siteless.acquisition._array import Array
 from siteless.acquisition._gradients import GradientTable
-from siteless.errors import GradientTableError, MaskError, SitelessError
+from siteless.errors import GradientTableError, MaskError, SignalError, SitelessError
+
+
+def require_finite(signal: Array, mask: Array) -> None:
+    """Refuse NaN and infinity in the brain, a volume at a time."""
+    bad = [not np.isfinite(volume[mask.T]).all() for volume in signal.T]
+    if any(bad):
+        raise SignalError(
+            f"{sum(bad)} of {len(bad)} volumes hold NaN or infinity in the brain",
+            remedy="repair the preprocessing that left them",
+        )
 
 
 @dataclass(frozen=True)
@@ -32,7 +42,7 @@ class Site:
         return self.label
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Scan:
     """Signal with what is needed to make sense of it.
 
@@ -76,6 +86,10 @@ class Scan:
     mask_origin: str = "given"
     white_matter_origin: str = "given"
 
+    def __repr__(self) -> str:
+        shape = " x ".join(str(size) for size in self.signal.shape[:3])
+        return f"<Scan {self.name}: {shape} voxels, {self.gradients}, site {self.site}>"
+
     def __post_init__(self) -> None:
         signal = np.asarray(self.signal, dtype=np.float32, order="F")  # the order of NIfTI files
         object.__setattr__(self, "signal", signal)
@@ -94,6 +108,8 @@ class Scan:
                 f"{self.signal.shape[3]} volumes need as many b-values, got {len(self.gradients)}",
                 remedy="convert the scan again, or remove the volumes that have no gradient",
             )
+        if self.affine.shape != (4, 4):
+            raise SitelessError(f"an affine has shape (4, 4), got {self.affine.shape}")
         for name, mask in (("brain", self.mask), ("white-matter", self.white_matter)):
             if mask.shape != self.signal.shape[:3]:
                 raise MaskError(
@@ -103,6 +119,9 @@ class Scan:
                 )
         if not self.mask.any():
             raise MaskError("the brain mask is empty", remedy="make a mask, or leave it out")
+        if (self.white_matter & ~self.mask).any():
+            raise MaskError("white matter must lie in the brain", remedy="correct the masks")
+        require_finite(self.signal, self.mask)
 
     @property
     def voxel_size(self) -> Array:

@@ -55,8 +55,8 @@ def find_shells(b: ArrayLike, directions: ArrayLike) -> tuple[Shell, ...]:
     Raises
     ------
     NotShelledError
-        When the b-values spread continuously, or when most groups have fewer than six
-        directions, as in Cartesian and DSI schemes.
+        When the b-values spread continuously, or over many b-values of which several have fewer
+        than six directions, as in Cartesian and DSI schemes.
 
     Examples
     --------
@@ -98,9 +98,10 @@ def describe_shells(shells: Sequence[Shell]) -> str:
 
 
 def _require_shelled(b: Array, directions: Array, groups: list[Array]) -> None:
-    thin = [group for group in groups if _count_axes(directions[group]) < MIN_DIRECTIONS]
-    spread = [group for group in groups if not same_b(b[group].min(), b[group].max())]
-    if spread or (len(thin) >= 2 and len(thin) > len(groups) / 2):
+    # A Cartesian grid has b-values of three or four axes only, between others of many.
+    thin = [group for group in groups if count_axes(directions[group]) < MIN_DIRECTIONS]
+    spread = [group for group in groups if np.ptp(b[group]) > max(60.0, 0.15 * b[group].max())]
+    if spread or (len(thin) >= 2 and (len(thin) > len(groups) / 2 or len(groups) >= 5)):
         weighted = b[b > B0_LIMIT]
         raise NotShelledError(
             f"expected b-values on a few shells, found {len(weighted)} volumes spread over "
@@ -111,7 +112,7 @@ def _require_shelled(b: Array, directions: Array, groups: list[Array]) -> None:
         )
 
 
-def _count_axes(directions: Array) -> int:
+def count_axes(directions: Array) -> int:
     """Count directions that differ by more than 5 degrees; opposite ones are the same axis."""
     close = np.abs(directions @ directions.T) > np.cos(np.deg2rad(5))
     first_alike = close.argmax(axis=1)

@@ -10,11 +10,12 @@ from siteless.bids._read import (
     read_scan,
     read_sidecar,
     read_volumes,
-    require_one_gradient_a_volume,
 )
+from siteless.bids._tree import ENTITIES
 from siteless.bids._write import write_description, write_json, write_scan
 
 __all__ = [
+    "ENTITIES",
     "NAMES",
     "Dataset",
     "Header",
@@ -29,7 +30,6 @@ __all__ = [
     "read_sidecar",
     "read_signal",
     "read_volumes",
-    "require_one_gradient_a_volume",
     "write_description",
     "write_json",
     "write_scan",

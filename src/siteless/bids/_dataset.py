@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from siteless.acquisition import Site
+from siteless.bids._names import derivative_path
 from siteless.bids._sites import SiteFinder, site_from_sidecar
 from siteless.bids._tables import Row, missing, read_json, read_table
-from siteless.bids._tree import BidsName, Tree
+from siteless.bids._tree import ENTITIES, BidsName, Tree
 from siteless.errors import DatasetError, SitelessError
 
 # Entities that say which acquisition a file belongs to; a mask must agree on them with its scan.
@@ -83,7 +83,7 @@ def find_scans(
     dataset: Path | str,
     *,
     site_from: str | None = None,
-    filters: Mapping[str, Collection[str]] | None = None,
+    filters: Mapping[str, Collection[str | None]] | None = None,
 ) -> Dataset:
     """Find the scans of a BIDS dataset, raw or derivative, or of a TSV manifest.
 
@@ -95,7 +95,7 @@ def find_scans(
     site_from
         Entity that tells the site, such as ``ses`` or ``acq``, where no table does.
     filters
-        Allowed labels by entity, such as ``{"sub": ["01", "02"]}``.
+        Allowed labels by entity, such as ``{"sub": ["01", "02"]}``; None allows its absence.
 
     Raises
     ------
@@ -106,27 +106,71 @@ def find_scans(
     path = Path(dataset)
     if not path.exists():
         raise missing(path)
-    found = _from_tree(path, site_from) if path.is_dir() else _from_manifest(path)
+    if path.name.endswith((".nii", ".nii.gz", ".json")):
+        raise DatasetError(
+            "expected a folder or a manifest, found a single file",
+            remedy="list scans in a tab-separated table: subject, site, dwi",
+            path=path,
+        )
+    site_from = ENTITIES.get(site_from or "", site_from)
+    found = (_from_tree if path.is_dir() else _from_manifest)(path, site_from)
+    if not found.scans:
+        raise next(iter(found.errors), None) or DatasetError(
+            "no diffusion scan was found",
+            remedy="expected sub-*/[ses-*/]dwi/*_dwi.nii[.gz] in a folder, or rows in a manifest",
+            path=path,
+        )
+    for entity, allowed in (filters or {}).items():
+        _require_known(entity, allowed, found)
     scans = tuple(scan for scan in found.scans if _passes(scan, filters or {}))
     if not scans:
         raise DatasetError(
-            "no diffusion scan was found" + (" that passes the filters" if found.scans else ""),
-            remedy="expected sub-*/[ses-*/]dwi/*_dwi.nii[.gz], or a manifest",
-            path=path,
+            f"none of {len(found.scans)} scans passes all filters", remedy="relax them", path=path
         )
-    return Dataset(path, scans, found.errors)
+    return Dataset(path, scans, (*found.errors, *_clashes(scans)))
 
 
-def _passes(scan: ScanFiles, filters: Mapping[str, Collection[str]]) -> bool:
+def _clashes(scans: tuple[ScanFiles, ...]) -> Iterator[DatasetError]:
+    """Find scans whose outputs would have the same name."""
+    first: dict[Path, ScanFiles] = {}
+    for scan in scans:
+        rival = first.setdefault(derivative_path(Path(), "harmonized", scan.entities), scan)
+        if rival is not scan:
+            yield DatasetError(
+                f"its outputs would have the names of those of {rival.dwi.name}",
+                remedy="give scans different subjects or sessions, or choose one with "
+                "--bids-filter-file",
+                path=scan.dwi,
+            )
+
+
+def _require_known(entity: str, allowed: Collection[str | None], found: Dataset) -> None:
+    """Refuse labels that no scan has: most likely they are misspelled."""
+    known = {scan.entities.get(entity) for scan in found.scans}
+    unknown = [label for label in allowed if label not in known]
+    if unknown:
+        raise DatasetError(
+            f"no scan has {entity}-{unknown[0]}",
+            remedy=f"choose of {', '.join(sorted(str(label) for label in known))}",
+            path=found.root,
+        )
+
+
+def _passes(scan: ScanFiles, filters: Mapping[str, Collection[str | None]]) -> bool:
     return all(scan.entities.get(entity) in allowed for entity, allowed in filters.items())
 
 
 def _from_tree(root: Path, site_from: str | None) -> Dataset:
     tree = Tree(root)
-    errors: list[SitelessError] = []
-    sites = SiteFinder(tree, site_from, errors)
-    qsiprep = _is_qsiprep(root, errors)
+    sites = SiteFinder(tree, site_from)
+    qsiprep = _is_qsiprep(root, tree.errors)
     images = [name for name in tree.diffusion_files() if _is_dwi(name)]
+    if site_from and images and not any(site_from in image.entities for image in images):
+        raise DatasetError(
+            f"no file name has the entity {site_from!r} to take the site from",
+            remedy=f"choose of {', '.join(sorted(images[0].entities))}",
+            path=root,
+        )
     scans = []
     for image in images:
         attributes, site = sites.find(image)
@@ -145,7 +189,7 @@ def _from_tree(root: Path, site_from: str | None) -> Dataset:
                 written_by_qsiprep=qsiprep,
             )
         )
-    return Dataset(root, tuple(scans), tuple(errors))
+    return Dataset(root, tuple(scans), tuple(tree.errors))
 
 
 def _is_dwi(name: BidsName) -> bool:
@@ -166,7 +210,8 @@ def _is_qsiprep(root: Path, errors: list[SitelessError]) -> bool:
     except SitelessError as error:
         errors.append(error)
         return False
-    generators: list[Any] = content.get("GeneratedBy") or [content.get("PipelineDescription")]
+    told = content.get("GeneratedBy") or content.get("PipelineDescription") or []
+    generators = told if isinstance(told, list) else [told]
     names = [str(entry.get("Name", "")) for entry in generators if isinstance(entry, dict)]
     return any(name.lower() == "qsiprep" for name in names)
 
@@ -196,28 +241,35 @@ def _same_acquisition(mask: BidsName, image: BidsName) -> bool:
     return told.items() <= image.entities.items() and "sub" in told
 
 
-def _from_manifest(path: Path) -> Dataset:
+def _from_manifest(path: Path, site_from: str | None) -> Dataset:
     rows = read_table(path, *_MANIFEST_COLUMNS)
     scans: list[ScanFiles] = []
     errors: list[SitelessError] = []
-    for number, row in enumerate(rows, start=2):
+    for number, row in enumerate(rows, start=1):
         lacking = [column for column in ("subject", "dwi") if column not in row]
         if lacking:
             error = DatasetError(
-                f"line {number} has no {' and no '.join(lacking)}", remedy="fill it in", path=path
+                f"row {number} has no {' and no '.join(lacking)}", remedy="fill it in", path=path
             )
             errors.append(error)
         else:
-            scans.append(_scan_of_row(row, path, errors))
+            scans.append(_scan_of_row(row, path, site_from, errors))
     return Dataset(path, tuple(scans), tuple(errors))
 
 
-def _scan_of_row(row: Row, manifest: Path, errors: list[SitelessError]) -> ScanFiles:
+def _scan_of_row(
+    row: Row, manifest: Path, site_from: str | None, errors: list[SitelessError]
+) -> ScanFiles:
     given = {column: manifest.parent / row[column] for column in _MANIFEST_PATHS if column in row}
     dwi = given["dwi"]
     entities = {"sub": row["subject"].removeprefix("sub-")}
     if "session" in row:
         entities["ses"] = row["session"].removeprefix("ses-")
+    elif "site" in row:
+        entities["ses"] = row["site"]  # tells a traveller's scans apart
+    site = Site(row["site"], origin=manifest.name) if "site" in row else None
+    if site is None and site_from in entities:
+        site = Site(entities[site_from], origin=f"{site_from} of {manifest.name}")
     sidecars = (sidecar,) if (sidecar := _beside(dwi, ".json")) else ()
     explicit = "bvec" in given
     return ScanFiles(
@@ -229,9 +281,7 @@ def _scan_of_row(row: Row, manifest: Path, errors: list[SitelessError]) -> ScanF
         sidecars=sidecars,
         mask=given.get("mask"),
         white_matter=given.get("wm_mask"),
-        site=Site(row["site"], origin=manifest.name)
-        if "site" in row
-        else site_from_sidecar(sidecars, errors),
+        site=site or site_from_sidecar(sidecars, errors),
         attributes={key: row[key] for key in row if key not in _MANIFEST_PATHS},
         written_by_qsiprep=not explicit and _is_qsiprep(_dataset_root(dwi), errors),
     )

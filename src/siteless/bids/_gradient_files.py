@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +13,26 @@ from siteless.bids._tables import read_text
 from siteless.errors import GradientTableError, MissingFileError, SitelessError
 
 
-def read_gradients(files: ScanFiles, affine: Array) -> GradientTable:
+def read_gradients(files: ScanFiles, affine: Array, volumes: int | None = None) -> GradientTable:
     """Read a scan's gradient table into world axes.
 
     The ``.b`` table goes first, since it is in world axes already. Without it, ``.bvec`` files
     are read by FSL's convention, which BIDS prescribes, except for QSIPrep's, which have used
     another: those are refused rather than guessed.
+
+    Parameters
+    ----------
+    files
+        Of the scan.
+    affine
+        Of its image, shape (4, 4).
+    volumes
+        How many entries the table must have; None when the image could not be read.
     """
     if files.world_table is not None:
-        return _read_world(files.world_table)
+        table = _numbers(files.world_table)
+        _require_count(files.world_table, len(table), volumes)
+        return _at(files.world_table, lambda: GradientTable.from_mrtrix(table))
     if files.written_by_qsiprep:
         raise GradientTableError(
             "QSIPrep wrote this scan, and its .bvec files do not follow FSL's convention; "
@@ -29,13 +41,15 @@ def read_gradients(files: ScanFiles, affine: Array) -> GradientTable:
             path=files.dwi,
         )
     if files.bval is None or files.bvec is None:
-        lacking = [kind for kind in ("bval", "bvec") if getattr(files, kind) is None]
+        lacking = [f".{kind}" for kind in ("bval", "bvec") if getattr(files, kind) is None]
         raise MissingFileError(
-            f"the image has no .{' and no .'.join(lacking)} file",
-            remedy="expected it beside the image, or further up with fewer entities (BIDS)",
+            f"the image has no {' and no '.join(lacking)} file",
+            remedy="put it beside the image, or further up with fewer entities (BIDS)",
             path=files.dwi,
         )
-    return _read_fsl(files.bval, files.bvec, affine)
+    bvals = _read_bvals(files.bval, volumes)
+    bvecs = _read_bvecs(files.bvec, len(bvals))
+    return _at(files.bvec, lambda: GradientTable.from_fsl(bvals, bvecs, affine))
 
 
 def write_gradients(gradients: GradientTable, affine: Array, bval: Path, bvec: Path) -> None:
@@ -50,43 +64,53 @@ def _line(numbers: Array) -> str:
     return " ".join(f"{number + 0.0:.9g}" for number in numbers.round(12)) + "\n"
 
 
-def _read_world(path: Path) -> GradientTable:
-    try:
-        return GradientTable.from_mrtrix(_numbers(path))
-    except SitelessError as error:
-        raise error.at(path) from None
-
-
-def _read_fsl(bval: Path, bvec: Path, affine: Array) -> GradientTable:
-    bvals = _numbers(bval)
-    if bvals.ndim != 2 or 1 not in bvals.shape:
+def _read_bvals(path: Path, volumes: int | None) -> Array:
+    bvals = _numbers(path)
+    if 1 not in bvals.shape:
         raise GradientTableError(
             f"expected one line of b-values, found shape {bvals.shape}",
             remedy="correct the file",
-            path=bval,
+            path=path,
         )
-    vectors = _numbers(bvec)
+    bvals = bvals.ravel()
+    _require_count(path, len(bvals), volumes)
+    if not (bvals >= 0).all():  # NaN is not either
+        worst = bvals[~(bvals >= 0)][0]
+        raise GradientTableError(
+            f"expected b-values of at least 0, found {worst:g}", remedy="correct it", path=path
+        )
+    return bvals
+
+
+def _read_bvecs(path: Path, count: int) -> Array:
+    vectors = _numbers(path)
     # Three volumes, or a file stored by rows as (volume, 3), cannot be told from the shape alone:
     # BIDS says (3, volume), and only a file that cannot be that is turned round.
     if vectors.shape[0] != 3 and vectors.shape[1] == 3:
         vectors = vectors.T
-    if vectors.shape[0] != 3:
+    if vectors.shape != (3, count):
         raise GradientTableError(
-            f"expected 3 lines of b-vector components, found shape {vectors.shape}",
-            remedy="correct the file",
-            path=bvec,
-        )
-    if vectors.shape[1] != bvals.size:
-        raise GradientTableError(
-            f"expected as many b-vectors as the {bvals.size} b-values of {bval.name}, "
-            f"found {vectors.shape[1]}",
+            f"expected 3 lines of {count} b-vector components, found shape {vectors.shape}",
             remedy="convert the scan again",
-            path=bvec,
+            path=path,
         )
+    return vectors.T
+
+
+def _require_count(path: Path, found: int, volumes: int | None) -> None:
+    if volumes is not None and found != volumes:
+        raise GradientTableError(
+            f"expected {volumes} b-values for the {volumes} volumes of the image, found {found}",
+            remedy="convert the scan again",
+            path=path,
+        )
+
+
+def _at(path: Path, make: Callable[[], GradientTable]) -> GradientTable:
     try:
-        return GradientTable.from_fsl(bvals.ravel(), vectors.T, affine)
+        return make()
     except SitelessError as error:
-        raise error.at(bvec) from None
+        raise error.at(path) from None
 
 
 def _numbers(path: Path) -> Array:
@@ -94,14 +118,18 @@ def _numbers(path: Path) -> Array:
     text = read_text(path).replace(",", " ")
     lines = [line.split() for line in text.splitlines()]
     lines = [line for line in lines if line and not line[0].startswith("#")]
-    try:
-        matrix = np.array([[float(word) for word in line] for line in lines])
-    except ValueError as error:
-        raise GradientTableError(
-            f"expected lines of numbers, equally many on each ({error})",
-            remedy="correct the file",
-            path=path,
-        ) from None
-    if matrix.size == 0:
+    if not lines:
         raise GradientTableError("the file is empty", remedy="convert the scan again", path=path)
-    return matrix
+    counts = sorted({len(line) for line in lines})
+    if len(counts) > 1:
+        raise GradientTableError(
+            f"expected as many numbers on each line, found {counts[0]} to {counts[-1]}",
+            remedy="convert the scan again",
+            path=path,
+        )
+    try:
+        return np.array(lines, dtype=float)
+    except ValueError:
+        raise GradientTableError(
+            "expected numbers, found other words", remedy="correct the file", path=path
+        ) from None

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from siteless.acquisition import Array, GradientTable, Scan
+from siteless.acquisition import Array, GradientTable, Scan, require_finite
 from siteless.bids._dataset import ScanFiles
 from siteless.bids._gradient_files import read_gradients
 from siteless.bids._nifti import read_signal
@@ -33,10 +33,10 @@ def read_scan(files: ScanFiles) -> Scan:
         Naming the file at fault.
     """
     signal, affine = read_volumes(files)
-    gradients = read_gradients(files, affine)
-    require_one_gradient_a_volume(files, gradients, signal)
+    gradients = read_gradients(files, affine, signal.shape[3])
     try:
         brain, brain_origin = read_brain_mask(files, signal, affine, gradients)
+        require_finite(signal, brain)
         white, white_origin = _read_white_matter(files, signal, affine, gradients, brain)
         return Scan(
             signal,
@@ -59,24 +59,10 @@ def read_volumes(files: ScanFiles) -> tuple[Array, Array]:
     if signal.ndim != 4:
         raise UnreadableFileError(
             f"expected 4 dimensions (x, y, z, volume), found shape {signal.shape}",
-            remedy="a scan has one volume a b-value",
+            remedy="give the image that the b-values are of, not a mean or a map",
             path=files.dwi,
         )
     return signal, affine
-
-
-def require_one_gradient_a_volume(
-    files: ScanFiles, gradients: GradientTable, signal: Array
-) -> None:
-    """Refuse a table that cannot be of its image."""
-    volumes = signal.shape[3]
-    if len(gradients) != volumes:
-        raise GradientTableError(
-            f"expected {volumes} b-values for the {volumes} volumes of {files.dwi.name}, "
-            f"found {len(gradients)}",
-            remedy="convert the scan again",
-            path=files.world_table or files.bval,
-        )
 
 
 def read_sidecar(files: ScanFiles) -> dict[str, Any]:

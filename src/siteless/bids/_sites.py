@@ -13,7 +13,7 @@ from pathlib import Path
 from siteless.acquisition import Site
 from siteless.bids._tables import Row, read_json, read_table
 from siteless.bids._tree import BidsName, Tree
-from siteless.errors import SitelessError
+from siteless.errors import DatasetError, SitelessError
 
 _SIDECAR_FIELDS = ("Manufacturer", "ManufacturersModelName", "DeviceSerialNumber", "ProtocolName")
 
@@ -21,10 +21,10 @@ _SIDECAR_FIELDS = ("Manufacturer", "ManufacturersModelName", "DeviceSerialNumber
 class SiteFinder:
     """Looks scans up in the tables of a dataset; a table that cannot be read is noted once."""
 
-    def __init__(self, tree: Tree, site_from: str | None, errors: list[SitelessError]) -> None:
+    def __init__(self, tree: Tree, site_from: str | None) -> None:
         self.tree = tree
         self.site_from = site_from
-        self.errors = errors
+        self.errors = tree.errors
         self._tables: dict[Path, dict[str, Row]] = {}
 
     def find(self, image: BidsName) -> tuple[Row, Site | None]:
@@ -47,7 +47,7 @@ class SiteFinder:
         found = []
         for root in self._roots:
             folder = root / subject
-            relative = image.path.relative_to(self.tree.root / subject)
+            relative = Path(*image.path.relative_to(self.tree.root).parts[1:])
             sessions = folder / f"{subject}_sessions.tsv"
             found += [
                 self._lookup(sessions, "session_id", session),
@@ -70,10 +70,16 @@ class SiteFinder:
         if not path.exists():
             return {}
         try:
-            return {row[key]: row for row in read_table(path, key) if key in row}
+            rows = [row for row in read_table(path, key) if key in row]
         except SitelessError as error:
             self.errors.append(error)
             return {}
+        names = [_identifier(key, row[key]) for row in rows]
+        if twice := [name for name in set(names) if names.count(name) > 1]:
+            self.errors.append(
+                DatasetError(f"{twice[0]} is listed twice", remedy="remove a row", path=path)
+            )
+        return dict(zip(names, rows, strict=True))
 
     @cached_property
     def _roots(self) -> list[Path]:
@@ -82,6 +88,12 @@ class SiteFinder:
         if root.parent.name == "derivatives":
             return [self.tree.root, root.parent.parent]
         return [self.tree.root]
+
+
+def _identifier(key: str, value: str) -> str:
+    """Add the prefix that BIDS wants, and people forget, to a participant or session."""
+    prefix = {"participant_id": "sub-", "session_id": "ses-"}.get(key, "")
+    return value if value.startswith(prefix) else prefix + value
 
 
 def site_from_sidecar(sidecars: tuple[Path, ...], errors: list[SitelessError]) -> Site | None:

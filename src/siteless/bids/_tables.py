@@ -18,7 +18,11 @@ def read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise missing(path) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError:
+        raise UnreadableFileError(
+            "expected text in UTF-8, found something else", remedy="correct the path", path=path
+        ) from None
+    except OSError as error:
         raise unreadable(path, error) from None
 
 
@@ -28,7 +32,9 @@ def read_json(path: Path) -> dict[str, Any]:
         content = json.loads(read_text(path))
     except json.JSONDecodeError as error:
         raise UnreadableFileError(
-            f"expected JSON, but {error}", remedy="correct the file", path=path
+            f"expected JSON, but line {error.lineno} is not ({error.msg})",
+            remedy="correct the file",
+            path=path,
         ) from None
     if not isinstance(content, dict):
         raise UnreadableFileError("expected a JSON object", remedy="correct the file", path=path)
@@ -36,23 +42,30 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_table(path: Path, *required: str) -> list[Row]:
-    """Read a TSV file; cells that are empty or ``n/a`` are left out of their row."""
-    lines = read_text(path).splitlines()
-    reader = csv.DictReader(lines, delimiter="\t")
-    columns = list(reader.fieldnames or [])
+    """Read a TSV file, column names in lower case.
+
+    Cells that are empty or ``n/a`` are left out of their row.
+    """
+    header, _, body = read_text(path).partition("\n")
+    columns = [column.strip().lower() for column in header.split("\t")]
     lacking = [column for column in required if column not in columns]
     if lacking:
         raise DatasetError(
             f"expected the tab-separated columns {', '.join(required)}, found "
-            f"{', '.join(columns) or 'an empty file'}",
-            remedy=f"add {', '.join(lacking)}",
+            + (" | ".join(columns) if header else "an empty file"),
+            remedy="separate columns by tabs"
+            if len(columns) == 1
+            else f"add {', '.join(lacking)}",
             path=path,
         )
+    reader = csv.DictReader(
+        body.splitlines(), fieldnames=columns, delimiter="\t", quoting=csv.QUOTE_NONE
+    )
     rows = []
-    for number, cells in enumerate(reader, start=2):
+    for cells in reader:
         if None in cells or None in cells.values():
             raise DatasetError(
-                f"line {number} does not have {len(columns)} cells, one for each column",
+                f"line {reader.line_num + 1} does not have {len(columns)} cells, one a column",
                 remedy="separate cells by single tabs",
                 path=path,
             )
@@ -68,7 +81,9 @@ def missing(path: Path) -> MissingFileError:
             remedy="fetch it, e.g. with: datalad get",
             path=path,
         )
-    return MissingFileError("there is no such file", remedy="correct the path", path=path)
+    return MissingFileError(
+        "there is no such file", remedy="correct the path or restore it", path=path
+    )
 
 
 def unreadable(path: Path, error: Exception) -> UnreadableFileError:
@@ -77,10 +92,11 @@ def unreadable(path: Path, error: Exception) -> UnreadableFileError:
         return UnreadableFileError(
             "no permission to read the file", remedy="ask its owner", path=path
         )
+    reason = getattr(error, "strerror", None) or error
     return UnreadableFileError(
-        f"the file cannot be read ({error})", remedy="copy or convert it again", path=path
+        f"the file cannot be read ({reason})", remedy="copy or convert it again", path=path
     )
 
 
 def _has_value(cell: str) -> bool:
-    return cell.strip().lower() not in ("", "n/a")
+    return cell.strip().lower() not in ("", "n/a", "na", "nan")

@@ -9,6 +9,22 @@ from functools import cached_property
 from pathlib import Path
 
 from siteless.bids._tables import unreadable
+from siteless.errors import DatasetError, SitelessError
+
+# The long words for entities that filter files and people use.
+ENTITIES = {
+    "subject": "sub",
+    "session": "ses",
+    "acquisition": "acq",
+    "ceagent": "ce",
+    "reconstruction": "rec",
+    "direction": "dir",
+    "run": "run",
+    "part": "part",
+    "space": "space",
+    "resolution": "res",
+    "description": "desc",
+}
 
 
 @dataclass(frozen=True)
@@ -44,15 +60,16 @@ class BidsName:
 
 @dataclass
 class Tree:
-    """The files of a dataset, each folder listed once."""
+    """The files of a dataset, each folder listed once; what cannot be read goes to `errors`."""
 
     root: Path
+    errors: list[SitelessError] = field(default_factory=list)
     _listings: dict[Path, list[BidsName]] = field(default_factory=dict)
 
     def folder(self, path: Path) -> list[BidsName]:
         """List the files of a folder, sorted; none when there is no such folder."""
         if path not in self._listings:
-            files = sorted(entry.name for entry in _entries(path) if not entry.is_dir())
+            files = sorted(entry.name for entry in self._entries(path) if not entry.is_dir())
             self._listings[path] = [BidsName.parse(path / name) for name in files]
         return self._listings[path]
 
@@ -63,8 +80,8 @@ class Tree:
 
     def diffusion_files(self) -> Iterator[BidsName]:
         """Yield the files of every ``sub-*/dwi`` and ``sub-*/ses-*/dwi`` folder, sorted."""
-        for subject in _folders(self.root, "sub-"):
-            for folder in (subject, *_folders(subject, "ses-")):
+        for subject in self._folders(self.root, "sub-"):
+            for folder in (subject, *self._folders(subject, "ses-")):
                 yield from self.folder(folder / "dwi")
 
     def applicable(self, name: BidsName, extension: str) -> list[BidsName]:
@@ -87,18 +104,34 @@ class Tree:
     def closest(self, name: BidsName, extension: str) -> Path | None:
         """Return the applicable file that is nearest to the data file."""
         found = self.applicable(name, extension)
-        return found[-1].path if found else None
+        if not found:
+            return None
+        best = found[-1]
+        rivals = [
+            other
+            for other in found
+            if other.path.parent == best.path.parent and len(other.entities) == len(best.entities)
+        ]
+        if len(rivals) > 1:
+            names = " and ".join(rival.path.name for rival in rivals)
+            self.errors.append(
+                DatasetError(
+                    f"{names} both apply to it, and BIDS allows one",
+                    remedy="remove or rename one",
+                    path=name.path,
+                )
+            )
+        return best.path
 
+    def _folders(self, path: Path, prefix: str) -> list[Path]:
+        entries = (entry for entry in self._entries(path) if entry.name.startswith(prefix))
+        return sorted(Path(entry.path) for entry in entries if entry.is_dir())
 
-def _folders(path: Path, prefix: str) -> list[Path]:
-    entries = (entry for entry in _entries(path) if entry.name.startswith(prefix))
-    return sorted(Path(entry.path) for entry in entries if entry.is_dir())
-
-
-def _entries(path: Path) -> list[os.DirEntry[str]]:
-    try:
-        return list(os.scandir(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise unreadable(path, error) from None
+    def _entries(self, path: Path) -> list[os.DirEntry[str]]:
+        try:
+            return list(os.scandir(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            self.errors.append(unreadable(path, error))
+            return []

@@ -7,7 +7,6 @@ numbers, and no scale has to be chosen that would round weak signal at high b-va
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -38,8 +37,9 @@ def write_scan(
 ) -> Path:
     """Write a scan derived from the scan in `files`.
 
-    The header is the source's but for shape and type; ``.bval``, ``.bvec`` and ``.json`` go
-    beside the image, and the JSON file is the source's with `metadata` added.
+    The header is the source's but for shape, type and, where it differs, the affine. ``.bval``,
+    ``.bvec`` and ``.json`` go beside the image; the JSON file is the source's with where the masks
+    came from, and `metadata`, added.
 
     Returns
     -------
@@ -48,14 +48,19 @@ def write_scan(
     """
     image = derivative_path(out, output, files.entities)
     header, _ = read_header(files.dwi)
-    sidecar = read_sidecar(files) | {"SkullStripped": False} | dict(metadata or {})
+    told = {
+        "SkullStripped": not any(volume[~scan.mask.T].any() for volume in scan.signal.T),
+        "BrainMask": scan.mask_origin,
+        "WhiteMatterMask": scan.white_matter_origin,
+    }
+    sidecar = read_sidecar(files) | told | dict(metadata or {})
     with staged(image.parent) as stage:
         stem = image.name.removesuffix(".nii.gz")
         bval, bvec = stage / f"{stem}.bval", stage / f"{stem}.bvec"
         write_gradients(scan.gradients, scan.affine, bval, bvec)
         (stage / f"{stem}.json").write_text(_json(sidecar), encoding="utf-8")
         # The image's name sorts last and so is moved last: where it is, all else is.
-        write_image(stage / image.name, scan.signal, header)
+        write_image(stage / image.name, scan.signal, header, scan.affine)
     return image
 
 
@@ -75,7 +80,11 @@ def write_description(out: Path, *, name: str, sources: tuple[Path, ...] = ()) -
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> Path:
-    """Write a JSON file, whole or not at all."""
+    """Write a JSON file, whole or not at all; a link is followed, a device written to."""
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        path.write_text(_json(content), encoding="utf-8")
+        return path
     with staged(path.parent) as stage:
         (stage / path.name).write_text(_json(content), encoding="utf-8")
     return path
@@ -88,8 +97,11 @@ def staged(folder: Path) -> Iterator[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=folder, prefix=".siteless-") as stage:
             yield Path(stage)
-            for path in sorted(Path(stage).iterdir()):
-                os.replace(path, folder / path.name)  # noqa: PTH105 - same, and says what it does
+            paths = sorted(Path(stage).iterdir())
+            # What is replaced goes first, so that new files never stand beside an old image.
+            (folder / paths[-1].name).unlink(missing_ok=True)
+            for path in paths:
+                path.replace(folder / path.name)
     except OSError as error:
         raise OutputError(
             f"cannot write here ({error.strerror or error})",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from siteless.cli._options import add_dataset_options, add_nprocs, filters_of
+from siteless.errors import OutputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,10 +55,11 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Check, show, and return the exit code."""
-    from siteless.bids import write_json
     from siteless.cli._console import shown_progress, stdout
-    from siteless.pipelines import check_dataset
+    from siteless.pipelines import check_dataset, write_report
 
+    if options.json:
+        _require_outside(options.json, options.dataset)
     with shown_progress("Checking scans") as progress:
         report = check_dataset(
             options.dataset,
@@ -67,8 +71,26 @@ def run(options: argparse.Namespace) -> int:
         )
     _show(report, stdout())
     if options.json:
-        write_json(options.json, report.as_dict())
+        write_report(report, options.json)
     return 1 if report.errors else 0
+
+
+def _require_outside(out: Path, dataset: Path) -> None:
+    """Refuse an output that would be written into the input, or cannot be written, before work."""
+    folder = dataset if dataset.is_dir() else None
+    inside = folder is not None and out.resolve().is_relative_to(folder.resolve())
+    if inside or (out.exists() and out.is_file() and not _is_json_report(out)):
+        what = "is inside the dataset" if inside else "exists and is no report of siteless"
+        raise OutputError(f"the output {what}", remedy="choose another path", path=out)
+    if out.is_dir() or not out.parent.is_dir() or not os.access(out.parent, os.W_OK):
+        raise OutputError(
+            "expected a file in a folder that can be written to", remedy="correct it", path=out
+        )
+
+
+def _is_json_report(path: Path) -> bool:
+    start = path.read_bytes()[:200].decode(errors="replace")
+    return start.startswith("{") and '"dataset"' in start
 
 
 def _show(report: CheckReport, console: Console) -> None:
@@ -78,12 +100,17 @@ def _show(report: CheckReport, console: Console) -> None:
         for problem in () if console.is_terminal else problems:
             line = f"{problem.severity}: {problem.path}: {problem.what}; {problem.remedy}"
             console.print(line, soft_wrap=True, markup=False, highlight=False)
-    sites = {scan.site for scan in report.scans if scan.site}
-    console.print(
-        f"{_count(len(report.scans), 'scan')} of {_count(len(sites), 'site')}: "
-        f"{_count(len(report.errors), 'error')}, {_count(len(report.warnings), 'warning')}",
-        highlight=False,
-    )
+    for line in _summary(report):
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+def _summary(report: CheckReport) -> list[str]:
+    counts = Counter((scan.site, scan.site_origin) for scan in report.scans if scan.site)
+    lines = [f"site {s}: {_count(n, 'scan')}, by {told}" for (s, told), n in counts.items()]
+    sites = {site for site, _ in counts}
+    errors, warnings = len(report.errors), len(report.warnings)
+    total = f"{_count(len(report.scans), 'scan')} of {_count(len(sites), 'site')}: "
+    return [*lines, total + f"{_count(errors, 'error')}, {_count(warnings, 'warning')}"]
 
 
 def _table(title: str, problems: tuple[Problem, ...], dataset: Path) -> Any:
@@ -97,7 +124,7 @@ def _table(title: str, problems: tuple[Problem, ...], dataset: Path) -> Any:
     for (what, remedy), paths in _by_kind(problems).items():
         shown = [Text(_short(path, dataset)) for path in paths[:3]]
         if len(paths) > 3:
-            shown.append(Text(f"and {len(paths) - 3} more", style="dim"))
+            shown.append(Text(f"and {len(paths) - 3} more; --json lists all", style="dim"))
         table.add_row(Text("\n").join(shown), Text(what), Text(remedy))
     return table
 
@@ -110,10 +137,12 @@ def _by_kind(problems: tuple[Problem, ...]) -> dict[tuple[str, str], list[Path]]
 
 
 def _short(path: Path, dataset: Path) -> str:
+    """Show a path from the dataset on, folder and name on lines of their own."""
     root = dataset if dataset.is_dir() else dataset.parent
-    if path != root and path.is_relative_to(root):
-        return str(path.relative_to(root))
-    return str(path)
+    if path == root or not path.is_relative_to(root):
+        return str(path)
+    inside = path.relative_to(root)
+    return str(inside) if inside.parent == Path() else f"{inside.parent}/\n{inside.name}"
 
 
 def _count(number: int, thing: str) -> str:

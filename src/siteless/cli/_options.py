@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 from siteless.errors import DatasetError
 
-_ENTITY_OF_WORD = {"subject": "sub", "session": "ses", "acquisition": "acq", "direction": "dir"}
+_WITHOUT_CHOICE = ("datatype", "suffix", "extension")
 
 
 def add_dataset_options(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +19,7 @@ def add_dataset_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="a BIDS dataset (raw, or a derivative such as QSIPrep's), or a tab-separated "
         "manifest with the columns subject, site and dwi, and optionally session, bval, bvec, "
-        "mask and wm_mask",
+        "mask, wm_mask, age and sex",
     )
     parser.add_argument(
         "--site-from",
@@ -52,7 +51,7 @@ def add_nprocs(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def filters_of(options: argparse.Namespace) -> dict[str, list[str]]:
+def filters_of(options: argparse.Namespace) -> dict[str, list[str | None]]:
     """Gather the options that choose scans, as allowed labels by entity."""
     filters = _read_filters(options.bids_filter_file) if options.bids_filter_file else {}
     if options.participant_label:
@@ -64,29 +63,39 @@ def filters_of(options: argparse.Namespace) -> dict[str, list[str]]:
 
 def positive(text: str) -> int:
     """Parse a whole number of at least 1."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected at least 1, got {number}")
-    return number
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
+    return int(text)
 
 
-def _read_filters(path: Path) -> dict[str, list[str]]:
+def _read_filters(path: Path) -> dict[str, list[str | None]]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise DatasetError(
-            f"the filter file cannot be read ({error})", remedy="expected JSON", path=path
+            f"the filter file cannot be read ({error.strerror})", remedy="correct it", path=path
         ) from None
-    chosen = content.get("dwi", {}) if isinstance(content, Mapping) else None
-    if not isinstance(chosen, Mapping):
+    except ValueError:
+        raise DatasetError("expected JSON", remedy="correct the file", path=path) from None
+    chosen = content.get("dwi") if isinstance(content, dict) else None
+    if not isinstance(chosen, dict):
         raise DatasetError(
-            "expected an object of entities under dwi",
-            remedy='such as {"dwi": {"acquisition": "multishell"}}',
+            "expected filters under dwi, found none",
+            remedy='write them as {"dwi": {"acquisition": "multishell"}}',
             path=path,
         )
-    filters: dict[str, list[str]] = {}
+    from siteless.bids import ENTITIES
+
+    filters: dict[str, list[str | None]] = {}
     for word, labels in chosen.items():
-        if word not in ("datatype", "suffix"):
-            allowed = labels if isinstance(labels, list) else [labels]
-            filters[_ENTITY_OF_WORD.get(str(word), str(word))] = [str(label) for label in allowed]
+        if word in _WITHOUT_CHOICE:
+            continue
+        if word not in ENTITIES:
+            raise DatasetError(
+                f"there is no entity {word!r}",
+                remedy=f"choose of {', '.join(ENTITIES)}",
+                path=path,
+            )
+        allowed = labels if isinstance(labels, list) else [labels]
+        filters[ENTITIES[word]] = [None if one is None else str(one) for one in allowed]
     return filters

@@ -1,7 +1,6 @@
 """Signal to spherical-harmonic coefficients and back, in scanner axes."""
 
 from siteless.harmonics._basis import (
-    BASIS,
     coefficient_orders,
     count_coefficients,
     max_order,
@@ -11,7 +10,6 @@ from siteless.harmonics._coefficients import Coefficients, project, rish
 from siteless.harmonics._fit import FITS, FitName, choose_penalty, fit_coefficients, fitting_matrix
 
 __all__ = [
-    "BASIS",
     "FITS",
     "Coefficients",
     "FitName",

@@ -14,9 +14,6 @@ from scipy.special import sph_harm_y
 
 from siteless.acquisition import Array
 
-# How the basis is named in files.
-BASIS = "tournier07"
-
 
 def sh_basis(directions: ArrayLike, order: int) -> Array:
     """Evaluate the basis at unit vectors.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from siteless.errors import GradientTableError
 from siteless.harmonics._basis import coefficient_orders, count_coefficients, sh_basis
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Coefficients:
     """Mean b0 and each shell's harmonics, for the voxels of a mask.
 
@@ -37,6 +36,10 @@ class Coefficients:
     order: int
     penalties: tuple[float, ...]
 
+    def __repr__(self) -> str:
+        shells = ", ".join(f"b={b:.0f}" for b in self.bs)
+        return f"<Coefficients of {len(self.values)} voxels: b0, {shells} to order {self.order}>"
+
     def __post_init__(self) -> None:
         expected = (np.count_nonzero(self.mask), 1 + len(self.bs) * count_coefficients(self.order))
         if self.values.shape != expected:
@@ -51,10 +54,6 @@ class Coefficients:
         """Return the harmonics of one shell, shape (voxel, coefficient), without a copy."""
         count = count_coefficients(self.order)
         return self.values[:, 1 + index * count : 1 + (index + 1) * count]
-
-    def with_values(self, values: Array) -> Self:
-        """Return the same layout with other values."""
-        return replace(self, values=values)
 
     def on_grid(self, values: Array) -> Array:
         """Put per-voxel values, shape (voxel, ...), on the image grid, zero outside the mask."""
@@ -82,12 +81,12 @@ def project(coefficients: Coefficients, gradients: GradientTable) -> Array:
     count = count_coefficients(coefficients.order)
     mixing = np.zeros((coefficients.values.shape[1], len(gradients)), dtype=np.float32)
     mixing[0, gradients.is_b0] = 1
-    for shell in gradients.shells:
-        start = 1 + _matching_shell(coefficients, shell.b) * count
-        basis = sh_basis(gradients.directions[shell.volumes], coefficients.order)
-        mixing[start : start + count, shell.volumes] = basis.T
-    projected: Array = coefficients.values @ mixing
-    return projected
+    nearest = _nearest_shells(coefficients, gradients)
+    for index in range(len(coefficients.bs)):
+        volumes = np.flatnonzero(nearest == index)
+        basis = sh_basis(gradients.directions[volumes], coefficients.order)
+        mixing[1 + index * count : 1 + (index + 1) * count, volumes] = basis.T
+    return coefficients.values @ mixing
 
 
 def rish(coefficients: Coefficients) -> Array:
@@ -105,12 +104,15 @@ def rish(coefficients: Coefficients) -> Array:
     return np.stack(energies, axis=1)
 
 
-def _matching_shell(coefficients: Coefficients, b: float) -> int:
-    matches = np.flatnonzero(same_b(coefficients.bs, b))
-    if not len(matches):
-        known = ", ".join(f"b={known:.0f}" for known in coefficients.bs)
+def _nearest_shells(coefficients: Coefficients, gradients: GradientTable) -> Array:
+    """Return the shell that each volume belongs to, and -1 for b0."""
+    known = np.array(coefficients.bs)
+    nearest = np.abs(gradients.b[:, None] - known).argmin(axis=1)
+    foreign = ~gradients.is_b0 & ~same_b(gradients.b, known[nearest])
+    if foreign.any():
         raise GradientTableError(
-            f"coefficients are of {known}, but the gradient table has b={b:.0f}",
+            f"coefficients are of {', '.join(f'b={b:.0f}' for b in known)}, but the gradient "
+            f"table has b={gradients.b[foreign][0]:.0f}",
             remedy="project to b-values that were fitted",
         )
-    return int(matches[np.argmin(np.abs(np.asarray(coefficients.bs)[matches] - b))])
+    return np.where(gradients.is_b0, -1, nearest)

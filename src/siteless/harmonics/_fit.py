@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg import eigh
 from threadpoolctl import ThreadpoolController
 
-from siteless.acquisition import Array, Scan, Shell
+from siteless.acquisition import MIN_DIRECTIONS, Array, Scan, Shell, count_axes
 from siteless.errors import GradientTableError
 from siteless.harmonics._basis import coefficient_orders, max_order, sh_basis
 from siteless.harmonics._coefficients import Coefficients
@@ -47,22 +47,34 @@ def fit_coefficients(
         ``laplace-beltrami`` penalises rough fits, with a weight per shell by generalised
         cross-validation; ``pseudo-inverse`` is the minimum-norm least-squares fit of the paper.
     """
+    if fit not in FITS:
+        raise ValueError(f"fit is one of {', '.join(FITS)}, got {fit!r}")
     shells = scan.gradients.shells
     if not shells or not scan.gradients.is_b0.any():
         raise GradientTableError(
             f"expected b0 volumes and at least one shell, found {scan.gradients}",
             remedy="leave the scan out",
         )
-    if order is None:
-        order = min(8, *(max_order(len(shell)) for shell in shells))
-    with _threads() as threads:
-        penalties = tuple(
-            choose_penalty(scan, shell, order=order) if fit == "laplace-beltrami" else 0.0
-            for shell in shells
+    counts = [count_axes(scan.gradients.directions[shell.volumes]) for shell in shells]
+    if min(counts) < MIN_DIRECTIONS:
+        raise GradientTableError(
+            f"a shell needs at least {MIN_DIRECTIONS} directions, found {scan.gradients}",
+            remedy="remove the volumes of shells with fewer",
         )
+    if order is None:
+        order = min(8, *map(max_order, counts))
+    with _threads() as threads:
+        directions = [scan.gradients.directions[shell.volumes] for shell in shells]
+        penalties = [0.0] * len(shells)
+        if fit == "laplace-beltrami":
+            sample = _sample(scan)
+            penalties = [
+                choose_penalty(sample[shell.volumes], own, order=order)
+                for shell, own in zip(shells, directions, strict=True)
+            ]
         matrices = [
-            fitting_matrix(scan.gradients.directions[shell.volumes], order=order, penalty=penalty)
-            for shell, penalty in zip(shells, penalties, strict=True)
+            fitting_matrix(own, order=order, penalty=penalty)
+            for own, penalty in zip(directions, penalties, strict=True)
         ]
         values = _apply(scan, shells, matrices, threads)
     return Coefficients(
@@ -70,7 +82,7 @@ def fit_coefficients(
         mask=scan.mask,
         bs=tuple(shell.b for shell in shells),
         order=order,
-        penalties=penalties,
+        penalties=tuple(penalties),
     )
 
 
@@ -93,19 +105,31 @@ def fitting_matrix(directions: ArrayLike, *, order: int, penalty: float) -> Arra
     )
 
 
-def choose_penalty(scan: Scan, shell: Shell, *, order: int) -> float:
+def choose_penalty(signal: Array, directions: ArrayLike, *, order: int) -> float:
     """Choose a shell's Laplace-Beltrami weight by generalised cross-validation.
 
-    The weight minimises |(I - H) s|^2 / tr(I - H)^2 summed over white matter, where H is the
-    matrix from the measured to the fitted signal.
+    The weight minimises |(I - H) s|^2 / tr(I - H)^2 summed over voxels, where H is the matrix from
+    the measured to the fitted signal.
+
+    Parameters
+    ----------
+    signal
+        Of the voxels to choose by, shape (direction, voxel).
+    directions
+        Unit vectors, shape (direction, 3).
+    order
+        Highest degree.
     """
+    signal = signal.astype(float)
+    scores = _cross_validation(sh_basis(directions, order), signal @ signal.T, _roughness(order))
+    return float(_PENALTIES[int(np.argmin(scores))])
+
+
+def _sample(scan: Scan) -> Array:
+    """Return the signal of some white-matter voxels, shape (volume, voxel)."""
     inside = scan.white_matter if scan.white_matter.any() else scan.mask
     voxels = np.flatnonzero(inside.T)
-    voxels = voxels[:: max(1, len(voxels) // _SAMPLE)]
-    signal = scan.volumes[np.ix_(shell.volumes, voxels)].astype(float)
-    basis = sh_basis(scan.gradients.directions[shell.volumes], order)
-    scores = _cross_validation(basis, signal @ signal.T, _roughness(order))
-    return float(_PENALTIES[int(np.argmin(scores))])
+    return scan.volumes[:, voxels[:: max(1, len(voxels) // _SAMPLE)]]
 
 
 def _cross_validation(basis: Array, moments: Array, roughness: Array) -> Array:

@@ -24,15 +24,13 @@ FACES: tuple[tuple[int, int, int], ...] = (
 )
 
 
-def index_neighbours(mask: ArrayLike, offsets: tuple[tuple[int, int, int], ...] = FACES) -> Array:
+def index_neighbours(mask: ArrayLike) -> Array:
     """Return the row numbers of every voxel's neighbours.
 
     Parameters
     ----------
     mask
         Brain, shape (x, y, z). Voxels are numbered as in `Coefficients`, x fastest.
-    offsets
-        Steps to the neighbours, the centre first.
 
     Returns
     -------
@@ -51,7 +49,7 @@ def index_neighbours(mask: ArrayLike, offsets: tuple[tuple[int, int, int], ...] 
     rows = np.full(mask.shape, -1, dtype=np.int32, order="F")
     rows.T[mask.T] = np.arange(np.count_nonzero(mask), dtype=np.int32)
     z, y, x = np.nonzero(mask.T)
-    table = np.stack([rows[x + dx, y + dy, z + dz] for dx, dy, dz in offsets], axis=1)
+    table = np.stack([rows[x + dx, y + dy, z + dz] for dx, dy, dz in FACES], axis=1)
     return np.where(table < 0, table[:, :1], table)
 
 

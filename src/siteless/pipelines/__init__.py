@@ -1,5 +1,5 @@
 """Paths in, paths or reports out: where disk, mathematics and parallelism meet."""
 
-from siteless.pipelines._check import CheckReport, check_dataset
+from siteless.pipelines._check import CheckReport, check_dataset, write_report
 
-__all__ = ["CheckReport", "check_dataset"]
+__all__ = ["CheckReport", "check_dataset", "write_report"]

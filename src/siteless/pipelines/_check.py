@@ -12,8 +12,9 @@ from typing import Any
 import nibabel as nib
 import numpy as np
 
-from siteless.acquisition import Array, GradientTable, Scan
+from siteless.acquisition import Array, GradientTable, Scan, count_axes
 from siteless.bids import (
+    Dataset,
     ScanFiles,
     find_scans,
     read_brain_mask,
@@ -22,7 +23,7 @@ from siteless.bids import (
     read_mask,
     read_sidecar,
     read_volumes,
-    require_one_gradient_a_volume,
+    write_json,
 )
 from siteless.errors import SitelessError
 from siteless.pipelines._parallel import run_all
@@ -77,11 +78,16 @@ class CheckReport:
         }
 
 
+def write_report(report: CheckReport, path: Path) -> None:
+    """Write everything as JSON."""
+    write_json(path, report.as_dict())
+
+
 def check_dataset(
     dataset: Path | str,
     *,
     site_from: str | None = None,
-    filters: Mapping[str, Collection[str]] | None = None,
+    filters: Mapping[str, Collection[str | None]] | None = None,
     order: int = 8,
     nprocs: int | None = None,
     progress: Progress | None = None,
@@ -100,99 +106,152 @@ def check_dataset(
         Called with the number of scans done, their total, and the name of the last one.
     """
     found = find_scans(dataset, site_from=site_from, filters=filters)
-    problems = [Problem.from_error(error, found.root) for error in found.errors]
-    facts: list[ScanFacts | None] = [None] * len(found.scans)
-    by_scan: list[list[Problem]] = [[] for _ in found.scans]
-    inspect = partial(inspect_scan, order=order)
-    for done, (position, (fact, own)) in enumerate(
-        run_all(inspect, found.scans, nprocs=nprocs), start=1
-    ):
-        facts[position], by_scan[position] = fact, own
+    inspected: dict[int, tuple[ScanFacts, list[Problem]]] = {}
+    if progress:
+        progress(0, len(found.scans), "")
+    for position, result in run_all(_inspect_whatever_comes, found.scans, nprocs=nprocs):
+        inspected[position] = result
         if progress:
-            progress(done, len(found.scans), found.scans[position].name)
-    scans = tuple(fact for fact in facts if fact is not None)
-    problems += [problem for own in by_scan for problem in own]
-    problems += cohort_problems(scans, found.root)
+            progress(len(inspected), len(found.scans), found.scans[position].name)
+    in_order = [inspected[position] for position in range(len(found.scans))]
+    scans = tuple(facts for facts, _ in in_order)
+    problems = [
+        *(Problem.from_error(error, found.root) for error in found.errors),
+        *(problem for _, own in in_order for problem in own),
+        *_overruled_option(found, site_from),
+        *cohort_problems(scans, found.root, order=order),
+    ]
     ordered = sorted(dict.fromkeys(problems), key=lambda problem: problem.severity)
     return CheckReport(found.root, scans, tuple(ordered))
 
 
-def inspect_scan(files: ScanFiles, *, order: int) -> tuple[ScanFacts, list[Problem]]:
+def _inspect_whatever_comes(files: ScanFiles) -> tuple[ScanFacts, list[Problem]]:
+    """Inspect a scan; a defect of siteless itself must not hide what is wrong with the others."""
+    try:
+        return inspect_scan(files)
+    except Exception as error:  # noqa: BLE001
+        what = f"siteless failed on this scan ({type(error).__name__}: {error})"
+        remedy = "please report it, with the scan's header"
+        problem = Problem("internal", Severity.ERROR, files.dwi, what, remedy)
+        site = files.site.label if files.site else None
+        return ScanFacts(files.dwi, files.subject, site, dict(files.attributes)), [problem]
+
+
+def inspect_scan(files: ScanFiles) -> tuple[ScanFacts, list[Problem]]:
     """Read one scan part by part, so that one broken part does not hide the others."""
     problems: list[Problem] = []
-    attempt = partial(_attempt, problems, files)
+    attempt = partial(_attempt, problems, files.dwi)
     attempt(read_sidecar, files)
-    image = attempt(read_header, files.dwi)
-    # The shape of a table can be judged without an image; its axes cannot, and are not.
-    signal, affine = (attempt(read_volumes, files) if image else None) or (None, np.eye(4))
-    gradients = attempt(read_gradients, files, affine)
-    shells = attempt(lambda: gradients.shells) if gradients else None
-    if shells is not None:
-        problems += _table_problems(files, gradients, order)
-    if gradients and signal is not None:
-        fits = attempt(_require_fitting, files, gradients, signal)
-        if fits and shells and gradients.is_b0.any():
-            problems += _signal_problems(files, signal, affine, gradients)
+    header, affine = attempt(read_header, files.dwi) or (None, np.eye(4))
+    signal, _ = (attempt(read_volumes, files) if header else None) or (None, None)
+    gradients = _inspect_gradients(problems, files, affine, signal)
+    if header and not header["qform_code"] and not header["sform_code"]:
+        what = "the header has neither qform nor sform, so where the image lies is a guess"
+        remedy = "convert the scan again"
+        problems.append(Problem("no-orientation", Severity.WARNING, files.dwi, what, remedy))
+    brain, origin = None, ""
+    if signal is not None:
+        brain, origin = _inspect_masks(problems, files, signal, affine, gradients)
+    if signal is not None and brain is not None:
+        problems += _signal_problems(files, signal, affine, brain, gradients)
     facts = ScanFacts(
         path=files.dwi,
         subject=files.subject,
         site=files.site.label if files.site else None,
+        site_origin=files.site.origin if files.site else "",
         attributes=dict(files.attributes),
-        shells=tuple(round(shell.b, 3) for shell in shells) if shells else None,
-        voxel_size=_voxel_size(image[1]) if image else None,
-        orientation="".join(nib.aff2axcodes(image[1])) if image else None,
+        brain_mask=origin,
+        shells=_shells(gradients) if gradients else None,
+        voxel_size=tuple(np.linalg.norm(affine[:3, :3], axis=0).tolist()) if header else None,
+        orientation="".join(nib.aff2axcodes(affine)) if header else None,
         fingerprint=None if signal is None else _fingerprint(signal),
     )
     return facts, problems
 
 
+def _overruled_option(found: Dataset, site_from: str | None) -> list[Problem]:
+    """Tell when tables give another site than the entity that the user named."""
+    named = [scan for scan in found.scans if site_from in scan.entities and scan.site]
+    overruled = [s for s in named if s.site and s.site.label != s.entities[str(site_from)]]
+    if not overruled or not overruled[0].site:
+        return []
+    what = (
+        f"{overruled[0].site.origin} goes before --site-from {site_from}: "
+        f"{len(overruled)} scans have another site by it"
+    )
+    remedy = "remove the site column, or the option"
+    return [Problem("site-from", Severity.WARNING, overruled[0].dwi, what, remedy)]
+
+
+def _inspect_gradients(
+    problems: list[Problem], files: ScanFiles, affine: Array, signal: Array | None
+) -> GradientTable | None:
+    """Read the table and judge it; its axes are not judged here, nor known without an image."""
+    path = files.world_table or files.bval or files.dwi
+    if signal is None and path == files.dwi:
+        return None  # the image is not there either, and that is told
+    attempt = partial(_attempt, problems, path)
+    volumes = None if signal is None else signal.shape[3]
+    gradients: GradientTable | None = attempt(read_gradients, files, affine, volumes)
+    if gradients is None or attempt(lambda: gradients.shells) is None:
+        return None
+    if gradients.shells:
+        problems += direction_problems(gradients, path)
+    else:
+        what = "the scan has b0 volumes only, as reversed phase-encoding scans do"
+        remedy = "leave it out, e.g. with --bids-filter-file"
+        problems.append(Problem("b0-only", Severity.WARNING, path, what, remedy))
+    return gradients
+
+
 def _attempt(
-    problems: list[Problem], files: ScanFiles, read: Callable[..., Any], *arguments: Any
+    problems: list[Problem], path: Path, read: Callable[..., Any], *arguments: Any
 ) -> Any:
     """Return what reading gives, or note what is wrong and return None."""
     try:
         return read(*arguments)
     except SitelessError as error:
-        problems.append(Problem.from_error(error, files.dwi))
+        problems.append(Problem.from_error(error, path))
         return None
 
 
-def _require_fitting(files: ScanFiles, gradients: GradientTable, signal: Array) -> bool:
-    require_one_gradient_a_volume(files, gradients, signal)
-    return True
-
-
-def _table_problems(files: ScanFiles, gradients: GradientTable, order: int) -> list[Problem]:
-    path = files.world_table or files.bval or files.dwi
-    if not gradients.shells:
-        what = "the scan has b0 volumes only; it is left out"
-        remedy = "expected of reversed phase-encoding scans; filter them out to silence this"
-        return [Problem("b0-only", Severity.WARNING, path, what, remedy)]
-    return direction_problems(gradients, order, path)
+def _inspect_masks(
+    problems: list[Problem],
+    files: ScanFiles,
+    signal: Array,
+    affine: Array,
+    gradients: GradientTable | None,
+) -> tuple[Array | None, str]:
+    """Read the masks that are given; a brain can be computed only where b0 is known."""
+    attempt = partial(_attempt, problems, files.dwi)
+    if files.white_matter is not None:
+        attempt(read_mask, files.white_matter, signal.shape[:3], affine)
+    if files.mask is not None:
+        brain = attempt(read_mask, files.mask, signal.shape[:3], affine)
+        if brain is not None:
+            problems += mask_problems(brain, files.mask)
+        return brain, str(files.mask)
+    if gradients is None or not gradients.is_b0.any():
+        return None, ""
+    return attempt(read_brain_mask, files, signal, affine, gradients) or (None, "")
 
 
 def _signal_problems(
-    files: ScanFiles, signal: Array, affine: Array, gradients: GradientTable
+    files: ScanFiles, signal: Array, affine: Array, brain: Array, gradients: GradientTable | None
 ) -> list[Problem]:
-    problems: list[Problem] = []
-    attempt = partial(_attempt, problems, files)
-    if files.white_matter is not None:
-        attempt(read_mask, files.white_matter, signal.shape[:3], affine)
-    brain, _ = attempt(read_brain_mask, files, signal, affine, gradients) or (None, None)
-    if brain is None:
-        return problems
-    if files.mask is not None:
-        problems += mask_problems(brain, files.mask)
-    broken = signal_problems(signal, brain, files.dwi)
-    if not any(problem.severity is Severity.ERROR for problem in broken):
+    problems = signal_problems(signal, brain, files.dwi)
+    broken = any(problem.severity is Severity.ERROR for problem in problems)
+    if gradients and gradients.shells and gradients.is_b0.any() and not broken:
         scan = Scan(signal, affine, gradients, mask=brain, white_matter=brain)
         table = files.world_table or files.bvec or files.dwi
-        broken += attempt(axis_problems, scan, table) or []
-    return problems + broken
+        problems += _attempt(problems, files.dwi, axis_problems, scan, table) or []
+    return problems
 
 
-def _voxel_size(affine: Array) -> tuple[float, ...]:
-    return tuple(np.linalg.norm(affine[:3, :3], axis=0).tolist())
+def _shells(gradients: GradientTable) -> tuple[tuple[float, int], ...]:
+    """Return each shell's b-value and number of different directions."""
+    directions = gradients.directions
+    return tuple((round(s.b, 3), count_axes(directions[s.volumes])) for s in gradients.shells)
 
 
 def _fingerprint(signal: Array) -> str:

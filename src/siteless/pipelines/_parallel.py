@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import TypeVar
 
 from threadpoolctl import threadpool_limits
@@ -43,17 +46,35 @@ def run_all(
     # Forking a process that has threads, as BLAS does, can hang it.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(nprocs, context, _limit_threads, (nprocs,)) as pool:
-        futures = {pool.submit(function, item): position for position, item in enumerate(items)}
+        with _interrupts_ignored():
+            futures = {
+                pool.submit(function, item): position for position, item in enumerate(items)
+            }
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
         except BrokenProcessPool:
             raise SitelessError(
-                "a worker process was ended from outside, most likely for lack of memory",
-                remedy="run again with a smaller --nprocs",
+                "a worker process could not start or was ended from outside, often for lack of "
+                "memory",
+                remedy="run again with a smaller --nprocs; a script of your own needs an "
+                "`if __name__ == '__main__'` guard",
             ) from None
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Let processes started inside ignore Ctrl-C, which reaches them too: the parent ends them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def available_cpus() -> int:

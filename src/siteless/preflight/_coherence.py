@@ -9,6 +9,7 @@ tables that differ by swapped and flipped axes are tried (after Aganj 2018, Schi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import permutations, product
 
@@ -65,54 +66,66 @@ class AxisError:
             told.append(f"{_AXES[self.flipped]} has the wrong sign")
         return " and ".join(told)
 
+    @property
+    def recipe(self) -> str:
+        """Which stored components, counted from 1, to write as x, y and z."""
+        signs = ["-" if i == self.flipped else "" for i in range(3)]
+        return ", ".join(f"{signs[i]}{self.order[i] + 1}" for i in range(3))
 
-def find_axis_error(scan: Scan) -> AxisError | None:
+
+def find_axis_error(scan: Scan, axes: Array | None = None) -> AxisError | None:
     """Find the change of b-vector axes, if any, that the fibres of a scan ask for.
 
-    Axes are those of the ``.bvec`` file: the image's, with FSL's sign.
+    Parameters
+    ----------
+    scan
+        With the table in question.
+    axes
+        Axes that the table is stored in, columns in world axes; those of a ``.bvec`` file by
+        default, and the identity for a ``.b`` file.
     """
-    first, second, steps, weights = _neighbour_pairs(scan)
     changes = [
         AxisError(order, flipped, 1.0)
         for order, flipped in product(permutations(range(3)), (None, 0, 1, 2))
     ]
-    coherent = np.array([_aligned(first, second, steps, change.matrix) for change in changes])
-    scores = coherent @ weights
+    scores, variances = np.zeros(len(changes)), np.zeros(len(changes))
+    for first, second, step, weights in _neighbour_pairs(
+        scan, fsl_axes(scan.affine) if axes is None else axes
+    ):
+        coherent = np.array([_aligned(first, second, step @ change.matrix) for change in changes])
+        scores += coherent @ weights
+        variances += (coherent ^ coherent[0]) @ np.square(weights)
     best = int(np.argmax(scores))
-    noise = np.sqrt(np.square(weights) @ (coherent[0] ^ coherent[best]))
+    noise = np.sqrt(variances[best])
     if best == 0 or scores[best] < max(_MARGIN * scores[0], scores[0] + _SIGMAS * noise):
         return None
     gain = float(scores[best] / max(scores[0], 1e-12))
     return AxisError(changes[best].order, changes[best].flipped, gain)
 
 
-def _neighbour_pairs(scan: Scan) -> tuple[Array, Array, Array, Array]:
-    """Return directions of neighbouring anisotropic voxels, the steps between, and weights."""
+def _neighbour_pairs(scan: Scan, axes: Array) -> Iterator[tuple[Array, Array, Array, Array]]:
+    """Yield, for each step to a neighbour, the pairs of anisotropic voxels that lie so apart.
+
+    A pair's two directions, the step as a unit vector, and the pairs' weights; vectors are in the
+    given axes.
+    """
     tensor = fit_tensor(scan.volumes, scan.voxels, scan.gradients)
-    flat = np.zeros(scan.mask.size)
-    flat[scan.voxels] = np.where(tensor.md < _FLUID, tensor.fa, 0)
-    fa = np.pad(flat.reshape(scan.mask.shape, order="F"), 1)
-    to_table = fsl_axes(scan.affine)  # rows of world vectors @ this: components of a .bvec file
-    directions = np.zeros((scan.mask.size, 3))
-    directions[scan.voxels] = tensor.principal @ to_table
-    directions = np.pad(
-        directions.reshape(*scan.mask.shape, 3, order="F"), [(1, 1), (1, 1), (1, 1), (0, 0)]
-    )
-    inside = np.argwhere(fa >= _ANISOTROPIC)
-    pairs = []
-    for offset in (step for step in product((-1, 0, 1), repeat=3) if step > (0, 0, 0)):
-        both = fa[tuple((inside + offset).T)] >= _ANISOTROPIC
-        here, there = tuple(inside[both].T), tuple((inside[both] + offset).T)
-        step = scan.affine[:3, :3] @ offset @ to_table
-        steps = np.broadcast_to(step / np.linalg.norm(step), (both.sum(), 3))
-        pairs.append((directions[here], directions[there], steps, np.minimum(fa[here], fa[there])))
-    first, second, steps, weights = map(np.concatenate, zip(*pairs, strict=True))
-    return first, second, steps, weights
+    anisotropic = (tensor.fa >= _ANISOTROPIC) & (tensor.md < _FLUID)
+    row = np.full(np.array(scan.mask.shape) + 2, -1)
+    z, y, x = (index[anisotropic] + 1 for index in np.nonzero(scan.mask.T))
+    row[x, y, z] = np.arange(len(x))
+    fa, directions = tensor.fa[anisotropic], tensor.principal[anisotropic] @ axes
+    for i, j, k in (step for step in product((-1, 0, 1), repeat=3) if step > (0, 0, 0)):
+        there = row[x + i, y + j, z + k]
+        both = there >= 0
+        step = scan.affine[:3, :3] @ [i, j, k] @ axes
+        weights = np.minimum(fa[both], fa[there[both]])
+        yield directions[both], directions[there[both]], step / np.linalg.norm(step), weights
 
 
-def _aligned(first: Array, second: Array, steps: Array, change: Array) -> Array:
-    """Which pairs of changed directions both point along the step between them."""
-    turned = steps @ change  # (change d) . s = d . (change' s), and changing steps is cheaper
-    along_first = np.abs(np.einsum("ij,ij->i", first, turned)) > _ALIGNED
-    along_second = np.abs(np.einsum("ij,ij->i", second, turned)) > _ALIGNED
-    return along_first & along_second
+def _aligned(first: Array, second: Array, step: Array) -> Array:
+    """Which pairs of directions both point along a step.
+
+    To change the directions, give the step changed the other way: (M d) . s = d . (M' s).
+    """
+    return (np.abs(first @ step) > _ALIGNED) & (np.abs(second @ step) > _ALIGNED)

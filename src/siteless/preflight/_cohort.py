@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 from scipy import stats
 
-from siteless.acquisition import Array, same_b
+from siteless.acquisition import MIN_DIRECTIONS, Array, same_b
+from siteless.harmonics import max_order
 from siteless.preflight._problem import Problem, Severity
 
 # Below this, a site cannot be told from the people who were scanned there.
-MIN_SCANS = 3
+MIN_PEOPLE = 3
 _VOXEL_TOLERANCE = 0.01
 _SIGNIFICANT = 0.01
+# How a site that the JSON sidecar told is marked.
+SIDECAR = "JSON sidecar"
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,12 @@ class ScanFacts:
         Label of the site, None when nothing tells.
     attributes
         From tables: age and sex among them, where known.
+    site_origin
+        What told the site.
+    brain_mask
+        The mask's file, or how it was computed.
     shells
-        b-values, ascending; None when they could not be read.
+        b-value and number of directions of each, ascending; None when they could not be read.
     voxel_size
         mm; None when the image could not be read.
     orientation
@@ -48,13 +55,15 @@ class ScanFacts:
     subject: str
     site: str | None
     attributes: Mapping[str, str]
-    shells: tuple[float, ...] | None = None
+    site_origin: str = ""
+    brain_mask: str = ""
+    shells: tuple[tuple[float, int], ...] | None = None
     voxel_size: tuple[float, ...] | None = None
     orientation: str | None = None
     fingerprint: str | None = None
 
 
-def cohort_problems(scans: Sequence[ScanFacts], dataset: Path) -> list[Problem]:
+def cohort_problems(scans: Sequence[ScanFacts], dataset: Path, *, order: int = 8) -> list[Problem]:
     """Compare scans with each other.
 
     Parameters
@@ -63,9 +72,13 @@ def cohort_problems(scans: Sequence[ScanFacts], dataset: Path) -> list[Problem]:
         All scans of a dataset.
     dataset
         Named in problems that belong to no single file.
+    order
+        Order of the harmonics that the scans are to be fitted with.
     """
     return [
         *_without_site(scans),
+        *_doubtful_sites(scans, dataset),
+        *_low_orders(scans, order),
         *_duplicates(scans),
         *_few_scans(scans, dataset),
         *_differing_shells(scans, dataset),
@@ -88,6 +101,44 @@ def _without_site(scans: Sequence[ScanFacts]) -> Iterable[Problem]:
             )
 
 
+def _doubtful_sites(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Problem]:
+    """Report sites that may be one, or that were told by different means."""
+    sites = sorted({scan.site for scan in scans if scan.site})
+    for first, second in combinations(sites, 2):
+        if first.lower() == second.lower():
+            what = f"sites {first} and {second} differ in upper and lower case only"
+            remedy = "spell them alike if they are one"
+            yield Problem("similar-sites", Severity.WARNING, dataset, what, remedy)
+    by_sidecar = [scan for scan in scans if scan.site and scan.site_origin == SIDECAR]
+    others = [scan for scan in scans if scan.site and scan.site_origin != SIDECAR]
+    if by_sidecar and others:
+        what = (
+            f"tables or names give {len(others)} scans a site, but {len(by_sidecar)} only their "
+            f"sidecar: {by_sidecar[0].site}"
+        )
+        remedy = "give every scan a site in the same way, or these become sites of their own"
+        yield Problem("mixed-sites", Severity.WARNING, by_sidecar[0].path, what, remedy)
+
+
+def _low_orders(scans: Sequence[ScanFacts], order: int) -> Iterable[Problem]:
+    """Report shells with too few directions for an order, once for all scans alike."""
+    kinds: defaultdict[str, list[ScanFacts]] = defaultdict(list)
+    for scan in scans:
+        enough = [(b, count) for b, count in scan.shells or () if count >= MIN_DIRECTIONS]
+        sparse = [(b, count) for b, count in enough if max_order(count) < order]
+        if sparse:
+            kinds[", ".join(f"b={b:.0f} x {count}" for b, count in sparse)].append(scan)
+    for told, members in kinds.items():
+        lowest = min(max_order(count) for _, count in members[0].shells or ())
+        yield Problem(
+            "low-order",
+            Severity.WARNING,
+            members[0].path,
+            f"too few directions for order {order}: {told} ({_sites(members)})",
+            f"order {lowest} is used for such scans",
+        )
+
+
 def _duplicates(scans: Sequence[ScanFacts]) -> Iterable[Problem]:
     first: dict[str, ScanFacts] = {}
     for scan in scans:
@@ -99,7 +150,9 @@ def _duplicates(scans: Sequence[ScanFacts]) -> Iterable[Problem]:
                 "duplicate",
                 Severity.ERROR,
                 scan.path,
-                f"the image holds the same signal as {twin.path}",
+                f"the image holds the same signal as {twin.path}"
+                if twin.path != scan.path
+                else "the image is listed twice",
                 "remove one, or restore the scan that was overwritten",
             )
 
@@ -107,14 +160,15 @@ def _duplicates(scans: Sequence[ScanFacts]) -> Iterable[Problem]:
 def _few_scans(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Problem]:
     by_site = _group(scans, lambda scan: scan.site)
     for site, members in by_site.items():
-        if len(members) < MIN_SCANS:
-            count = f"{len(members)} scan{'s' if len(members) > 1 else ''}"
+        people = len({scan.subject for scan in members})
+        if people < MIN_PEOPLE:
+            count = "one person" if people == 1 else f"{people} people"
             yield Problem(
                 "few-scans",
                 Severity.WARNING,
                 members[0].path,
-                f"site {site} has {count}; at least {MIN_SCANS} are needed to tell a site from "
-                "its people",
+                f"site {site} has scans of {count}; at least {MIN_PEOPLE} are needed to tell a "
+                "site from its people",
                 "add scans, or check that the label is spelled as elsewhere",
             )
     if len(by_site) == 1:
@@ -130,11 +184,11 @@ def _few_scans(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Problem]:
 def _differing_shells(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Problem]:
     read = [scan for scan in scans if scan.shells]
     yield from _odd_ones(
-        _alike(read, lambda one, other: _same_shells(one.shells, other.shells)),
+        _alike(read, _same_shells),
         dataset,
         code="differing-shells",
         severity=Severity.ERROR,
-        tell=lambda scan: "shells " + ", ".join(f"b={b:.0f}" for b in scan.shells or ()),
+        tell=lambda scan: "shells " + ", ".join(f"b={b:.0f}" for b, _ in scan.shells or ()),
         remedy="harmonize only scans of the same shells, or remove the shells not shared",
     )
 
@@ -208,16 +262,23 @@ def _confounds(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Problem]:
 
 
 def _age_differs(ages: Mapping[str, list[str]]) -> str | None:
-    try:
-        values = {site: np.array(group, dtype=float) for site, group in ages.items()}
-    except ValueError:
+    values = {site: _numbers(group) for site, group in ages.items()}
+    groups = {site: group for site, group in values.items() if len(group) >= 2}
+    if len(groups) < 2:
         return None
-    groups = list(values.values())
-    if np.ptp(np.concatenate(groups)) == 0 or _all_constant(groups):
+    if all(np.ptp(group) == 0 for group in groups.values()):  # an F test would divide by zero
+        differs = np.ptp(np.concatenate(list(groups.values()))) > 0
+    else:
+        differs = stats.f_oneway(*groups.values()).pvalue < _SIGNIFICANT
+    if not differs:
         return None
-    if stats.f_oneway(*groups).pvalue >= _SIGNIFICANT and not _disjoint(groups):
-        return None
-    return ", ".join(f"mean {group.mean():.0f} at {site}" for site, group in values.items())
+    return ", ".join(f"mean {group.mean():.0f} at {site}" for site, group in groups.items())
+
+
+def _numbers(texts: Iterable[str]) -> Array:
+    """Read what are numbers; ages above a limit are often given as ``89+``."""
+    cut = [text.removesuffix("+") for text in texts]
+    return np.array([float(text) for text in cut if text.replace(".", "", 1).isdigit()])
 
 
 def _sex_differs(sexes: Mapping[str, list[str]]) -> str | None:
@@ -226,27 +287,16 @@ def _sex_differs(sexes: Mapping[str, list[str]]) -> str | None:
     counts = np.array([[group.count(kind) for kind in kinds] for group in letters])
     if len(kinds) < 2:
         return None
-    separated = (np.count_nonzero(counts, axis=1) == 1).all()
+    separated = counts.sum(axis=1).min() >= 3 and (np.count_nonzero(counts, axis=1) == 1).all()
     if stats.chi2_contingency(counts).pvalue >= _SIGNIFICANT and not separated:
         return None
     shares = zip(sexes, counts[:, 0] / counts.sum(axis=1), strict=True)
     return ", ".join(f"{share:.0%} {kinds[0]} at {site}" for site, share in shares)
 
 
-def _all_constant(groups: Sequence[Array]) -> bool:
-    """Whether nothing varies within sites, where an F test has no meaning."""
-    return all(np.ptp(group) == 0 for group in groups) and not _disjoint(groups)
-
-
-def _disjoint(groups: Sequence[Array]) -> bool:
-    """Whether the ranges of the groups do not overlap."""
-    ordered = sorted(groups, key=lambda group: float(group.min()))
-    return all(low.max() < high.min() for low, high in pairwise(ordered))
-
-
-def _same_shells(first: tuple[float, ...] | None, second: tuple[float, ...] | None) -> bool:
-    first, second = first or (), second or ()
-    return len(first) == len(second) and bool(same_b(first, second).all())
+def _same_shells(first: ScanFacts, second: ScanFacts) -> bool:
+    ours, theirs = ([b for b, _ in scan.shells or ()] for scan in (first, second))
+    return len(ours) == len(theirs) and bool(same_b(ours, theirs).all())
 
 
 def _same_voxels(first: tuple[float, ...] | None, second: tuple[float, ...] | None) -> bool:

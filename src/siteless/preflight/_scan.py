@@ -8,13 +8,18 @@ import numpy as np
 from scipy import ndimage
 
 from siteless.acquisition import MIN_DIRECTIONS, Array, GradientTable, Scan, describe_shells
-from siteless.harmonics import max_order
+from siteless.harmonics import sh_basis
 from siteless.preflight._coherence import find_axis_error
 from siteless.preflight._problem import Problem, Severity
 
 # Parts of the brain. Interpolation leaves a few negative or empty voxels that do no harm.
 _FEW = 1e-3
 _FEW_CONSTANT = 1e-2
+_MANY_NEGATIVE = 0.2
+# mm. In a thinner slab there may be too few bundles to accuse a table with certainty.
+_THIN = 35.0
+# Of the harmonics of order 2 at a shell's directions. Spread directions give about 2.
+_WORST_CONDITION = 50.0
 
 
 def signal_problems(signal: Array, mask: Array, path: Path) -> list[Problem]:
@@ -29,26 +34,35 @@ def signal_problems(signal: Array, mask: Array, path: Path) -> list[Problem]:
     path
         The image.
     """
-    volumes = signal.T[:, mask.T]
-    finite = np.isfinite(volumes)
-    if not finite.all():
-        bad = np.flatnonzero(~finite.all(axis=1))
-        what = f"{(~finite).sum()} brain values in {len(bad)} volumes are NaN or infinite"
-        return [_error("not-finite", path, what, "repair the preprocessing that left them")]
-    found = []
-    lowest, highest = volumes.min(axis=1), volumes.max(axis=1)
-    if len(flat := np.flatnonzero(lowest == highest)):
-        what = f"volume {flat[0]} is constant in the brain ({len(flat)} of {len(volumes)} are)"
-        remedy = "remove the volume with its b-value and b-vector, or convert again"
+    bad = flat = negative = 0
+    lowest = 0.0
+    first = signal.T[0][mask.T]
+    constant = np.ones(first.shape, dtype=bool)
+    for volume in signal.T:  # one at a time, to need no second copy of the scan
+        inside = volume[mask.T]
+        bad += int(not np.isfinite(inside).all())
+        inside = np.nan_to_num(inside, posinf=0, neginf=0)
+        flat += int(np.ptp(inside) == 0)
+        negative += int((inside < 0).sum())
+        lowest = min(lowest, float(inside.min()))
+        constant &= inside == first
+    found, volumes, part = [], signal.shape[3], negative / constant.size / signal.shape[3]
+    if bad:
+        what = f"{bad} of {volumes} volumes hold NaN or infinity in the brain"
+        found.append(_error("not-finite", path, what, "repair the preprocessing that left them"))
+    if flat:
+        what = f"{flat} of {volumes} volumes hold one value throughout the brain"
+        remedy = "remove them with their b-values and b-vectors, or convert the scan again"
         found.append(_error("constant-volume", path, what, remedy))
-    elif (constant := np.ptp(volumes, axis=0) == 0).mean() > _FEW_CONSTANT:
+    elif constant.mean() > _FEW_CONSTANT:
         what = f"the signal is the same in every volume in {constant.mean():.1%} of the brain"
         remedy = "check that the brain mask lies within the field of view"
         found.append(_warning("constant-signal", path, what, remedy))
-    if (negative := (volumes < 0).mean()) > _FEW:
-        what = f"{negative:.1%} of brain values are negative, down to {lowest.min():.3g}"
-        remedy = "expected from spline interpolation; they are set to zero before logarithms"
-        found.append(_warning("negative-signal", path, what, remedy))
+    if part > _FEW:
+        what = f"{part:.1%} of brain values are negative, down to {lowest:.3g}"
+        remedy = "few come from spline interpolation; many from a wrong scale or a phase image"
+        tell = _error if part > _MANY_NEGATIVE else _warning
+        found.append(tell("negative-signal", path, what, remedy))
     return found
 
 
@@ -61,36 +75,41 @@ def mask_problems(mask: Array, path: Path) -> list[Problem]:
     return [_warning("mask-holes", path, f"the brain mask has holes of {holes} voxels", remedy)]
 
 
-def direction_problems(gradients: GradientTable, order: int, path: Path) -> list[Problem]:
-    """Look for missing b0 and for shells with too few directions for an order of harmonics."""
+def direction_problems(gradients: GradientTable, path: Path) -> list[Problem]:
+    """Look for missing b0 and for shells whose directions do not support a tensor."""
     found = []
     if not gradients.is_b0.any():
         remedy = "siteless needs at least one volume with b <= 50; leave the scan out"
         found.append(_error("no-b0", path, f"no b0 volume, found {gradients}", remedy))
     thin = [shell for shell in gradients.shells if len(shell) < MIN_DIRECTIONS]
     if thin:
-        what = (
-            f"expected at least {MIN_DIRECTIONS} directions a shell, found {describe_shells(thin)}"
-        )
+        what = f"at least {MIN_DIRECTIONS} directions a shell are needed, found "
+        what += describe_shells(thin)
         found.append(_error("few-directions", path, what, "remove these volumes"))
-    sparse = [shell for shell in gradients.shells if max_order(len(shell)) < order]
-    if sparse and not thin:
-        what = f"too few directions for order {order}: {describe_shells(sparse)}"
-        remedy = f"order {min(max_order(len(shell)) for shell in sparse)} is used instead"
-        found.append(_warning("low-order", path, what, remedy))
+    for shell in gradients.shells:
+        basis = sh_basis(gradients.directions[shell.volumes], 2)
+        if len(shell) >= MIN_DIRECTIONS and np.linalg.cond(basis) > _WORST_CONDITION:
+            what = f"the {len(shell)} directions of {shell} repeat themselves or lie in a plane"
+            remedy = "correct the b-vectors; directions must spread over the sphere"
+            found.append(_error("few-directions", path, what, remedy))
     return found
 
 
 def axis_problems(scan: Scan, path: Path) -> list[Problem]:
-    """Look for a gradient table whose axes do not fit the image."""
-    wrong = find_axis_error(scan)
+    """Look for a gradient table whose axes do not fit the image; `path` is the table."""
+    in_world = path.suffix == ".b"
+    wrong = find_axis_error(scan, np.eye(3) if in_world else None)
     if wrong is None:
         return []
     what = (
         f"the gradient table does not fit the image: {wrong} (with that mended, fibres are "
         f"{wrong.gain:.2f} times as coherent)"
     )
-    return [_error("gradient-axes", path, what, "correct the b-vectors, then check again")]
+    stored = "columns" if in_world else "lines"
+    remedy = f"write {stored} {wrong.recipe} of the file as x, y, z, then check again"
+    extent = np.ptp(np.nonzero(scan.mask), axis=1) * scan.voxel_size
+    tell = _warning if extent.min() < _THIN else _error
+    return [tell("gradient-axes", path, what, remedy)]
 
 
 def _error(code: str, path: Path, what: str, remedy: str) -> Problem:

@@ -6,6 +6,7 @@ import numpy as np
 from scipy import ndimage
 
 from siteless.acquisition import Array, GradientTable
+from siteless.errors import MaskError
 from siteless.tissue._tensor import fit_tensor
 
 WHITE_MATTER_FA = 0.25
@@ -40,6 +41,8 @@ def brain_mask(b0: Array, voxel_size: Array) -> Array:
     """
     from dipy.segment.mask import median_otsu
 
+    if np.ptp(b0) == 0 or not np.isfinite(b0).any():
+        raise MaskError("the mean b0 holds one value, so no brain can be found in it")
     _, bright = median_otsu(np.nan_to_num(b0), median_radius=2, numpass=2)
     mask = _close(_largest_part(bright), voxel_size)
     for axis in range(3):
