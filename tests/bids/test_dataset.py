@@ -106,7 +106,7 @@ def test_site_comes_from_the_most_specific_table(scan, root):
         "sub-03_ses-z_dwi": scanner,
     }
     [first, *_] = find_scans(root).scans
-    assert first.site.origin == "sub-01_sessions.tsv"
+    assert first.site.origin == "sessions.tsv"
     assert first.attributes["age"] == "21"
 
 

@@ -3,7 +3,7 @@
 from siteless.bids._dataset import Dataset, ScanFiles, find_scans
 from siteless.bids._gradient_files import read_gradients
 from siteless.bids._names import NAMES, derivative_path
-from siteless.bids._nifti import Header, read_header, read_signal
+from siteless.bids._nifti import Header, make_header, read_header, read_signal
 from siteless.bids._read import (
     read_brain_mask,
     read_mask,
@@ -12,7 +12,15 @@ from siteless.bids._read import (
     read_volumes,
 )
 from siteless.bids._tree import ENTITIES
-from siteless.bids._write import write_description, write_json, write_scan
+from siteless.bids._write import (
+    write_description,
+    write_dwi,
+    write_json,
+    write_map,
+    write_raw_description,
+    write_scan,
+    write_table,
+)
 
 __all__ = [
     "ENTITIES",
@@ -22,6 +30,7 @@ __all__ = [
     "ScanFiles",
     "derivative_path",
     "find_scans",
+    "make_header",
     "read_brain_mask",
     "read_gradients",
     "read_header",
@@ -31,6 +40,10 @@ __all__ = [
     "read_signal",
     "read_volumes",
     "write_description",
+    "write_dwi",
     "write_json",
+    "write_map",
+    "write_raw_description",
     "write_scan",
+    "write_table",
 ]

@@ -16,9 +16,16 @@ _ENTITY_ORDER = (
 
 # Output: the entities it adds to its scan's, and the end of its name.
 NAMES: Mapping[str, tuple[Mapping[str, str], str]] = {
+    "scan": ({}, "_dwi.nii.gz"),
     "harmonized": ({"desc": "harmonized"}, "_dwi.nii.gz"),
+    "noiseless": ({"desc": "noiseless"}, "_dwi.nii.gz"),
     "brain": ({"desc": "brain"}, "_mask.nii.gz"),
     "white_matter": ({"label": "WM"}, "_mask.nii.gz"),
+    "lesion": ({"label": "lesion"}, "_mask.nii.gz"),
+    "tissue": ({"desc": "tissue"}, "_probseg.nii.gz"),
+    "fibre_directions": ({"desc": "fibredirections"}, "_dwimap.nii.gz"),
+    "fibre_fractions": ({"desc": "fibrefractions"}, "_dwimap.nii.gz"),
+    "intra_axonal": ({"desc": "intraaxonal"}, "_dwimap.nii.gz"),
 }
 
 

@@ -81,6 +81,16 @@ def write_image(path: Path, values: Array, header: Header, affine: Array) -> Non
         image.to_stream(stream)
 
 
+def make_header(affine: Array) -> Header:
+    """Make the header of a new image, in mm and s, whose place is the scanner's."""
+    header = nib.Nifti1Header()
+    header.set_xyzt_units("mm", "sec")
+    header.set_data_shape((1, 1, 1))
+    header.set_sform(affine, code="scanner")
+    header.set_qform(affine, code="scanner", strip_shears=True)
+    return header
+
+
 def _load(path: Path) -> Any:
     """Let nibabel make sense of the header."""
     if not path.exists():

@@ -41,7 +41,7 @@ class SiteFinder:
         return attributes, site_from_sidecar(sidecars, self.errors)
 
     def _rows(self, image: BidsName) -> list[tuple[Row, str]]:
-        """Find the rows about a scan, the most specific first, with the file each is in."""
+        """Find the rows about a scan, the most specific first, with the kind of their table."""
         subject = f"sub-{image.entities['sub']}"
         session = f"ses-{image.entities.get('ses', '')}"
         found = []
@@ -59,7 +59,7 @@ class SiteFinder:
                 ),
                 self._lookup(root / "participants.tsv", "participant_id", subject),
             ]
-        return [(row, path.name) for row, path in found if row]
+        return [(row, path.name.rpartition("_")[2]) for row, path in found if row]
 
     def _lookup(self, path: Path, key: str, value: str) -> tuple[Row, Path]:
         if path not in self._tables:

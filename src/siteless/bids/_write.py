@@ -7,18 +7,20 @@ numbers, and no scale has to be chosen that would round weak signal at high b-va
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from siteless.acquisition import Scan
+import numpy as np
+
+from siteless.acquisition import Array, GradientTable, Scan
 from siteless.bids._dataset import ScanFiles
 from siteless.bids._gradient_files import write_gradients
 from siteless.bids._names import derivative_path
-from siteless.bids._nifti import read_header, write_image
+from siteless.bids._nifti import Header, make_header, read_header, write_image
 from siteless.bids._read import read_sidecar
 from siteless.errors import OutputError
 
@@ -54,29 +56,75 @@ def write_scan(
         "WhiteMatterMask": scan.white_matter_origin,
     }
     sidecar = read_sidecar(files) | told | dict(metadata or {})
-    with staged(image.parent) as stage:
-        stem = image.name.removesuffix(".nii.gz")
-        bval, bvec = stage / f"{stem}.bval", stage / f"{stem}.bvec"
-        write_gradients(scan.gradients, scan.affine, bval, bvec)
-        (stage / f"{stem}.json").write_text(_json(sidecar), encoding="utf-8")
-        # The image's name sorts last and so is moved last: where it is, all else is.
-        write_image(stage / image.name, scan.signal, header, scan.affine)
+    write_dwi(image, scan.signal, scan.gradients, header, scan.affine, sidecar)
     return image
 
 
-def write_description(out: Path, *, name: str, sources: tuple[Path, ...] = ()) -> Path:
+def write_dwi(
+    image: Path,
+    signal: Array,
+    gradients: GradientTable,
+    header: Header,
+    affine: Array,
+    sidecar: Mapping[str, Any],
+) -> None:
+    """Write an image with ``.bval``, ``.bvec`` and ``.json`` beside it, all or none."""
+    with staged(image.parent) as stage:
+        stem = image.name.removesuffix(".nii.gz")
+        bval, bvec = stage / f"{stem}.bval", stage / f"{stem}.bvec"
+        write_gradients(gradients, affine, bval, bvec)
+        (stage / f"{stem}.json").write_text(_json(sidecar), encoding="utf-8")
+        # The image's name sorts last and so is moved last: where it is, all else is.
+        write_image(stage / image.name, signal, header, affine)
+
+
+def write_map(path: Path, values: Array, affine: Array) -> None:
+    """Write a mask or a map; booleans become bytes."""
+    stored = values.astype(np.uint8) if values.dtype == bool else values
+    with staged(path.parent) as stage:
+        write_image(stage / path.name, stored, make_header(affine), affine)
+
+
+def write_table(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    """Write rows of the same keys as a TSV file."""
+    lines = ["\t".join(rows[0]), *("\t".join(map(str, row.values())) for row in rows)]
+    with staged(path.parent) as stage:
+        (stage / path.name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def write_description(
+    out: Path, *, name: str, sources: tuple[Path, ...] = (), readme: str = ""
+) -> None:
     """Write what a derivative has at its root: ``dataset_description.json``, ``.bidsignore``."""
-    content = {
+    content = _description(name, "derivative") | {
+        "SourceDatasets": [{"URL": source.absolute().as_uri()} for source in sources]
+    }
+    _write_root(out, {".bidsignore": _BIDSIGNORE} | _root_files(content, readme))
+
+
+def write_raw_description(out: Path, *, name: str, readme: str) -> None:
+    """Write what a raw dataset has at its root: ``dataset_description.json``, ``README``."""
+    _write_root(out, _root_files(_description(name, "raw"), readme))
+
+
+def _description(name: str, kind: str) -> dict[str, Any]:
+    return {
         "Name": name,
         "BIDSVersion": BIDS_VERSION,
-        "DatasetType": "derivative",
+        "DatasetType": kind,
         "GeneratedBy": [{"Name": "siteless", "Version": version("siteless")}],
-        "SourceDatasets": [{"URL": source.absolute().as_uri()} for source in sources],
     }
+
+
+def _root_files(description: Mapping[str, Any], readme: str) -> dict[str, str]:
+    files = {"dataset_description.json": _json(description)}
+    return files | ({"README": readme} if readme else {})
+
+
+def _write_root(out: Path, contents: Mapping[str, str]) -> None:
     with staged(out) as stage:
-        (stage / ".bidsignore").write_text(_BIDSIGNORE, encoding="ascii")
-        (stage / "dataset_description.json").write_text(_json(content), encoding="utf-8")
-    return out / "dataset_description.json"
+        for name, text in contents.items():
+            (stage / name).write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> Path:

@@ -8,16 +8,17 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from siteless.cli import _check
+from siteless.cli import _check, _simulate
 from siteless.errors import SitelessError
 
 _DESCRIPTION = """\
 Remove what a scanner adds to a diffusion MRI scan.
 
 siteless reads scans from many sites (BIDS datasets, QSIPrep output, or a table of paths).
-Start by checking them:
+Start by checking yours, or by simulating some:
 
   siteless check DATASET
+  siteless simulate OUT
 """
 
 
@@ -48,4 +49,5 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"siteless {version('siteless')}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _check.add_parser(commands)
+    _simulate.add_parser(commands)
     return parser

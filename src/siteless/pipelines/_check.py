@@ -26,7 +26,7 @@ from siteless.bids import (
     write_json,
 )
 from siteless.errors import SitelessError
-from siteless.pipelines._parallel import run_all
+from siteless.pipelines._parallel import Progress, run_all
 from siteless.preflight import (
     Problem,
     ScanFacts,
@@ -37,8 +37,6 @@ from siteless.preflight import (
     mask_problems,
     signal_problems,
 )
-
-Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)

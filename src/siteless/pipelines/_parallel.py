@@ -16,6 +16,8 @@ from threadpoolctl import threadpool_limits
 
 from siteless.errors import SitelessError
 
+# Called with how many are done, of how many, and the name of the last.
+Progress = Callable[[int, int, str], None]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 

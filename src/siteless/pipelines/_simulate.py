@@ -1,0 +1,171 @@
+"""`siteless simulate`: a travelling-subject cohort with known truth, as a BIDS dataset."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from siteless.bids import (
+    derivative_path,
+    make_header,
+    write_description,
+    write_dwi,
+    write_json,
+    write_map,
+    write_raw_description,
+    write_table,
+)
+from siteless.errors import OutputError
+from siteless.pipelines._parallel import Progress, run_all
+from siteless.simulation import Anatomy, Cohort, Person, Scanner, make_anatomy, scan_person
+
+_README = """\
+Travelling subjects, simulated by siteless: every person is scanned at every site.
+
+The sites' settings, the seed and the version are in derivatives/truth/simulation.json. The same
+folder holds, for each scan, the scan without noise (desc-noiseless), and for each person tissue
+(white matter, grey matter, fluid), fibre directions (x, y, z in scanner axes, for three
+populations), the part of white matter that each population holds, and the intra-axonal part.
+derivatives/masks holds masks of the brain and of white matter.
+"""
+_SESSION_COLUMNS = {"site": {"Description": "scanner and protocol of the session"}}
+_COLUMNS = {
+    "age": {"Description": "age", "Units": "year"},
+    "sex": {"Description": "sex", "Levels": {"F": "female", "M": "male"}},
+    "split": {
+        "Description": "what the person is for",
+        "Levels": {"train": "training", "val": "validation", "test": "test"},
+    },
+}
+
+
+def simulate_cohort(
+    out: Path | str,
+    cohort: Cohort,
+    *,
+    nprocs: int | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Write a cohort; scans that an interrupted run has written are kept.
+
+    Parameters
+    ----------
+    out
+        Folder of the dataset. It must not exist, be empty, or hold the same cohort.
+    cohort
+        As `siteless.simulation.draw_cohort` draws it.
+    nprocs
+        Processes; by default one for each core that may be used.
+    progress
+        Called with the number of people done, their total, and the last one's label.
+    """
+    out = Path(out)
+    _claim(out, cohort)
+    _write_root(out, cohort)
+    work = partial(_simulate_person, out, cohort)
+    if progress:
+        progress(0, len(cohort.people), "")
+    for done, (position, _) in enumerate(run_all(work, cohort.people, nprocs=nprocs), start=1):
+        if progress:
+            progress(done, len(cohort.people), f"sub-{cohort.people[position].label}")
+    return out
+
+
+def _claim(out: Path, cohort: Cohort) -> None:
+    """Refuse to mix two simulations, or a simulation and something else."""
+    settings = json.loads(json.dumps({"siteless": version("siteless"), **asdict(cohort)}))
+    record = out / "derivatives" / "truth" / "simulation.json"
+    if record.exists():
+        if json.loads(record.read_text(encoding="utf-8")) != settings:
+            raise OutputError(
+                "the folder holds another simulation", remedy="choose another folder", path=out
+            )
+    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise OutputError("the folder is not empty", remedy="choose another folder", path=out)
+    else:
+        write_json(record, settings)
+
+
+def _write_root(out: Path, cohort: Cohort) -> None:
+    write_raw_description(out, name="Simulated travelling subjects", readme=_README)
+    for name in ("masks", "truth"):
+        write_description(out / "derivatives" / name, name=f"{name} of simulated subjects")
+    people = [
+        {"participant_id": f"sub-{p.label}", "age": p.age, "sex": p.sex, "split": p.split}
+        for p in cohort.people
+    ]
+    write_table(out / "participants.tsv", people)
+    write_json(out / "participants.json", _COLUMNS)
+    write_json(out / "sessions.json", _SESSION_COLUMNS)
+    for person in cohort.people:
+        rows = [{"session_id": f"ses-{s.site}", "site": s.site} for s in cohort.scanners]
+        write_table(out / f"sub-{person.label}" / f"sub-{person.label}_sessions.tsv", rows)
+
+
+def _simulate_person(out: Path, cohort: Cohort, person: Person) -> None:
+    scans = [(s, run) for s in cohort.scanners for run in cohort.runs(person)]
+    missing = [scan for scan in scans if not _image(out, person, *scan).exists()]
+    if not missing:
+        return
+    with threadpool_limits(1):  # sums over threads would make bytes depend on their number
+        anatomy = make_anatomy(person, voxel_size=cohort.voxel_size)
+        _write_truth(out, person, anatomy)
+        for scanner, run in missing:
+            _write_scan(out, person, anatomy, scanner, run)
+
+
+def _write_truth(out: Path, person: Person, anatomy: Anatomy) -> None:
+    truth = partial(derivative_path, out / "derivatives" / "truth", entities={"sub": person.label})
+    maps = {
+        "tissue": anatomy.tissue,
+        "fibre_directions": anatomy.directions.reshape(len(anatomy.tissue), -1),
+        "fibre_fractions": anatomy.populations,
+        "intra_axonal": anatomy.intra_axonal,
+    }
+    for name, values in maps.items():
+        write_map(truth(name), anatomy.on_grid(values.astype("float32")), anatomy.affine)
+    if person.lesion:
+        write_map(truth("lesion"), anatomy.on_grid(anatomy.lesion), anatomy.affine)
+
+
+def _write_scan(out: Path, person: Person, anatomy: Anatomy, scanner: Scanner, run: int) -> None:
+    entities = _entities(person, scanner, run)
+    scan = scan_person(person, anatomy, scanner, run=run)
+    header, sidecar = make_header(anatomy.affine), _sidecar(scanner)
+    masks, truth = out / "derivatives" / "masks", out / "derivatives" / "truth"
+    write_map(derivative_path(masks, "brain", entities), anatomy.mask, anatomy.affine)
+    white = anatomy.on_grid(anatomy.white_matter)
+    write_map(derivative_path(masks, "white_matter", entities), white, anatomy.affine)
+    noiseless = derivative_path(truth, "noiseless", entities)
+    write_dwi(noiseless, scan.clean, scan.gradients, header, anatomy.affine, sidecar)
+    measured = scan.signal.round().astype("int16")
+    image = _image(out, person, scanner, run)
+    write_dwi(image, measured, scan.gradients, header, anatomy.affine, sidecar)
+
+
+def _image(out: Path, person: Person, scanner: Scanner, run: int) -> Path:
+    return derivative_path(out, "scan", _entities(person, scanner, run))
+
+
+def _entities(person: Person, scanner: Scanner, run: int) -> dict[str, str]:
+    again = {} if run == 1 else {"run": str(run)}
+    return {"sub": person.label, "ses": scanner.site, **again}
+
+
+def _sidecar(scanner: Scanner) -> dict[str, Any]:
+    return {
+        "Manufacturer": scanner.manufacturer,
+        "ManufacturersModelName": scanner.model,
+        "DeviceSerialNumber": scanner.serial,
+        "MagneticFieldStrength": 3,
+        "ProtocolName": scanner.site,
+        "EchoTime": scanner.echo_time,
+        "ConversionSoftware": "siteless simulate",
+        "ConversionSoftwareVersion": version("siteless"),
+    }

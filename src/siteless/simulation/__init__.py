@@ -1,0 +1,39 @@
+"""Travelling subjects with known truth: anatomy, microstructure, scanners, cohorts."""
+
+from siteless.simulation._atlas import SYSTEMS, load_atlas
+from siteless.simulation._cohort import PRESETS, Cohort, Preset, draw_cohort
+from siteless.simulation._person import (
+    INTRA_AXONAL_PER_YEAR,
+    Anatomy,
+    Person,
+    make_anatomy,
+)
+from siteless.simulation._scanner import (
+    EFFECTS,
+    Scanner,
+    SimulatedScan,
+    read_scanners,
+    scan_person,
+    scheme,
+)
+from siteless.simulation._signal import clean_signal
+
+__all__ = [
+    "EFFECTS",
+    "INTRA_AXONAL_PER_YEAR",
+    "PRESETS",
+    "SYSTEMS",
+    "Anatomy",
+    "Cohort",
+    "Person",
+    "Preset",
+    "Scanner",
+    "SimulatedScan",
+    "clean_signal",
+    "draw_cohort",
+    "load_atlas",
+    "make_anatomy",
+    "read_scanners",
+    "scan_person",
+    "scheme",
+]

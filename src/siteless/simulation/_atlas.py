@@ -1,0 +1,189 @@
+"""The brain that every simulated person is a deformation of.
+
+Tissue comes from the MNI152 maps that nilearn ships. Fibres are the field lines of harmonic
+potentials: as current runs through a conductor between two electrodes, so a potential that is
+fixed at two ends of a fibre system, and conducted by white matter between them, has a gradient
+that enters bottlenecks such as the callosum and the internal capsule and fans out to the cortex.
+Three systems give up to three populations a voxel.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from scipy import ndimage, sparse
+from scipy.sparse.linalg import cg
+from threadpoolctl import threadpool_limits
+
+from siteless.acquisition import Array
+
+SYSTEMS = ("commissural", "projection", "association")
+# mm. Grid that the potentials are solved on; the tissue maps have 1 mm.
+_RESOLUTION = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Atlas:
+    """Tissue and fibres in MNI152 space.
+
+    Attributes
+    ----------
+    tissue
+        Parts of white matter, grey matter and fluid, shape (x, y, z, 3), at 1 mm; they add up to
+        one in the brain and to zero outside.
+    tissue_affine
+        Voxel to MNI152 mm of `tissue`, shape (4, 4).
+    flux
+        Direction times density of each fibre system, shape (x, y, z, system, 3). The median
+        density of each system in white matter is one.
+    flux_affine
+        Voxel to MNI152 mm of `flux`, shape (4, 4).
+    """
+
+    tissue: Array
+    tissue_affine: Array
+    flux: Array
+    flux_affine: Array
+
+
+@cache
+def load_atlas() -> Atlas:
+    """Read the tissue maps and solve for the fibres; the result is kept."""
+    tissue, tissue_affine = _read_tissue()
+    coarse, affine = _coarser(tissue, tissue_affine, _RESOLUTION)
+    with threadpool_limits(1):  # sums over threads would make bytes depend on their number
+        fields = [_flux(*ends) for ends in _fibre_systems(coarse, affine)]
+    white = coarse[..., 0] > 0.3
+    scaled = [field / np.median(_length(field)[white & (_length(field) > 0)]) for field in fields]
+    flux = _fill(np.stack(scaled, axis=3), ~white)
+    return Atlas(tissue, tissue_affine, flux.astype(np.float32), affine)
+
+
+def _read_tissue() -> tuple[Array, Array]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # nilearn tells of its coming versions
+        from nilearn import datasets
+
+        white = datasets.load_mni152_wm_template(resolution=1)
+        grey = datasets.load_mni152_gm_template(resolution=1)
+        brain = datasets.load_mni152_brain_mask(resolution=1)
+    parts = np.stack([image.get_fdata(dtype=np.float32) for image in (white, grey)], axis=-1)
+    parts /= np.maximum(parts.sum(axis=-1, keepdims=True), 1)
+    fluid = 1 - parts.sum(axis=-1, keepdims=True)
+    inside = brain.get_fdata()[..., None] > 0
+    return np.where(inside, np.concatenate([parts, fluid], axis=-1), 0), white.affine
+
+
+def _coarser(maps: Array, affine: Array, factor: int) -> tuple[Array, Array]:
+    """Average maps of shape (x, y, z, map) over blocks of voxels."""
+    x, y, z = (size // factor for size in maps.shape[:3])
+    blocks = maps[: x * factor, : y * factor, : z * factor].reshape(
+        x, factor, y, factor, z, factor, -1
+    )
+    moved = affine.copy()
+    moved[:3, :3] *= factor
+    moved[:3, 3] += affine[:3, :3] @ np.full(3, (factor - 1) / 2)
+    return blocks.mean(axis=(1, 3, 5)), moved
+
+
+def _fibre_systems(tissue: Array, affine: Array) -> list[tuple[Array, Array, Array]]:
+    """Return each system's conductance and its two ends, in MNI152 mm anatomy."""
+    grid = np.moveaxis(np.indices(tissue.shape[:3]), 0, -1)
+    x, y, z = np.moveaxis(grid @ affine[:3, :3].T + affine[:3, 3], -1, 0)
+    white = tissue[..., 0]
+    brain = tissue.sum(axis=-1) > 0
+    cortex = (white > 0.4) & (white < 0.9) & (ndimage.gaussian_filter(tissue[..., 1], 1) > 0.35)
+    stem = brain & (z < -8) & (np.abs(x) < 16) & (y < -10) & (y > -46)
+    cerebellum = (z < -12) & ((y < -46) | (np.abs(x) > 14) & (y < -36))
+    conducting = np.where(white > 0.1, white**2, 0)
+
+    # Across the midline there is only the callosum.
+    across = conducting * (z > -16) * ~((np.abs(x) < 4) & (z < 3))
+    hemisphere = cortex & (np.abs(x) > 12)
+    # From the brain stem, which the maps show as half grey, up to the cortex of each side.
+    upward = np.maximum(conducting, 0.3 * stem) * ~cerebellum * ~((np.abs(x) < 2.1) & (z > -4))
+    forward = conducting * ~stem * ~cerebellum * (np.abs(x) > 10)
+    return [
+        (across, hemisphere & (x < 0), hemisphere & (x > 0)),
+        (upward, (upward > 0) & (z < -56) & (np.abs(x) < 16), cortex & (z > 20)),
+        (forward, cortex & (y < -70), cortex & (y > 35)),
+    ]
+
+
+def _flux(conductance: Array, start: Array, end: Array) -> Array:
+    """Solve div(conductance grad potential) = 0, zero at the start and one at the end.
+
+    Returns the gradient times the root of the conductance, shape (x, y, z, 3).
+    """
+    inside = conductance > 0
+    fixed = (start | end)[inside]
+    potential = end[inside].astype(float)
+    laplacian = _laplacian(conductance)
+    free = laplacian[~fixed][:, ~fixed] + sparse.identity(int((~fixed).sum())) * 1e-8
+    solution, _ = cg(
+        free,
+        -laplacian[~fixed][:, fixed] @ potential[fixed],
+        rtol=1e-8,
+        maxiter=5000,
+        M=sparse.diags(1 / free.diagonal()),
+    )
+    potential[~fixed] = solution
+    grid = np.full(conductance.shape, np.nan)
+    grid[inside] = potential
+    return _gradient(grid) * np.sqrt(conductance)[..., None]
+
+
+def _laplacian(conductance: Array) -> sparse.csr_matrix:
+    """Return the graph Laplacian of the conducting voxels and their face neighbours."""
+    inside = conductance > 0
+    number = np.full(conductance.shape, -1)
+    number[inside] = np.arange(inside.sum())
+    rows, columns, weights = [], [], []
+    for axis in range(3):
+        first, second = _neighbours(number, axis)
+        both = (first >= 0) & (second >= 0)
+        weight = np.minimum(*_neighbours(conductance, axis))
+        rows.append(first[both])
+        columns.append(second[both])
+        weights.append(weight[both])
+    edges = (np.concatenate(rows), np.concatenate(columns))
+    size = int(inside.sum())
+    one_way = sparse.coo_matrix((np.concatenate(weights), edges), shape=(size, size))
+    adjacency = (one_way + one_way.T).tocsr()
+    return (sparse.diags(np.asarray(adjacency.sum(axis=1)).ravel()) - adjacency).tocsr()
+
+
+def _gradient(potential: Array) -> Array:
+    """Return differences along each axis, from the neighbours that are there (not NaN)."""
+    gradient = np.zeros((*potential.shape, 3))
+    for axis in range(3):
+        first, second = _neighbours(potential, axis)
+        step = second - first
+        known = np.isfinite(step)
+        total, count = np.zeros(potential.shape), np.zeros(potential.shape)
+        for side in _neighbours(total, axis):
+            side += np.where(known, step, 0)
+        for side in _neighbours(count, axis):
+            side += known
+        gradient[..., axis] = total / np.maximum(count, 1)
+    return gradient
+
+
+def _neighbours(values: Array, axis: int) -> tuple[Array, Array]:
+    """Return views of each voxel but the last, and of its next neighbour, along an axis."""
+    moved = np.moveaxis(values, axis, 0)
+    return np.moveaxis(moved[:-1], 0, axis), np.moveaxis(moved[1:], 0, axis)
+
+
+def _fill(flux: Array, missing: Array) -> Array:
+    """Give voxels without any fibre, and those outside white matter, the nearest voxel's."""
+    empty = missing | (np.square(flux).sum(axis=(3, 4)) == 0)
+    nearest = ndimage.distance_transform_edt(empty, return_distances=False, return_indices=True)
+    return flux[tuple(nearest)]
+
+
+def _length(vectors: Array) -> Array:
+    return np.linalg.norm(vectors, axis=-1)

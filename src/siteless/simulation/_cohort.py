@@ -1,0 +1,95 @@
+"""Who is scanned where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from siteless.errors import DatasetError
+from siteless.simulation._person import Person
+from siteless.simulation._scanner import Scanner
+
+_CHALLENGE_SITES = ("prisma30", "prisma60", "connectom30", "connectom60")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A size of cohort.
+
+    Attributes
+    ----------
+    subjects
+        People, each scanned at every site.
+    voxel_size
+        In mm.
+    sites
+        By name.
+    """
+
+    subjects: int
+    voxel_size: float
+    sites: tuple[str, ...]
+
+
+PRESETS = {
+    "cdmri2018": Preset(subjects=15, voxel_size=2.4, sites=_CHALLENGE_SITES),
+    "small": Preset(subjects=8, voxel_size=3.0, sites=_CHALLENGE_SITES),
+    "tiny": Preset(subjects=3, voxel_size=6.0, sites=_CHALLENGE_SITES),
+}
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """People and the sites that scan each of them."""
+
+    people: tuple[Person, ...]
+    scanners: tuple[Scanner, ...]
+    voxel_size: float
+    rescans: bool = False
+
+    def runs(self, person: Person) -> tuple[int, ...]:
+        """Return the runs of a person at a site: test subjects are scanned again on request."""
+        return (1, 2) if self.rescans and person.split == "test" else (1,)
+
+
+def draw_cohort(
+    scanners: tuple[Scanner, ...],
+    *,
+    subjects: int,
+    voxel_size: float,
+    seed: int = 0,
+    rescans: bool = False,
+    lesions: int = 0,
+) -> Cohort:
+    """Draw people of 20 to 80 years; about 60 % train, one validates, and the rest test.
+
+    Fifteen people split into 9, 1 and 5, as in the paper. Lesions go to the last, who test.
+    """
+    if lesions > subjects:
+        raise DatasetError(
+            f"{lesions} lesions need as many subjects, got {subjects}", remedy="ask for fewer"
+        )
+    rng = np.random.default_rng((seed, 0))
+    ages = rng.permutation(np.linspace(20, 80, subjects).round().astype(int))
+    sexes = rng.permutation(np.resize(["F", "M"], subjects))
+    digits = max(2, len(str(subjects)))
+    people = tuple(
+        Person(
+            label=f"{number + 1:0{digits}d}",
+            age=int(ages[number]),
+            sex=str(sexes[number]),
+            split=_split(number, subjects),
+            seed=(seed, number + 1),
+            lesion=number >= subjects - lesions,
+        )
+        for number in range(subjects)
+    )
+    return Cohort(people, scanners, voxel_size, rescans)
+
+
+def _split(number: int, subjects: int) -> str:
+    train = max(1, min(round(0.6 * subjects), subjects - 2))
+    if number < train:
+        return "train"
+    return "val" if number == train and subjects > 2 else "test"

@@ -1,0 +1,239 @@
+"""People: deformations of the atlas, with tissue of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import numpy as np
+from scipy import ndimage
+from scipy.spatial.transform import Rotation
+
+from siteless.acquisition import Array
+from siteless.simulation._atlas import SYSTEMS, load_atlas
+
+Field = Callable[[Array], Array]
+
+# mm. The field of view, and where its centre is in the atlas.
+_FIELD_OF_VIEW = np.array([180.0, 220.0, 190.0])
+_CENTRE = np.array([0.0, -18.0, 6.0])
+# Populations that hold less of a voxel's white matter are left out.
+_LEAST_POPULATION = 0.12
+# From flux to volume: below 1, so that the denser system does not drown the others at crossings.
+_FLUX_EXPONENT = 0.6
+# mm. Size and smoothness of the deformation between people, and smoothness of their tissue.
+_DEFORMATION, _DEFORMATION_SCALE, _TISSUE_SCALE = 2.5, 30.0, 20.0
+
+MEAN_AGE = 45.0
+INTRA_AXONAL = 0.55
+# The known effect of age on the intra-axonal part, a year.
+INTRA_AXONAL_PER_YEAR = -0.0015
+_DISPERSION = 0.5  # radians
+
+
+@dataclass(frozen=True)
+class Person:
+    """Who is scanned.
+
+    Attributes
+    ----------
+    label
+        As in ``sub-<label>``.
+    age
+        In years.
+    sex
+        F or M.
+    split
+        train, val or test.
+    seed
+        Everything random about the person follows from it.
+    lesion
+        Whether there is a lesion in white matter.
+    """
+
+    label: str
+    age: int
+    sex: str
+    split: str
+    seed: tuple[int, ...]
+    lesion: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Anatomy:
+    """A person's brain, on the grid that all of their scans share.
+
+    Attributes
+    ----------
+    affine
+        Voxel to world, shape (4, 4); oblique.
+    mask
+        Brain, shape (x, y, z). The arrays below have a row for each of its voxels, x fastest.
+    tissue
+        Parts of white matter, grey matter and fluid, shape (voxel, 3).
+    directions
+        Unit vectors of the fibre populations in world axes, shape (voxel, system, 3).
+    populations
+        Part of white matter of each population, shape (voxel, system).
+    intra_axonal
+        Part of a fibre's water that is inside axons, shape (voxel,).
+    dispersion
+        Tilt of the fibres of a population about its direction, shape (voxel,), radians.
+    lesion
+        Where the lesion is, shape (voxel,), bool.
+    """
+
+    affine: Array
+    mask: Array
+    tissue: Array
+    directions: Array
+    populations: Array
+    intra_axonal: Array
+    dispersion: Array
+    lesion: Array
+
+    @cached_property
+    def position(self) -> Array:
+        """World position of each voxel, shape (voxel, 3), mm."""
+        return _positions(self.mask, self.affine)
+
+    @property
+    def white_matter(self) -> Array:
+        """Voxels that are mostly white matter, shape (voxel,)."""
+        return self.tissue[:, 0] > 0.5
+
+    def on_grid(self, values: Array) -> Array:
+        """Put per-voxel values, shape (voxel, ...), on the grid, zero outside the brain."""
+        grid = np.zeros((*self.mask.shape[::-1], *values.shape[1:]), dtype=values.dtype)
+        grid[self.mask.T] = values
+        return grid.swapaxes(0, 2)
+
+
+def make_anatomy(person: Person, *, voxel_size: float) -> Anatomy:
+    """Deform the atlas into a person and draw their tissue."""
+    rng = np.random.default_rng((*person.seed, 0))
+    affine, shape = _draw_grid(rng, voxel_size)
+    warp = _draw_warp(rng)
+    everywhere = np.ones(shape, dtype=bool)
+    sampled = _sample(*_tissue_of_voxels(voxel_size), warp(_positions(everywhere, affine)))
+    brain = (sampled.sum(axis=1) > 0.5).reshape(shape[::-1]).T
+    mask, affine = _cropped(np.asarray(ndimage.binary_fill_holes(brain)), affine)
+    position = _positions(mask, affine)
+    tissue = _sample(*_tissue_of_voxels(voxel_size), warp(position))
+    tissue /= np.maximum(tissue.sum(axis=1, keepdims=True), 1e-6)
+    directions, populations = _fibres(position, warp)
+    lesion = _draw_lesion(rng, position, tissue) if person.lesion else np.zeros(len(tissue), bool)
+    tissue[lesion] = tissue[lesion] @ [[0.7, 0, 0.3], [0, 1, 0], [0, 0, 1]]
+    intra, dispersion = _draw_microstructure(rng, person, warp(position))
+    return Anatomy(
+        affine=affine,
+        mask=mask,
+        tissue=tissue,
+        directions=directions,
+        populations=populations,
+        intra_axonal=np.where(lesion, 0.5, 1.0) * intra,
+        dispersion=dispersion,
+        lesion=lesion,
+    )
+
+
+def _draw_grid(rng: np.random.Generator, voxel_size: float) -> tuple[Array, tuple[int, ...]]:
+    """Draw an oblique grid about the world's origin, stored as LAS, as most scanners do."""
+    shape = tuple(int(size) for size in np.ceil(_FIELD_OF_VIEW / voxel_size))
+    tilt = Rotation.from_rotvec(rng.normal(scale=np.deg2rad(6), size=3)).as_matrix()
+    affine = np.eye(4)
+    affine[:3, :3] = tilt * [-voxel_size, voxel_size, voxel_size]
+    affine[:3, 3] = -affine[:3, :3] @ ((np.array(shape) - 1) / 2)
+    return affine, shape
+
+
+def _draw_warp(rng: np.random.Generator) -> Field:
+    """Draw the map from world to atlas: head position, size of the brain, smooth deformation."""
+    turn = Rotation.from_rotvec(rng.normal(scale=np.deg2rad(4), size=3)).as_matrix()
+    scale = rng.normal(1.0, 0.03, size=3)
+    shift = rng.normal(scale=3.0, size=3)
+    bend = [_smooth_field(rng, _DEFORMATION_SCALE) for _ in range(3)]
+
+    def warp(position: Array) -> Array:
+        rigid = (position - shift) @ turn * scale + _CENTRE
+        return rigid + _DEFORMATION * np.stack([field(rigid) for field in bend], axis=-1)
+
+    return warp
+
+
+def _smooth_field(rng: np.random.Generator, scale: float, waves: int = 24) -> Field:
+    """Draw a smooth function of position, of mean 0 and variance 1: a sum of random waves."""
+    frequencies = rng.normal(scale=1 / scale, size=(waves, 3))
+    phases = rng.uniform(0, 2 * np.pi, size=waves)
+    return lambda position: np.sqrt(2 / waves) * np.cos(position @ frequencies.T + phases).sum(-1)
+
+
+def _fibres(position: Array, warp: Field) -> tuple[Array, Array]:
+    """Return the fibre populations of a person: unit vectors and volumes."""
+    atlas = load_atlas()
+    flux = _sample(
+        atlas.flux.reshape(*atlas.flux.shape[:3], -1), atlas.flux_affine, warp(position)
+    )
+    flux = flux.reshape(-1, len(SYSTEMS), 3)
+    # Fibres are tangents: they follow the map from atlas to world, the inverse of the warp.
+    steps = [warp(position + step) - warp(position - step) for step in 0.5 * np.eye(3)]
+    bent = np.linalg.solve(np.stack(steps, axis=-1), flux.swapaxes(1, 2)).swapaxes(1, 2)
+    density = np.linalg.norm(flux, axis=-1) ** _FLUX_EXPONENT
+    volume = density / np.maximum(density.sum(axis=1, keepdims=True), 1e-9)
+    volume = np.where(volume < _LEAST_POPULATION, 0, volume)
+    volume /= np.maximum(volume.sum(axis=1, keepdims=True), 1e-9)
+    return bent / np.maximum(np.linalg.norm(bent, axis=-1, keepdims=True), 1e-30), volume
+
+
+def _draw_microstructure(
+    rng: np.random.Generator, person: Person, place: Array
+) -> tuple[Array, Array]:
+    """Draw the intra-axonal part and the dispersion: common to all people, and a person's own."""
+    common = np.random.default_rng(0)
+    everyones = [_smooth_field(common, _TISSUE_SCALE)(place) for _ in range(2)]
+    own = [_smooth_field(rng, _TISSUE_SCALE)(place) for _ in range(2)]
+    level = INTRA_AXONAL + INTRA_AXONAL_PER_YEAR * (person.age - MEAN_AGE)
+    intra = level + rng.normal(scale=0.015) + 0.04 * everyones[0] + 0.02 * own[0]
+    dispersion = _DISPERSION + 0.06 * everyones[1] + 0.03 * own[1]
+    return intra.clip(0.2, 0.8), dispersion.clip(0.1, 0.9)
+
+
+def _draw_lesion(rng: np.random.Generator, position: Array, tissue: Array) -> Array:
+    """Draw a ball of 7 mm about a voxel of pure white matter, without what is not."""
+    pure = np.flatnonzero(tissue[:, 0] > 0.95)
+    centre = position[rng.choice(pure if len(pure) else tissue[:, 0].argsort()[-10:])]
+    return (np.linalg.norm(position - centre, axis=1) < 7) & (tissue[:, 0] > 0.5)
+
+
+@cache
+def _tissue_of_voxels(voxel_size: float) -> tuple[Array, Array]:
+    """Return the atlas's tissue averaged over voxels, and its affine."""
+    atlas = load_atlas()
+    # A Gaussian as wide as a box of the voxel's size.
+    blur = (voxel_size / np.sqrt(12),) * 3
+    return ndimage.gaussian_filter(atlas.tissue, (*blur, 0), truncate=3), atlas.tissue_affine
+
+
+def _sample(values: Array, affine: Array, points: Array) -> Array:
+    """Interpolate maps of shape (x, y, z, map) at points (point, 3) in mm; (point, map)."""
+    inverse = np.linalg.inv(affine)
+    indices = (points @ inverse[:3, :3].T + inverse[:3, 3]).T
+    channels = np.moveaxis(values, -1, 0)
+    sampled = [ndimage.map_coordinates(channel, indices, order=1) for channel in channels]
+    return np.stack(sampled, axis=-1)
+
+
+def _positions(mask: Array, affine: Array) -> Array:
+    """Return the world positions of a mask's voxels, x fastest, shape (voxel, 3)."""
+    z, y, x = np.nonzero(mask.T)
+    return np.stack([x, y, z], axis=1) @ affine[:3, :3].T + affine[:3, 3]
+
+
+def _cropped(mask: Array, affine: Array) -> tuple[Array, Array]:
+    """Cut a mask to its bounding box and two voxels around it."""
+    box = ndimage.find_objects(mask.astype(int))[0]
+    box = tuple(slice(max(side.start - 2, 0), side.stop + 2) for side in box)
+    moved = affine.copy()
+    moved[:3, 3] += affine[:3, :3] @ [side.start for side in box]
+    return mask[box], moved

@@ -1,0 +1,136 @@
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+from siteless.bids import find_scans, read_scan
+from siteless.cli import _simulate, main
+from siteless.errors import OutputError
+from siteless.pipelines import check_dataset, simulate_cohort
+from siteless.simulation import EFFECTS, PRESETS, draw_cohort, read_scanners
+
+WORDS = ["--preset", "tiny", "--sites", "prisma30", "connectom60", "--lesions", "1", "--rescans"]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    out = tmp_path_factory.mktemp("simulated") / "a cohort v0.1"
+    assert main(["simulate", str(out), *WORDS]) == 0
+    return out
+
+
+def _bytes(root):
+    return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+
+
+def test_the_check_finds_no_problem(tiny):
+    assert [p for p in check_dataset(tiny).problems if p.code != "few-scans"] == []
+
+
+def test_the_validator_finds_no_error(tiny):
+    validator = Path(sys.executable).with_name("bids-validator-deno")
+    shown = subprocess.run(
+        [validator, "--format", "json", tiny], capture_output=True, text=True, check=False
+    )
+    issues = json.loads(shown.stdout)["issues"]["issues"]
+    assert [issue for issue in issues if issue["severity"] == "error"] == []
+
+
+def test_one_seed_gives_the_same_bytes_on_any_number_of_processes(tiny, tmp_path):
+    assert main(["simulate", str(tmp_path / "again"), *WORDS, "--nprocs", "1"]) == 0
+    assert _bytes(tmp_path / "again") == _bytes(tiny)
+
+
+def test_people_sites_runs_and_splits(tiny):
+    scans = find_scans(tiny).scans
+    assert Counter(str(files.site) for files in scans) == {"prisma30": 4, "connectom60": 4}
+    splits = Counter(files.attributes["split"] for files in scans)
+    assert splits == {"train": 2, "val": 2, "test": 4}
+    assert {files.entities.get("run") for files in scans} == {None, "2"}
+
+
+def test_masks_and_truth_lie_on_the_scans_grid(tiny):
+    [files, *_] = find_scans(tiny, filters={"sub": ["03"]}).scans
+    scan = read_scan(files)
+    assert "derivatives/masks" in scan.mask_origin
+    truth = tiny / "derivatives" / "truth" / "sub-03" / "dwi"
+    for name, maps in (
+        ("desc-tissue_probseg", 3),
+        ("desc-fibredirections_dwimap", 9),
+        ("desc-fibrefractions_dwimap", 3),
+    ):
+        image = nib.load(truth / f"sub-03_{name}.nii.gz")
+        assert image.shape == (*scan.mask.shape, maps)
+        np.testing.assert_allclose(image.affine, scan.affine, atol=1e-5)
+    lesion = nib.load(truth / "sub-03_label-lesion_mask.nii.gz").get_fdata() > 0
+    assert lesion.any()
+    assert (lesion <= scan.mask).all()
+    assert not (tiny / "derivatives/truth/sub-01/dwi/sub-01_label-lesion_mask.nii.gz").exists()
+
+
+def test_the_noiseless_scan_is_the_scan_without_noise(tiny):
+    [files, *_] = find_scans(tiny).scans
+    measured = read_scan(files)
+    session = files.dwi.parent.relative_to(tiny)
+    clean = (
+        tiny / "derivatives" / "truth" / session / f"{files.name[:-4]}_desc-noiseless_dwi.nii.gz"
+    )
+    error = (measured.signal - nib.load(clean).get_fdata())[measured.mask]
+    b0 = measured.gradients.is_b0
+    gain = read_scanners()[str(files.site)].gain
+    snr = read_scanners()[str(files.site)].snr
+    assert error[:, b0].std() == pytest.approx(1000 * gain / snr, rel=0.1)
+
+
+def test_an_interrupted_run_goes_on(tiny, tmp_path):
+    again = tmp_path / "again"
+    assert main(["simulate", str(again), *WORDS, "--nprocs", "1"]) == 0
+    lost = again / "sub-02" / "ses-prisma30" / "dwi" / "sub-02_ses-prisma30_dwi.nii.gz"
+    kept = again / "sub-01" / "ses-prisma30" / "dwi" / "sub-01_ses-prisma30_dwi.nii.gz"
+    before = kept.stat().st_mtime_ns
+    lost.unlink()
+    assert main(["simulate", str(again), *WORDS, "--nprocs", "1"]) == 0
+    assert _bytes(again) == _bytes(tiny)
+    assert kept.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--seed", "1"], "the folder holds another simulation"),
+        (["--sites", "nowhere"], "there is no site 'nowhere'; choose of prisma30"),
+        (["--lesions", "9"], "9 lesions need as many subjects, got 3"),
+        (["--sites-file", "none.toml"], "none.toml: the sites cannot be read"),
+    ],
+)
+def test_mistakes_are_one_line(tiny, capsys, words, message):
+    before = _bytes(tiny)
+    assert main(["simulate", str(tiny), "--preset", "tiny", *words]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert message in line
+    assert _bytes(tiny) == before
+
+
+def test_folders_with_something_else_are_left_alone(tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    cohort = draw_cohort((read_scanners()["prisma30"],), subjects=1, voxel_size=8.0)
+    with pytest.raises(OutputError, match="not empty"):
+        simulate_cohort(tmp_path, cohort)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_fifteen_people_split_as_in_the_paper():
+    cohort = draw_cohort((), subjects=15, voxel_size=2.4)
+    assert Counter(person.split for person in cohort.people) == {"train": 9, "val": 1, "test": 5}
+    assert len({person.seed for person in cohort.people}) == 15
+    assert sorted(person.age for person in cohort.people)[::14] == [20, 80]
+
+
+def test_the_command_line_names_what_there_is():
+    assert tuple(PRESETS) == _simulate.PRESETS
+    assert tuple(EFFECTS) == _simulate.EFFECTS

@@ -1,0 +1,204 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from siteless.errors import DatasetError
+from siteless.simulation import EFFECTS, clean_signal, read_scanners, scan_person, scheme
+from siteless.simulation._scanner import _coil_error, _with_noise
+from siteless.tissue import fit_tensor
+
+ALL = tuple(EFFECTS)
+
+
+def _without_all_but(scanner, *kept):
+    return scanner.without(*(effect for effect in ALL if effect not in kept))
+
+
+@pytest.fixture(scope="module")
+def plain(person, anatomy, scanners):
+    """A scan with no effect at all."""
+    return scan_person(person, anatomy, _without_all_but(scanners["prisma30"]))
+
+
+def _scan(person, anatomy, scanners, site, *kept):
+    same_scheme = replace(scanners[site], scheme=1, directions=30)
+    return scan_person(person, anatomy, _without_all_but(same_scheme, *kept))
+
+
+def test_without_effects_sites_of_one_scheme_are_identical(person, anatomy, scanners, plain):
+    for site in scanners:
+        other = _scan(person, anatomy, scanners, site)
+        assert np.array_equal(other.signal, plain.signal)
+        assert np.array_equal(other.gradients.bvecs, plain.gradients.bvecs)
+    assert np.array_equal(plain.signal, plain.clean)
+
+
+def test_gain_is_one_factor(person, anatomy, scanners, plain):
+    other = _scan(person, anatomy, scanners, "connectom30", "gain")
+    ratio = other.signal[anatomy.mask] / plain.signal[anatomy.mask]
+    assert ratio.max() / ratio.min() == pytest.approx(1, abs=1e-5)
+    assert ratio.mean() == pytest.approx(1.7, rel=0.15)
+
+
+def test_receive_field_is_a_smooth_factor_a_voxel(person, anatomy, scanners, plain):
+    other = _scan(person, anatomy, scanners, "connectom30", "receive")
+    ratio = other.signal[anatomy.mask] / plain.signal[anatomy.mask]
+    np.testing.assert_allclose(ratio, ratio[:, :1] * np.ones(ratio.shape[1]), rtol=1e-4)
+    assert 1.1 < ratio.max() / ratio.min() < 2
+
+
+def test_echo_time_weighs_compartments_but_leaves_how_grey_matter_decays(anatomy, scanners):
+    table = scheme(scanners["prisma30"])
+    b0 = np.flatnonzero(table.is_b0)[0]
+
+    def decay(tissue, echo_time):
+        pure = replace(anatomy, tissue=np.tile(tissue, (len(anatomy.tissue), 1)))
+        signal = clean_signal(pure, table, echo_time=echo_time)
+        return signal / signal[:, [b0]], signal[:, b0]
+
+    short, long = (decay([0.0, 1.0, 0.0], echo_time) for echo_time in (0.068, 0.089))
+    np.testing.assert_allclose(short[0], long[0], rtol=1e-5)
+    assert (short[1] > long[1]).all()
+    short, long = (decay([1.0, 0.0, 0.0], echo_time) for echo_time in (0.068, 0.089))
+    # Sticks, which keep more signal at high b, outlive what is between them.
+    strong = table.b > 2000
+    assert short[0][:, strong].mean() < 0.99 * long[0][:, strong].mean()
+
+
+def test_nonlinearity_leaves_b0_and_the_isocentre(person, anatomy, scanners, plain):
+    other = _scan(person, anatomy, scanners, "connectom30", "nonlinearity")
+    b0 = plain.gradients.is_b0
+    np.testing.assert_allclose(other.signal[..., b0], plain.signal[..., b0], rtol=1e-5)
+    change = np.abs(other.signal - plain.signal).sum(axis=-1)[anatomy.mask]
+    change /= plain.signal.sum(axis=-1)[anatomy.mask]
+    # The mask's voxels in the order of boolean indexing, not x fastest.
+    position = anatomy.on_grid(anatomy.position)[anatomy.mask]
+    radius = np.linalg.norm(position, axis=1)
+    assert change[radius < 15].mean() < 0.1 * change[radius > 70].mean()
+
+
+def test_blur_keeps_the_sum_and_lowers_contrast(person, anatomy, scanners, plain):
+    other = _scan(person, anatomy, scanners, "prisma30", "blur")
+    assert other.signal.sum() == pytest.approx(plain.signal.sum(), rel=0.05)
+    assert (
+        np.diff(other.signal[..., 0], axis=0).std() < np.diff(plain.signal[..., 0], axis=0).std()
+    )
+
+
+def test_position_turns_the_table_and_leaves_b0(person, anatomy, scanners, plain):
+    other = _scan(person, anatomy, scanners, "prisma30", "position")
+    b0 = plain.gradients.is_b0
+    assert np.array_equal(other.signal[..., b0], plain.signal[..., b0])
+    ours, theirs = plain.gradients.directions, other.gradients.directions
+    np.testing.assert_allclose(theirs @ theirs.T, ours @ ours.T, atol=1e-12)
+    assert np.abs(theirs - ours).max() > 0.01
+
+
+def test_b_values_scatter_in_multiples_of_five(scanners):
+    b = scheme(scanners["prisma30"]).b
+    assert (b % 5 == 0).all()
+    assert len(np.unique(b[b > 2000])) > 1
+    straight = scheme(scanners["prisma30"].without("b-values"))
+    assert set(straight.b) == {0, 1200, 3000}
+
+
+def test_noise_leaves_the_clean_scan(person, anatomy, scanners, plain):
+    other = _scan(person, anatomy, scanners, "prisma30", "noise")
+    assert np.array_equal(other.clean, plain.clean)
+    b0 = np.flatnonzero(plain.gradients.is_b0)
+    white = anatomy.on_grid(anatomy.tissue[:, 0] > 0.9)
+    error = (other.signal - other.clean)[white][:, b0]
+    assert error.std() == pytest.approx(1000 / scanners["prisma30"].snr, rel=0.05)
+
+
+@pytest.mark.parametrize("coils", [1, 4])
+@pytest.mark.parametrize("level", [0.0, 2.0, 20.0])
+def test_noise_has_the_second_moment_of_its_distribution(coils, level):
+    clean = np.full(200_000, level, dtype=np.float32)
+    noisy = _with_noise(np.random.default_rng(0), clean, 1.0, coils)
+    assert np.mean(noisy**2) == pytest.approx(level**2 + 2 * coils, rel=0.01)
+    if coils == 1 and level == 0:
+        assert noisy.mean() == pytest.approx(np.sqrt(np.pi / 2), rel=0.01)
+
+
+def test_coil_error_is_the_gradient_of_a_harmonic_field():
+    """Each coil's field obeys Laplace's equation, so the trace of its second derivatives is 0."""
+    place, step = np.array([[30.0, -40.0, 25.0]]), 1e-2
+    for coil in range(3):
+        divergence = 0.0
+        for axis in range(3):
+            ahead, behind = place + step * np.eye(3)[axis], place - step * np.eye(3)[axis]
+            rows = [_coil_error(at, 0.03)[0, coil, axis] for at in (ahead, behind)]
+            divergence += (rows[0] - rows[1]) / (2 * step)
+        assert divergence == pytest.approx(0, abs=1e-8)
+
+
+def test_runs_differ_in_noise_only_as_noise_does(person, anatomy, scanners):
+    scanner = scanners["prisma30"]
+    first, second = (scan_person(person, anatomy, scanner, run=run) for run in (1, 2))
+    again = scan_person(person, anatomy, scanner, run=1)
+    assert np.array_equal(first.signal, again.signal)
+    assert not np.array_equal(first.signal, second.signal)
+
+
+def test_single_fibres_are_recovered(person, anatomy, scanners):
+    scan = scan_person(person, anatomy, scanners["prisma30"])
+    single = (anatomy.populations.max(axis=1) > 0.9) & (anatomy.tissue[:, 0] > 0.8)
+    voxels = np.flatnonzero(anatomy.mask.T)[single]
+    volumes = scan.signal.T.reshape(len(scan.gradients), -1)
+    principal = fit_tensor(volumes, voxels, scan.gradients).principal
+    strongest = anatomy.populations[single].argmax(axis=1)
+    truth = anatomy.directions[single][np.arange(single.sum()), strongest]
+    angle = np.rad2deg(np.arccos(np.abs(np.sum(principal * truth, axis=1)).clip(0, 1)))
+    assert single.sum() > 50
+    assert np.median(angle) < 10
+
+
+def test_signal_of_an_undispersed_fibre_is_stick_and_zeppelin(anatomy, scanners):
+    voxel = int(anatomy.tissue[:, 0].argmax())
+    one = slice(voxel, voxel + 1)
+    alone = replace(
+        anatomy,
+        tissue=np.array([[1.0, 0, 0]]),
+        directions=anatomy.directions[one],
+        populations=np.array([[1.0, 0, 0]]),
+        intra_axonal=np.array([0.6]),
+        dispersion=np.zeros(1),
+        lesion=np.zeros(1, bool),
+    )
+    table = scheme(scanners["prisma30"])
+    signal = clean_signal(alone, table, echo_time=0.089)[0]
+    squared = (table.directions @ alone.directions[0, 0]) ** 2
+    along, across = 1.9e-3, 1.9e-3 * 0.4
+    stick = np.exp(-table.b * along * squared)
+    zeppelin = np.exp(-table.b * (across + (along - across) * squared))
+    parts = 0.6 * np.exp(-0.089 / 0.090) * stick + 0.4 * np.exp(-0.089 / 0.060) * zeppelin
+    np.testing.assert_allclose(signal, 4600 * 0.7 * parts, rtol=1e-4)
+
+
+def test_sites_of_a_file_are_added_and_mistakes_named(tmp_path):
+    text = (tmp_path / "mine.toml").write_text
+    known = "\n".join(
+        f"{key} = {value!r}".replace("'", '"').replace("(", "[").replace(")", "]")
+        for key, value in vars(read_scanners()["prisma30"]).items()
+        if key != "site"
+    )
+    text(f"[mine]\n{known}\n")
+    assert read_scanners(tmp_path / "mine.toml")["mine"].echo_time == 0.089
+    for content, message in (
+        ("[mine]\ngain = 2\n", "site mine lacks b0, blur"),
+        (f"[mine]\n{known}\ncolour = 1\n", "site mine has unknown colour"),
+        ("mine = 3\n", "expected a TOML table a site"),
+        ("[mine\n", "expected a TOML table a site"),
+    ):
+        text(content)
+        with pytest.raises(DatasetError, match=message):
+            read_scanners(tmp_path / "mine.toml")
+    with pytest.raises(DatasetError, match="cannot be read"):
+        read_scanners(tmp_path / "none.toml")
+
+
+def test_unknown_effects_are_refused(scanners):
+    with pytest.raises(DatasetError, match="no effect 'rain'; choose of gain"):
+        scanners["prisma30"].without("rain")
