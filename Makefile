@@ -18,10 +18,9 @@ help:  ## list what make can do
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	@touch $@
 
-demo: .venv/installed  ## install, then run siteless on a small made-up dataset
-	$(BIN)/python tests/defects.py $(DEMO)
-	@echo "Every scan of $(DEMO) but the healthy ones has one thing wrong with it. siteless check says:"
-	$(BIN)/siteless check $(DEMO) --order 4 || true
+demo: .venv/installed  ## install, then simulate a small cohort and check it
+	$(BIN)/siteless simulate $(DEMO) --preset tiny
+	$(BIN)/siteless check $(DEMO)
 
 test: lint  ## install, then run every test but the slow ones
 	$(BIN)/pytest -m "not slow"

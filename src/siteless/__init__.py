@@ -12,6 +12,8 @@ The way data goes, a line a layer:
     disk to scans and back
 `patches`
     coefficients to patches and back
+`simulation`
+    travelling subjects with known truth
 `preflight`
     what is wrong with scans
 `pipelines`

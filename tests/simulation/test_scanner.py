@@ -53,7 +53,13 @@ def test_echo_time_weighs_compartments_but_leaves_how_grey_matter_decays(anatomy
     b0 = np.flatnonzero(table.is_b0)[0]
 
     def decay(tissue, echo_time):
-        pure = replace(anatomy, tissue=np.tile(tissue, (len(anatomy.tissue), 1)))
+        voxels = len(anatomy.tissue)
+        pure = replace(
+            anatomy,
+            tissue=np.tile(tissue, (voxels, 1)),
+            populations=np.tile([1.0, 0.0, 0.0], (voxels, 1)),
+            directions=np.tile(np.eye(3), (voxels, 1, 1)),
+        )
         signal = clean_signal(pure, table, echo_time=echo_time)
         return signal / signal[:, [b0]], signal[:, b0]
 
@@ -187,7 +193,8 @@ def test_sites_of_a_file_are_added_and_mistakes_named(tmp_path):
     text(f"[mine]\n{known}\n")
     assert read_scanners(tmp_path / "mine.toml")["mine"].echo_time == 0.089
     for content, message in (
-        ("[mine]\ngain = 2\n", "site mine lacks b0, blur"),
+        ("[mine]\ngain = 2\n", "site mine lacks manufacturer, model"),
+        (f"[mine]\n{known}\n".replace("b0 = 4", 'b0 = "4"'), "site mine has a wrong value of b0"),
         (f"[mine]\n{known}\ncolour = 1\n", "site mine has unknown colour"),
         ("mine = 3\n", "expected a TOML table a site"),
         ("[mine\n", "expected a TOML table a site"),

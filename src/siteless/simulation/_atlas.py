@@ -21,6 +21,9 @@ from threadpoolctl import threadpool_limits
 from siteless.acquisition import Array
 
 SYSTEMS = ("commissural", "projection", "association")
+# Density of each system in typical white matter: the corona radiata holds its own where it crosses
+# the callosum.
+_STRENGTH = (1.0, 2.0, 1.0)
 # mm. Grid that the potentials are solved on; the tissue maps have 1 mm.
 _RESOLUTION = 2
 
@@ -37,8 +40,7 @@ class Atlas:
     tissue_affine
         Voxel to MNI152 mm of `tissue`, shape (4, 4).
     flux
-        Direction times density of each fibre system, shape (x, y, z, system, 3). The median
-        density of each system in white matter is one.
+        Direction times density of each fibre system, shape (x, y, z, system, 3).
     flux_affine
         Voxel to MNI152 mm of `flux`, shape (4, 4).
     """
@@ -57,8 +59,9 @@ def load_atlas() -> Atlas:
     with threadpool_limits(1):  # sums over threads would make bytes depend on their number
         fields = [_flux(*ends) for ends in _fibre_systems(coarse, affine)]
     white = coarse[..., 0] > 0.3
-    scaled = [field / np.median(_length(field)[white & (_length(field) > 0)]) for field in fields]
-    flux = _fill(np.stack(scaled, axis=3), ~white)
+    typical = [np.median(_length(field)[white & (_length(field) > 0)]) for field in fields]
+    scales = np.divide(_STRENGTH, typical)
+    flux = _fill(np.stack([f * s for f, s in zip(fields, scales, strict=True)], axis=3), ~white)
     return Atlas(tissue, tissue_affine, flux.astype(np.float32), affine)
 
 
@@ -108,7 +111,7 @@ def _fibre_systems(tissue: Array, affine: Array) -> list[tuple[Array, Array, Arr
     forward = conducting * ~stem * ~cerebellum * (np.abs(x) > 10)
     return [
         (across, hemisphere & (x < 0), hemisphere & (x > 0)),
-        (upward, (upward > 0) & (z < -56) & (np.abs(x) < 16), cortex & (z > 20)),
+        (upward, (upward > 0) & (z < -56) & (np.abs(x) < 16), cortex & (z > 40)),
         (forward, cortex & (y < -70), cortex & (y > 35)),
     ]
 

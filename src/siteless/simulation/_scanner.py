@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 import zlib
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -105,29 +105,41 @@ def read_scanners(path: Path | None = None) -> dict[str, Scanner]:
 
 
 def _parse(text: str, path: Path | None) -> dict[str, Scanner]:
-    required = {field.name for field in fields(Scanner)} - {"site"}
-    optional = {"gain_scatter", "turn", "shift", "b_scatter"}
     try:
         sites = tomllib.loads(text)
-        scanners = {}
-        for site, settings in sites.items():
-            lacking = sorted(required - optional - set(settings))
-            extra = sorted(set(settings) - required)
-            if lacking or extra:
-                told = f"lacks {', '.join(lacking)}" if lacking else f"has unknown {extra[0]}"
-                raise DatasetError(
-                    f"site {site} {told}", remedy="see sites.toml for the settings", path=path
-                )
-            scanners[site] = Scanner(site=site, **_tuples(settings))
-    except (tomllib.TOMLDecodeError, AttributeError, TypeError) as error:
+        return {site: _scanner(site, dict(settings)) for site, settings in sites.items()}
+    except (tomllib.TOMLDecodeError, TypeError, ValueError) as error:
         raise DatasetError(
             f"expected a TOML table a site ({error})", remedy="correct the file", path=path
         ) from None
-    return scanners
+    except DatasetError as error:
+        raise (error.at(path) if path else error) from None
 
 
-def _tuples(settings: dict[str, Any]) -> dict[str, Any]:
-    return {key: tuple(v) if isinstance(v, list) else v for key, v in settings.items()}
+def _scanner(site: str, settings: dict[str, Any]) -> Scanner:
+    known = {field.name: field for field in fields(Scanner) if field.name != "site"}
+    lacking = [n for n, field in known.items() if field.default is MISSING and n not in settings]
+    unknown = [name for name in settings if name not in known]
+    wrong = [n for n, value in settings.items() if n in known and not _fits(value, known[n].type)]
+    for names, told in (
+        (lacking, "lacks"),
+        (unknown, "has unknown"),
+        (wrong, "has a wrong value of"),
+    ):
+        if names:
+            raise DatasetError(
+                f"site {site} {told} {', '.join(names)}", remedy="see the comments in sites.toml"
+            )
+    lists = {name: tuple(v) for name, v in settings.items() if isinstance(v, list)}
+    return Scanner(site=site, **(settings | lists))
+
+
+def _fits(value: object, annotation: object) -> bool:
+    """Whether a TOML value is of an annotated type, which is text in this module."""
+    if annotation == "tuple[float, ...]":
+        return isinstance(value, list) and all(_fits(one, "float") for one in value)
+    kinds: Any = {"str": str, "int": int, "float": (int, float)}[str(annotation)]
+    return isinstance(value, kinds) and not isinstance(value, bool)
 
 
 def scan_person(

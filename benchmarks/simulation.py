@@ -1,0 +1,202 @@
+"""Does the simulated cohort look like one to a diffusion researcher, and how fast is it made?
+
+``make bench`` simulates two people; ``python -m benchmarks.simulation DATASET`` judges a cohort
+that is there already.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections import defaultdict
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+
+from benchmarks.measure import row
+from siteless.acquisition import Scan
+from siteless.bids import ScanFiles, find_scans, read_scan
+from siteless.pipelines import simulate_cohort
+from siteless.simulation import PRESETS, draw_cohort, read_scanners
+from siteless.tissue import fit_tensor
+
+# Parts of white matter from which a voxel counts as such.
+PURE = 0.7
+
+
+def main(dataset: Path | None = None) -> None:
+    if dataset is not None:
+        judge(dataset)
+        return
+    print("\nTwo people of the cdmri2018 preset at four sites, test scans repeated")
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "cohort"
+        measure_making(out)
+        judge(out)
+
+
+def measure_making(out: Path) -> None:
+    preset = PRESETS["cdmri2018"]
+    known = read_scanners()
+    cohort = draw_cohort(
+        tuple(known[site] for site in preset.sites),
+        subjects=2,
+        voxel_size=preset.voxel_size,
+        rescans=True,
+    )
+    start = time.perf_counter()
+    with watched_memory() as peak:
+        simulate_cohort(out, cohort, nprocs=2)
+    seconds = time.perf_counter() - start
+    scans = len(list(out.glob("sub-*/ses-*/dwi/*.nii.gz")))
+    row("scans a minute, two processes", f"{60 * scans / seconds:.0f}", "aim: at least 5")
+    row("peak memory of all processes", f"{peak[0] / 1e9:.1f} GB", "aim: at most 4 GB")
+
+
+class watched_memory:  # noqa: N801 - used as a function
+    """Watches the resident memory of this process and its children (Linux)."""
+
+    def __enter__(self) -> list[float]:
+        self.peak, self.done = [0.0], threading.Event()
+        self.thread = threading.Thread(target=self._watch)
+        self.thread.start()
+        return self.peak
+
+    def __exit__(self, *_: object) -> None:
+        self.done.set()
+        self.thread.join()
+
+    def _watch(self) -> None:
+        while not self.done.wait(0.2):
+            shown = subprocess.run(
+                ["ps", "-eo", "pid,ppid,rss"], capture_output=True, text=True, check=True
+            )
+            processes = [tuple(map(int, line.split())) for line in shown.stdout.splitlines()[1:]]
+            family = {threading.main_thread().native_id}
+            for pid, parent, _ in sorted(processes):
+                if parent in family:
+                    family.add(pid)
+            used = sum(rss for pid, _, rss in processes if pid in family) * 1024
+            self.peak[0] = max(self.peak[0], used)
+
+
+def judge(dataset: Path) -> None:
+    by_site: defaultdict[str, list[dict[str, float]]] = defaultdict(list)
+    scans = find_scans(dataset).scans
+    for files in scans:
+        by_site[str(files.site)].append(describe(dataset, files))
+    names = list(next(iter(by_site.values()))[0])
+    means = {
+        site: {name: float(np.nanmean([scan[name] for scan in group])) for name in names}
+        for site, group in by_site.items()
+    }
+    for name in names:
+        values = [means[site][name] for site in means]
+        shown = "  ".join(f"{site} {means[site][name]:.3g}" for site in means)
+        row(f"{name}", f"{np.mean(values):.3g}", shown)
+    fa = [means[site]["FA"] for site in means]
+    row("largest difference of mean FA between sites", f"{np.ptp(fa) / np.mean(fa):.1%}")
+    row("difference of a voxel's FA between sites (median)", f"{_site_difference(scans):.1%}")
+    row("difference of a voxel's FA between scan and rescan", f"{_rescan_difference(scans):.1%}")
+    if shutil.which("dwi2response"):
+        print_responses(scans[0])
+
+
+def describe(dataset: Path, files: ScanFiles) -> dict[str, float]:
+    scan = read_scan(files)
+    tissue, populations, directions = _truth(dataset, files, scan)
+    white = np.flatnonzero((tissue[..., 0] > PURE).T)
+    tensor = fit_tensor(scan.volumes, white, scan.gradients)
+    scanner = read_scanners()[str(files.site)]
+    b0 = scan.volumes[np.ix_(np.flatnonzero(scan.gradients.is_b0), white)].mean()
+    single = populations.max(axis=-1).T.ravel()[white] > 0.9
+    strongest = np.take_along_axis(
+        directions, populations.argmax(axis=-1)[..., None, None], axis=-2
+    )[..., 0, :]
+    truth = strongest.swapaxes(0, 2).reshape(-1, 3)[white][single]
+    cosine = np.abs(np.sum(tensor.principal[single] * truth, axis=1)).clip(0, 1)
+    return {
+        "FA": float(tensor.fa.mean()),
+        "MD, 1e-3 mm2/s": float(1e3 * tensor.md.mean()),
+        "MK": _mean_kurtosis(scan, white),
+        "SNR of b0": float(b0 / (1000 * scanner.gain / scanner.snr)),
+        "angle to single fibres, degrees (median)": float(
+            np.median(np.rad2deg(np.arccos(cosine)))
+        ),
+    }
+
+
+def _truth(
+    dataset: Path, files: ScanFiles, scan: Scan
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    folder = dataset / "derivatives" / "truth" / f"sub-{files.subject}" / "dwi"
+    stem = f"sub-{files.subject}_desc-"
+    read = [
+        nib.load(folder / f"{stem}{name}.nii.gz").get_fdata(dtype=np.float32)
+        for name in ("tissue_probseg", "fibrefractions_dwimap", "fibredirections_dwimap")
+    ]
+    return read[0], read[1], read[2].reshape(*scan.mask.shape, 3, 3)
+
+
+def _mean_kurtosis(scan: Scan, white: np.ndarray) -> float:
+    from dipy.core.gradients import gradient_table
+    from dipy.reconst.dki import DiffusionKurtosisModel
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        table = gradient_table(scan.gradients.b, bvecs=scan.gradients.directions)
+        some = scan.volumes[:, white[:: max(1, len(white) // 500)]].T.astype(float)
+        fit = DiffusionKurtosisModel(table, fit_method="WLS").fit(some)
+        return float(np.median(fit.mk(min_kurtosis=0, max_kurtosis=3)))
+
+
+def _fa(files: ScanFiles) -> np.ndarray:
+    scan = read_scan(files)
+    voxels = np.flatnonzero(scan.white_matter.T)
+    return fit_tensor(scan.volumes, voxels, scan.gradients).fa
+
+
+def _site_difference(scans: tuple[ScanFiles, ...]) -> float:
+    first = [f for f in scans if f.subject == scans[-1].subject and "run" not in f.entities]
+    maps = np.stack([_fa(files) for files in first])
+    return float(np.median(np.ptp(maps, axis=0) / maps.mean(axis=0)))
+
+
+def _rescan_difference(scans: tuple[ScanFiles, ...]) -> float:
+    again = [files for files in scans if "run" in files.entities]
+    if not again:
+        return np.nan
+    files = again[0]
+    entities = {key: value for key, value in files.entities.items() if key != "run"}
+    [first] = [other for other in scans if other.entities == entities]
+    one, two = _fa(first), _fa(files)
+    return float(np.median(np.abs(one - two) / ((one + two) / 2)))
+
+
+def print_responses(files: ScanFiles) -> None:
+    """Let MRtrix3 find the three tissues' responses: b0 rises from white matter to fluid."""
+    with tempfile.TemporaryDirectory() as folder:
+        names = ["white.txt", "grey.txt", "fluid.txt"]
+        gradients = ["-fslgrad", str(files.bvec), str(files.bval)]
+        command = ["dwi2response", "dhollander", str(files.dwi), *names, *gradients]
+        mask = ["-mask", str(files.mask), "-quiet", "-nthreads", "2"]
+        subprocess.run([*command, *mask], cwd=folder, check=True, capture_output=True)
+        for name in names:
+            response = np.loadtxt(Path(folder) / name, ndmin=2)
+            zero, strong = response[0], response[-1]
+            anisotropy = -strong[1] / strong[0] if len(strong) > 1 else 0.0
+            row(
+                f"dwi2response dhollander, {name.removesuffix('.txt')}",
+                f"b0 {zero[0]:.0f}",
+                f"decay to the strongest shell {strong[0] / zero[0]:.3f}, l=2 {anisotropy:.2f}",
+            )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
