@@ -92,44 +92,54 @@ def draw_differences(maps):
 
 
 def draw_fibres(dataset, subject, scan):
-    """Draw the populations of a coronal slice as sticks, as long as their part of the voxel."""
+    """Draw the populations of a coronal slice as sticks, and where they cross, larger."""
     folder = dataset / "derivatives" / "truth" / f"sub-{subject}" / "dwi"
-    read = lambda name: nib.load(folder / f"sub-{subject}_desc-{name}.nii.gz").get_fdata()  # noqa: E731
-    fractions, white = read("fibrefractions_dwimap"), read("tissue_probseg")[..., 0]
-    directions = read("fibredirections_dwimap").reshape(*scan.mask.shape, 3, 3)
-    # World to image axes, so that sticks lie in the picture.
+    tissue, fractions, directions = (
+        nib.load(folder / f"sub-{subject}_desc-{name}.nii.gz").get_fdata()
+        for name in ("tissue_probseg", "fibrefractions_dwimap", "fibredirections_dwimap")
+    )
+    # World to image axes, so that sticks lie in the picture, which shows the image mirrored.
     axes_in_world = scan.affine[:3, :3] / np.linalg.norm(scan.affine[:3, :3], axis=0)
-    in_image = directions @ axes_in_world
+    in_image = directions.reshape(*scan.mask.shape, 3, 3) @ axes_in_world * [-1, 1, 1]
     y = scan.mask.shape[1] // 2
-    figure, axis = plt.subplots(figsize=(9, 8.4), facecolor="white")
-    axis.imshow(white[::-1, y].T, origin="lower", cmap="gray", vmin=0, vmax=2.2)
-    x, z = np.nonzero(white[::-1, y] > 0.4)
+    slices = [volume[::-1, y] for volume in (tissue[..., 0], fractions, in_image)]
+    figure, (whole, part) = plt.subplots(1, 2, figsize=(13, 6.6), facecolor="white")
+    draw_sticks(whole, *slices, width=0.0022)
+    draw_sticks(part, *slices, width=0.005)
+    x, z = np.nonzero(slices[0] > 0.4)
+    whole.set(xlim=(x.min() - 2, x.max() + 2), ylim=(z.min() - 2, z.max() + 2))
+    part.set(xlim=(35, 51), ylim=(40, 56))
+    whole.set_title("Fibre populations in a coronal slice; dots run front-back")
+    part.set_title("Where they cross")
+    whole.add_patch(plt.Rectangle((35, 40), 16, 16, fill=False, edgecolor="white", linewidth=1.2))
+    whole.legend(loc="lower right", framealpha=0.9)
+    figure.tight_layout()
+    figure.savefig(IMAGES / "fibres.png")
+
+
+def draw_sticks(axis, white, fractions, directions, *, width):
+    """Draw every population of white matter, the longer the more of the voxel it holds."""
+    axis.imshow(white.T, origin="lower", cmap="gray", vmin=0, vmax=2.4)
+    axis.set(xticks=[], yticks=[])
+    x, z = np.nonzero(white > 0.4)
     names = ("commissural", "projection", "association")
-    for system, colour in enumerate(POPULATIONS):
-        stick = in_image[::-1, y][x, z, system] * [-1, 1, 1]
-        length = fractions[::-1, y][x, z, system, None]
-        shown = stick * length
-        through = np.abs(shown[:, 1])
-        axis.scatter(x, z, s=14 * through**2, color=colour, linewidths=0)
+    for system, (name, colour) in enumerate(zip(names, POPULATIONS, strict=True)):
+        fraction = fractions[x, z, system, None]
+        stick = directions[x, z, system] * np.where(fraction > 0, 0.35 + 0.65 * fraction, 0)
+        axis.scatter(x, z, s=9 * stick[:, 1] ** 2, color=colour, linewidths=0)
         axis.quiver(
-            *(x, z, shown[:, 0], shown[:, 2]),
+            *(x, z, stick[:, 0], stick[:, 2]),
             color=colour,
-            label=names[system],
+            label=name,
             pivot="mid",
             headwidth=0,
             headlength=0,
             headaxislength=0,
             angles="xy",
             scale_units="xy",
-            scale=0.8,
-            width=0.0028,
+            scale=0.95,
+            width=width,
         )
-    axis.set(
-        xticks=[], yticks=[], title="Fibre populations in a coronal slice (dots run front-back)"
-    )
-    axis.legend(loc="lower right", framealpha=0.9)
-    figure.tight_layout()
-    figure.savefig(IMAGES / "fibres.png")
 
 
 if __name__ == "__main__":
