@@ -14,6 +14,7 @@ import threading
 import time
 import warnings
 from collections import defaultdict
+from itertools import combinations
 from pathlib import Path
 
 import nibabel as nib
@@ -102,8 +103,8 @@ def judge(dataset: Path) -> None:
         row(f"{name}", f"{np.mean(values):.3g}", shown)
     fa = [means[site]["FA"] for site in means]
     row("largest difference of mean FA between sites", f"{np.ptp(fa) / np.mean(fa):.1%}")
-    row("difference of a voxel's FA between sites (median)", f"{_site_difference(scans):.1%}")
-    row("difference of a voxel's FA between scan and rescan", f"{_rescan_difference(scans):.1%}")
+    print("Difference of a white-matter voxel between two scans (median), and of the means:")
+    print_differences(scans)
     if shutil.which("dwi2response"):
         print_responses(scans[0])
 
@@ -113,8 +114,8 @@ def describe(dataset: Path, files: ScanFiles) -> dict[str, float]:
     tissue, populations, directions = _truth(dataset, files, scan)
     white = np.flatnonzero((tissue[..., 0] > PURE).T)
     tensor = fit_tensor(scan.volumes, white, scan.gradients)
-    scanner = read_scanners()[str(files.site)]
-    b0 = scan.volumes[np.ix_(np.flatnonzero(scan.gradients.is_b0), white)].mean()
+    b0 = np.ix_(np.flatnonzero(scan.gradients.is_b0), white)
+    clean = _noiseless(dataset, files)[b0]
     single = populations.max(axis=-1).T.ravel()[white] > 0.9
     strongest = np.take_along_axis(
         directions, populations.argmax(axis=-1)[..., None, None], axis=-2
@@ -125,7 +126,7 @@ def describe(dataset: Path, files: ScanFiles) -> dict[str, float]:
         "FA": float(tensor.fa.mean()),
         "MD, 1e-3 mm2/s": float(1e3 * tensor.md.mean()),
         "MK": _mean_kurtosis(scan, white),
-        "SNR of b0": float(b0 / (1000 * scanner.gain / scanner.snr)),
+        "SNR of b0": float(clean.mean() / (scan.volumes[b0] - clean).std()),
         "angle to single fibres, degrees (median)": float(
             np.median(np.rad2deg(np.arccos(cosine)))
         ),
@@ -142,6 +143,13 @@ def _truth(
         for name in ("tissue_probseg", "fibrefractions_dwimap", "fibredirections_dwimap")
     ]
     return read[0], read[1], read[2].reshape(*scan.mask.shape, 3, 3)
+
+
+def _noiseless(dataset: Path, files: ScanFiles) -> np.ndarray:
+    folder = dataset / "derivatives" / "truth" / files.dwi.parent.relative_to(dataset)
+    name = files.name.replace("_dwi", "_desc-noiseless_dwi.nii.gz")
+    signal = nib.load(folder / name).get_fdata(dtype=np.float32)
+    return signal.T.reshape(signal.shape[3], -1)
 
 
 def _mean_kurtosis(scan: Scan, white: np.ndarray) -> float:
@@ -162,21 +170,30 @@ def _fa(files: ScanFiles) -> np.ndarray:
     return fit_tensor(scan.volumes, voxels, scan.gradients).fa
 
 
-def _site_difference(scans: tuple[ScanFiles, ...]) -> float:
-    first = [f for f in scans if f.subject == scans[-1].subject and "run" not in f.entities]
-    maps = np.stack([_fa(files) for files in first])
-    return float(np.median(np.ptp(maps, axis=0) / maps.mean(axis=0)))
+def print_differences(scans: tuple[ScanFiles, ...]) -> None:
+    """Compare the last person's scans: sites with each other, and with their rescans."""
+    last = [files for files in scans if files.subject == scans[-1].subject]
+    maps = {(str(files.site), files.entities.get("run", "1")): _maps(files) for files in last}
+    for (one, run), (other, again) in combinations(maps, 2):
+        same_site = one == other
+        if same_site or (run == again == "1"):
+            pair = f"{one} and its rescan" if same_site else f"{one} and {other}"
+            first, second = maps[one, run], maps[other, again]
+            shown = [
+                f"{name} {np.median(2 * np.abs(a - b) / (a + b)):.1%} "
+                f"(mean {2 * abs(a.mean() - b.mean()) / (a.mean() + b.mean()):.1%})"
+                for name, a, b in zip(("FA", "MD", "b0"), first, second, strict=True)
+            ]
+            print(f"  {pair:<30}" + "  ".join(shown))
 
 
-def _rescan_difference(scans: tuple[ScanFiles, ...]) -> float:
-    again = [files for files in scans if "run" in files.entities]
-    if not again:
-        return np.nan
-    files = again[0]
-    entities = {key: value for key, value in files.entities.items() if key != "run"}
-    [first] = [other for other in scans if other.entities == entities]
-    one, two = _fa(first), _fa(files)
-    return float(np.median(np.abs(one - two) / ((one + two) / 2)))
+def _maps(files: ScanFiles) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return FA, MD, and b0 less its own mean, which is but a gain, of white matter."""
+    scan = read_scan(files)
+    voxels = np.flatnonzero(scan.white_matter.T)
+    tensor = fit_tensor(scan.volumes, voxels, scan.gradients)
+    b0 = scan.volumes[np.ix_(np.flatnonzero(scan.gradients.is_b0), voxels)].mean(axis=0)
+    return tensor.fa, tensor.md, b0 / b0.mean()
 
 
 def print_responses(files: ScanFiles) -> None:

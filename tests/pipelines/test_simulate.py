@@ -32,10 +32,11 @@ def test_the_check_finds_no_problem(tiny):
     assert [p for p in check_dataset(tiny).problems if p.code != "few-scans"] == []
 
 
-def test_the_validator_finds_no_error(tiny):
+@pytest.mark.parametrize("part", ["", "derivatives/masks", "derivatives/truth"])
+def test_the_validator_finds_no_error(tiny, part):
     validator = Path(sys.executable).with_name("bids-validator-deno")
     shown = subprocess.run(
-        [validator, "--format", "json", tiny], capture_output=True, text=True, check=False
+        [validator, "--format", "json", tiny / part], capture_output=True, text=True, check=False
     )
     issues = json.loads(shown.stdout)["issues"]["issues"]
     assert [issue for issue in issues if issue["severity"] == "error"] == []
@@ -104,6 +105,7 @@ def test_an_interrupted_run_goes_on(tiny, tmp_path):
     [
         (["--seed", "1"], "the folder holds another simulation"),
         (["--sites", "nowhere"], "there is no site 'nowhere'; choose of prisma30"),
+        (["--sites", "prisma30", "prisma30"], "site prisma30 is named twice"),
         (["--lesions", "9"], "9 lesions need as many subjects, got 3"),
         (["--sites-file", "none.toml"], "none.toml: the sites cannot be read"),
     ],
@@ -119,7 +121,7 @@ def test_mistakes_are_one_line(tiny, capsys, words, message):
 def test_folders_with_something_else_are_left_alone(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     cohort = draw_cohort((read_scanners()["prisma30"],), subjects=1, voxel_size=8.0)
-    with pytest.raises(OutputError, match="not empty"):
+    with pytest.raises(OutputError, match="expected a new or empty folder"):
         simulate_cohort(tmp_path, cohort)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
@@ -129,6 +131,19 @@ def test_fifteen_people_split_as_in_the_paper():
     assert Counter(person.split for person in cohort.people) == {"train": 9, "val": 1, "test": 5}
     assert len({person.seed for person in cohort.people}) == 15
     assert sorted(person.age for person in cohort.people)[::14] == [20, 80]
+
+
+@pytest.mark.parametrize("words", [["--seed", "-1"], ["--lesions", "-1"], ["--subjects", "0"]])
+def test_numbers_out_of_range_are_usage_errors(tmp_path, words):
+    with pytest.raises(SystemExit) as stop:
+        main(["simulate", str(tmp_path / "out"), *words])
+    assert stop.value.code == 2
+    assert not (tmp_path / "out").exists()
+
+
+def test_settings_are_plain_json(tiny):
+    record = (tiny / "derivatives" / "truth" / "simulation.json").read_text()
+    assert json.loads(record, parse_constant=pytest.fail)["seed"] == 0
 
 
 def test_the_command_line_names_what_there_is():

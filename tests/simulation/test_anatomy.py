@@ -97,7 +97,13 @@ def test_a_lesion_changes_white_matter_where_its_mask_says(person, anatomy):
     assert 5 < hurt.lesion.sum() < 60
     assert (anatomy.tissue[hurt.lesion, 0] > 0.5).all()
     assert (hurt.tissue[hurt.lesion, 2] > anatomy.tissue[hurt.lesion, 2] + 0.1).all()
-    np.testing.assert_array_equal(hurt.tissue[~hurt.lesion], anatomy.tissue[~hurt.lesion])
+    for name in ("tissue", "intra_axonal", "dispersion"):
+        ours, theirs = getattr(hurt, name), getattr(anatomy, name)
+        np.testing.assert_array_equal(ours[~hurt.lesion], theirs[~hurt.lesion])
+    np.testing.assert_allclose(
+        hurt.intra_axonal[hurt.lesion], anatomy.intra_axonal[hurt.lesion] / 2
+    )
+    assert np.array_equal(hurt.white_matter, anatomy.white_matter)
 
 
 def test_fibres_turn_with_the_head(anatomy):

@@ -1,11 +1,14 @@
+import zlib
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 
 from siteless.errors import DatasetError
 from siteless.simulation import EFFECTS, clean_signal, read_scanners, scan_person, scheme
-from siteless.simulation._scanner import _coil_error, _with_noise
+from siteless.simulation._scanner import _blurred, _coil_error, _with_noise
+from siteless.simulation._signal import _SPREAD, _cone
 from siteless.tissue import fit_tensor
 
 ALL = tuple(EFFECTS)
@@ -135,12 +138,72 @@ def test_coil_error_is_the_gradient_of_a_harmonic_field():
         divergence = 0.0
         for axis in range(3):
             ahead, behind = place + step * np.eye(3)[axis], place - step * np.eye(3)[axis]
-            rows = [_coil_error(at, 0.03)[0, coil, axis] for at in (ahead, behind)]
+            rows = [_coil_error(at, 0.03)[0, axis, coil] for at in (ahead, behind)]
             divergence += (rows[0] - rows[1]) / (2 * step)
         assert divergence == pytest.approx(0, abs=1e-8)
 
 
-def test_runs_differ_in_noise_only_as_noise_does(person, anatomy, scanners):
+def _coil_fields(place, strength):
+    """The fields of the three coils, as potentials whose gradients they play out."""
+    x, y, z = place / 100
+    ideal = np.array([x, y, z])
+    third = np.array(
+        [
+            x * (4 * z**2 - x**2 - y**2),
+            y * (4 * z**2 - x**2 - y**2),
+            z * (2 * z**2 - 3 * x**2 - 3 * y**2),
+        ]
+    )
+    return 100 * (ideal - strength * third)
+
+
+def test_coils_give_the_gradient_of_the_sum_of_their_fields():
+    place, asked, step = np.array([40.0, 10.0, 60.0]), np.array([0.6, -0.3, 0.74]), 1e-3
+    given = [
+        (asked @ (_coil_fields(place + e, 0.03) - _coil_fields(place - e, 0.03))) / (2 * step)
+        for e in step * np.eye(3)
+    ]
+    np.testing.assert_allclose(_coil_error(place[None], 0.03)[0] @ asked, given, atol=1e-7)
+
+
+def test_a_turned_head_is_the_same_experiment_seen_from_the_head(person, anatomy, scanners):
+    """Scanning a turned head equals turning fibres and positions and scanning those."""
+    scanner = _without_all_but(scanners["connectom30"], "nonlinearity", "position")
+    # Which way tilted fibres lie about a direction does not turn with it; so none are tilted.
+    anatomy = replace(anatomy, dispersion=np.zeros(len(anatomy.tissue)))
+    scan = scan_person(person, anatomy, scanner)
+    played = scheme(scanner)
+    turn, _ = Rotation.align_vectors(played.directions, scan.gradients.directions)
+    rng = np.random.default_rng((*person.seed, zlib.crc32(scanner.site.encode()), 1))
+    rng.normal(size=3)
+    place = anatomy.position @ turn.as_matrix().T + rng.normal(scale=scanner.shift, size=3)
+    turned = replace(anatomy, directions=anatomy.directions @ turn.as_matrix().T)
+    expected = clean_signal(
+        turned, played, echo_time=scanner.echo_time, distortion=_coil_error(place, 0.03)
+    )
+    np.testing.assert_allclose(scan.clean.swapaxes(0, 2)[anatomy.mask.T], expected, rtol=2e-3)
+
+
+@pytest.mark.parametrize("voxel", [2.4, 6.0])
+@pytest.mark.parametrize("width", [1.5, 3.0])
+def test_blur_has_the_width_asked_for(anatomy, voxel, width):
+    grid = replace(anatomy, affine=np.diag([voxel] * 3 + [1.0]), mask=np.ones((15, 15, 15), bool))
+    impulse = np.zeros((15, 15, 15, 1), dtype=np.float32)
+    impulse[7, 7, 7] = 1
+    spread = _blurred(impulse, width, grid)[..., 0].sum(axis=(1, 2))
+    variance = np.sum(spread * (np.arange(15) - 7) ** 2) * voxel**2
+    assert variance == pytest.approx(width**2 / (8 * np.log(2)), rel=1e-3)
+
+
+def test_dispersion_has_the_spread_asked_for():
+    direction, spread = np.array([[0.0, 0.0, 1.0]]), np.array([0.2])
+    cone = _cone(direction, spread)[0]
+    tilt = np.arccos(cone[:, 2].clip(-1, 1))
+    assert np.sum(_SPREAD * tilt**2) == pytest.approx(2 * 0.2**2, rel=1e-5)
+    assert np.sum(_SPREAD * tilt**4) == pytest.approx(8 * 0.2**4, rel=1e-5)
+
+
+def test_runs_repeat_by_their_number(person, anatomy, scanners):
     scanner = scanners["prisma30"]
     first, second = (scan_person(person, anatomy, scanner, run=run) for run in (1, 2))
     again = scan_person(person, anatomy, scanner, run=1)
@@ -171,6 +234,7 @@ def test_signal_of_an_undispersed_fibre_is_stick_and_zeppelin(anatomy, scanners)
         populations=np.array([[1.0, 0, 0]]),
         intra_axonal=np.array([0.6]),
         dispersion=np.zeros(1),
+        white_matter=np.ones(1, bool),
         lesion=np.zeros(1, bool),
     )
     table = scheme(scanners["prisma30"])
@@ -195,6 +259,11 @@ def test_sites_of_a_file_are_added_and_mistakes_named(tmp_path):
     for content, message in (
         ("[mine]\ngain = 2\n", "site mine lacks manufacturer, model"),
         (f"[mine]\n{known}\n".replace("b0 = 4", 'b0 = "4"'), "site mine has a wrong value of b0"),
+        (
+            f"[mine]\n{known}\n".replace("echo_time = 0.089", "echo_time = 89"),
+            "expected 0.01 to 0.3",
+        ),
+        (f"[my-site]\n{known}\n", "letters and digits only"),
         (f"[mine]\n{known}\ncolour = 1\n", "site mine has unknown colour"),
         ("mine = 3\n", "expected a TOML table a site"),
         ("[mine\n", "expected a TOML table a site"),

@@ -26,7 +26,7 @@ from siteless.errors import OutputError
 
 BIDS_VERSION = "1.10.0"
 # BIDS lets derived images have a desc entity, but its validator does not yet let their gradients.
-_BIDSIGNORE = "*.bval\n*.bvec\n"
+_NOT_YET_IN_BIDS = ("*.bval", "*.bvec")
 
 
 def write_scan(
@@ -93,18 +93,20 @@ def write_table(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
 
 
 def write_description(
-    out: Path, *, name: str, sources: tuple[Path, ...] = (), readme: str = ""
+    out: Path, *, name: str, sources: tuple[Path, ...] = (), ignored: tuple[str, ...] = ()
 ) -> None:
     """Write what a derivative has at its root: ``dataset_description.json``, ``.bidsignore``."""
+    ignore = "".join(f"{pattern}\n" for pattern in (*_NOT_YET_IN_BIDS, *ignored))
     content = _description(name, "derivative") | {
         "SourceDatasets": [{"URL": source.absolute().as_uri()} for source in sources]
     }
-    _write_root(out, {".bidsignore": _BIDSIGNORE} | _root_files(content, readme))
+    _write_root(out, {".bidsignore": ignore, "dataset_description.json": _json(content)})
 
 
 def write_raw_description(out: Path, *, name: str, readme: str) -> None:
     """Write what a raw dataset has at its root: ``dataset_description.json``, ``README``."""
-    _write_root(out, _root_files(_description(name, "raw"), readme))
+    description = _json(_description(name, "raw"))
+    _write_root(out, {"README": readme, "dataset_description.json": description})
 
 
 def _description(name: str, kind: str) -> dict[str, Any]:
@@ -114,11 +116,6 @@ def _description(name: str, kind: str) -> dict[str, Any]:
         "DatasetType": kind,
         "GeneratedBy": [{"Name": "siteless", "Version": version("siteless")}],
     }
-
-
-def _root_files(description: Mapping[str, Any], readme: str) -> dict[str, str]:
-    files = {"dataset_description.json": _json(description)}
-    return files | ({"README": readme} if readme else {})
 
 
 def _write_root(out: Path, contents: Mapping[str, str]) -> None:

@@ -105,12 +105,14 @@ def _show(report: CheckReport, console: Console) -> None:
 
 
 def _summary(report: CheckReport) -> list[str]:
+    from siteless.cli._console import count
+
     counts = Counter((scan.site, scan.site_origin) for scan in report.scans if scan.site)
-    lines = [f"site {s}: {_count(n, 'scan')}, by {told}" for (s, told), n in counts.items()]
+    lines = [f"site {s}: {count(n, 'scan')}, by {told}" for (s, told), n in counts.items()]
     sites = {site for site, _ in counts}
     errors, warnings = len(report.errors), len(report.warnings)
-    total = f"{_count(len(report.scans), 'scan')} of {_count(len(sites), 'site')}: "
-    return [*lines, total + f"{_count(errors, 'error')}, {_count(warnings, 'warning')}"]
+    total = f"{count(len(report.scans), 'scan')} of {count(len(sites), 'site')}: "
+    return [*lines, total + f"{count(errors, 'error')}, {count(warnings, 'warning')}"]
 
 
 def _table(title: str, problems: tuple[Problem, ...], dataset: Path) -> Any:
@@ -143,10 +145,6 @@ def _short(path: Path, dataset: Path) -> str:
         return str(path)
     inside = path.relative_to(root)
     return str(inside) if inside.parent == Path() else f"{inside.parent}/\n{inside.name}"
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _even(text: str) -> int:

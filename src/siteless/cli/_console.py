@@ -14,6 +14,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 _LOG_INTERVAL = 10.0
 
 
+def count(number: int, thing: str) -> str:
+    """Say how many there are of a thing."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 def stdout() -> Console:
     """Return the console that results go to."""
     return Console(soft_wrap=not sys.stdout.isatty())

@@ -68,6 +68,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def natural(text: str) -> int:
+    """Parse a whole number of at least 0."""
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 0, got {text!r}")
+    return int(text)
+
+
 def _read_filters(path: Path) -> dict[str, list[str | None]]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from siteless.cli._options import add_nprocs, positive
+from siteless.cli._options import add_nprocs, natural, positive
 from siteless.errors import DatasetError
 
 _DESCRIPTION = """\
@@ -52,7 +52,7 @@ def add_parser(commands: Any) -> None:
         nargs="+",
         metavar="SITE",
         help="of prisma30, prisma60, connectom30, connectom60 and those of --sites-file "
-        "(default: the first four)",
+        "(default: all)",
     )
     parser.add_argument(
         "--sites-file", type=Path, metavar="FILE", help="TOML file with sites of your own"
@@ -69,23 +69,26 @@ def add_parser(commands: Any) -> None:
         "--rescans", action="store_true", help="scan each test subject twice at each site"
     )
     parser.add_argument(
-        "--lesions", type=int, default=0, metavar="N", help="people with a lesion (default: 0)"
+        "--lesions", type=natural, default=0, metavar="N", help="people with a lesion (default: 0)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=natural, default=0, help="of all that is random (default: 0)"
+    )
     add_nprocs(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Simulate and return the exit code."""
-    from siteless.cli._console import shown_progress, stdout
+    from siteless.cli._console import count, shown_progress, stdout
     from siteless.pipelines import simulate_cohort
     from siteless.simulation import PRESETS as SIZES
     from siteless.simulation import draw_cohort, read_scanners
 
     preset = SIZES[options.preset]
     known = read_scanners(options.sites_file)
-    chosen = options.sites or preset.sites
+    own = [site for site in known if site not in read_scanners()] if options.sites_file else []
+    chosen = options.sites or [*preset.sites, *own]
     unknown = [site for site in chosen if site not in known]
     if unknown:
         raise DatasetError(
@@ -102,5 +105,6 @@ def run(options: argparse.Namespace) -> int:
     with shown_progress("Simulating people") as progress:
         out = simulate_cohort(options.out, cohort, nprocs=options.nprocs, progress=progress)
     scans = sum(len(cohort.runs(person)) for person in cohort.people) * len(cohort.scanners)
-    stdout().print(f"{scans} scans of {len(cohort.people)} people at {len(chosen)} sites: {out}")
+    people = "1 person" if len(cohort.people) == 1 else f"{len(cohort.people)} people"
+    stdout().print(f"{count(scans, 'scan')} of {people} at {count(len(chosen), 'site')}: {out}")
     return 0

@@ -30,10 +30,13 @@ Travelling subjects, simulated by siteless: every person is scanned at every sit
 
 The sites' settings, the seed and the version are in derivatives/truth/simulation.json. The same
 folder holds, for each scan, the scan without noise (desc-noiseless), and for each person tissue
-(white matter, grey matter, fluid), fibre directions (x, y, z in scanner axes, for three
-populations), the part of white matter that each population holds, and the intra-axonal part.
+(white matter, grey matter, fluid), fibre directions (x, y, z in world axes, for three
+populations), the part of white matter that each population holds, the intra-axonal part, and the
+dispersion (radians).
 derivatives/masks holds masks of the brain and of white matter.
 """
+# Names of the truth that BIDS has no rule for.
+_NOT_IN_BIDS = ("*_dwimap.nii.gz", "*_probseg.nii.gz", "*_mask.nii.gz", "simulation.json")
 _SESSION_COLUMNS = {"site": {"Description": "scanner and protocol of the session"}}
 _COLUMNS = {
     "age": {"Description": "age", "Units": "year"},
@@ -84,10 +87,16 @@ def _claim(out: Path, cohort: Cohort) -> None:
     if record.exists():
         if json.loads(record.read_text(encoding="utf-8")) != settings:
             raise OutputError(
-                "the folder holds another simulation", remedy="choose another folder", path=out
+                "the folder holds another simulation",
+                remedy="choose another folder, or delete it",
+                path=out,
             )
     elif out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise OutputError("the folder is not empty", remedy="choose another folder", path=out)
+        raise OutputError(
+            "expected a new or empty folder, found something else",
+            remedy="choose another folder",
+            path=out,
+        )
     else:
         write_json(record, settings)
 
@@ -95,7 +104,8 @@ def _claim(out: Path, cohort: Cohort) -> None:
 def _write_root(out: Path, cohort: Cohort) -> None:
     write_raw_description(out, name="Simulated travelling subjects", readme=_README)
     for name in ("masks", "truth"):
-        write_description(out / "derivatives" / name, name=f"{name} of simulated subjects")
+        folder = out / "derivatives" / name
+        write_description(folder, name=f"{name} of simulated subjects", ignored=_NOT_IN_BIDS)
     people = [
         {"participant_id": f"sub-{p.label}", "age": p.age, "sex": p.sex, "split": p.split}
         for p in cohort.people
@@ -127,6 +137,7 @@ def _write_truth(out: Path, person: Person, anatomy: Anatomy) -> None:
         "fibre_directions": anatomy.directions.reshape(len(anatomy.tissue), -1),
         "fibre_fractions": anatomy.populations,
         "intra_axonal": anatomy.intra_axonal,
+        "dispersion": anatomy.dispersion,
     }
     for name, values in maps.items():
         write_map(truth(name), anatomy.on_grid(values.astype("float32")), anatomy.affine)
@@ -143,7 +154,8 @@ def _write_scan(out: Path, person: Person, anatomy: Anatomy, scanner: Scanner, r
     white = anatomy.on_grid(anatomy.white_matter)
     write_map(derivative_path(masks, "white_matter", entities), white, anatomy.affine)
     noiseless = derivative_path(truth, "noiseless", entities)
-    write_dwi(noiseless, scan.clean, scan.gradients, header, anatomy.affine, sidecar)
+    stripped = sidecar | {"SkullStripped": True}
+    write_dwi(noiseless, scan.clean, scan.gradients, header, anatomy.affine, stripped)
     measured = scan.signal.round().astype("int16")
     image = _image(out, person, scanner, run)
     write_dwi(image, measured, scan.gradients, header, anatomy.affine, sidecar)

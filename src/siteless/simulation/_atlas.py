@@ -126,13 +126,15 @@ def _flux(conductance: Array, start: Array, end: Array) -> Array:
     potential = end[inside].astype(float)
     laplacian = _laplacian(conductance)
     free = laplacian[~fixed][:, ~fixed] + sparse.identity(int((~fixed).sum())) * 1e-8
-    solution, _ = cg(
+    solution, failed = cg(
         free,
         -laplacian[~fixed][:, fixed] @ potential[fixed],
         rtol=1e-8,
         maxiter=5000,
         M=sparse.diags(1 / free.diagonal()),
     )
+    if failed:
+        raise RuntimeError("the fibre potentials did not converge")
     potential[~fixed] = solution
     grid = np.full(conductance.shape, np.nan)
     grid[inside] = potential

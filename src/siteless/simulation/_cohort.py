@@ -46,6 +46,7 @@ class Cohort:
     people: tuple[Person, ...]
     scanners: tuple[Scanner, ...]
     voxel_size: float
+    seed: int = 0
     rescans: bool = False
 
     def runs(self, person: Person) -> tuple[int, ...]:
@@ -64,12 +65,15 @@ def draw_cohort(
 ) -> Cohort:
     """Draw people of 20 to 80 years; about 60 % train, one validates, and the rest test.
 
-    Fifteen people split into 9, 1 and 5, as in the paper. Lesions go to the last, who test.
+    Fifteen people split into 9, 1 and 5, as in the paper. Lesions go to the last people.
     """
     if lesions > subjects:
         raise DatasetError(
             f"{lesions} lesions need as many subjects, got {subjects}", remedy="ask for fewer"
         )
+    sites = [scanner.site for scanner in scanners]
+    if twice := [site for site in sites if sites.count(site) > 1]:
+        raise DatasetError(f"site {twice[0]} is named twice", remedy="name it once")
     rng = np.random.default_rng((seed, 0))
     ages = rng.permutation(np.linspace(20, 80, subjects).round().astype(int))
     sexes = rng.permutation(np.resize(["F", "M"], subjects))
@@ -85,7 +89,7 @@ def draw_cohort(
         )
         for number in range(subjects)
     )
-    return Cohort(people, scanners, voxel_size, rescans)
+    return Cohort(people, scanners, voxel_size, seed, rescans)
 
 
 def _split(number: int, subjects: int) -> str:

@@ -29,7 +29,7 @@ MEAN_AGE = 45.0
 INTRA_AXONAL = 0.55
 # The known effect of age on the intra-axonal part, a year.
 INTRA_AXONAL_PER_YEAR = -0.0015
-_DISPERSION = 0.5  # radians
+_DISPERSION = 0.29  # radians
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,10 @@ class Anatomy:
     intra_axonal
         Part of a fibre's water that is inside axons, shape (voxel,).
     dispersion
-        Tilt of the fibres of a population about its direction, shape (voxel,), radians.
+        Standard deviation of the tilt of fibres about their population's direction, along each of
+        two axes across it, shape (voxel,), radians.
+    white_matter
+        Voxels that are mostly white matter, or were before the lesion, shape (voxel,), bool.
     lesion
         Where the lesion is, shape (voxel,), bool.
     """
@@ -91,17 +94,13 @@ class Anatomy:
     populations: Array
     intra_axonal: Array
     dispersion: Array
+    white_matter: Array
     lesion: Array
 
     @cached_property
     def position(self) -> Array:
         """World position of each voxel, shape (voxel, 3), mm."""
         return _positions(self.mask, self.affine)
-
-    @property
-    def white_matter(self) -> Array:
-        """Voxels that are mostly white matter, shape (voxel,)."""
-        return self.tissue[:, 0] > 0.5
 
     def on_grid(self, values: Array) -> Array:
         """Put per-voxel values, shape (voxel, ...), on the grid, zero outside the brain."""
@@ -123,7 +122,9 @@ def make_anatomy(person: Person, *, voxel_size: float) -> Anatomy:
     tissue = _sample(*_tissue_of_voxels(voxel_size), warp(position))
     tissue /= np.maximum(tissue.sum(axis=1, keepdims=True), 1e-6)
     directions, populations = _fibres(position, warp)
-    lesion = _draw_lesion(rng, position, tissue) if person.lesion else np.zeros(len(tissue), bool)
+    tissue[populations.sum(axis=1) == 0] @= [[0, 1, 0], [0, 1, 0], [0, 0, 1]]  # no fibres: grey
+    white = tissue[:, 0] > 0.5
+    lesion = _draw_lesion(person, position, tissue)
     tissue[lesion] = tissue[lesion] @ [[0.7, 0, 0.3], [0, 1, 0], [0, 0, 1]]
     intra, dispersion = _draw_microstructure(rng, person, warp(position))
     return Anatomy(
@@ -134,6 +135,7 @@ def make_anatomy(person: Person, *, voxel_size: float) -> Anatomy:
         populations=populations,
         intra_axonal=np.where(lesion, 0.5, 1.0) * intra,
         dispersion=dispersion,
+        white_matter=white,
         lesion=lesion,
     )
 
@@ -195,14 +197,16 @@ def _draw_microstructure(
     own = [_smooth_field(rng, _TISSUE_SCALE)(place) for _ in range(2)]
     level = INTRA_AXONAL + INTRA_AXONAL_PER_YEAR * (person.age - MEAN_AGE)
     intra = level + rng.normal(scale=0.015) + 0.04 * everyones[0] + 0.02 * own[0]
-    dispersion = _DISPERSION + 0.06 * everyones[1] + 0.03 * own[1]
-    return intra.clip(0.2, 0.8), dispersion.clip(0.1, 0.9)
+    dispersion = _DISPERSION + 0.035 * everyones[1] + 0.017 * own[1]
+    return intra.clip(0.2, 0.8), dispersion.clip(0.05, 0.5)
 
 
-def _draw_lesion(rng: np.random.Generator, position: Array, tissue: Array) -> Array:
-    """Draw a ball of 7 mm about a voxel of pure white matter, without what is not."""
-    pure = np.flatnonzero(tissue[:, 0] > 0.95)
-    centre = position[rng.choice(pure if len(pure) else tissue[:, 0].argsort()[-10:])]
+def _draw_lesion(person: Person, position: Array, tissue: Array) -> Array:
+    """Draw a ball of 7 mm radius about pure white matter, without what is not white matter."""
+    if not person.lesion:
+        return np.zeros(len(tissue), dtype=bool)
+    rng = np.random.default_rng((*person.seed, 1))  # its own, so that all else stays as it was
+    centre = position[rng.choice(tissue[:, 0].argsort()[-len(tissue) // 20 :])]
     return (np.linalg.norm(position - centre, axis=1) < 7) & (tissue[:, 0] > 0.5)
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 import zlib
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from scipy import ndimage
 from scipy.spatial.transform import Rotation
+from scipy.special import ive
 
 from siteless.acquisition import Array, GradientTable
 from siteless.errors import DatasetError
@@ -26,6 +28,29 @@ _RADIUS = 100.0
 # How much the gain differs between two scans of a site (log), and heads lie apart (rad, mm).
 _GAIN_SCATTER, _TURN, _SHIFT = 0.03, 0.07, 4.0
 
+# What settings may be; the others are text.
+_LIMITS = {
+    "echo_time": (0.01, 0.3),
+    "shells": (100, 20_000),
+    "directions": (6, 1000),
+    "b0": (1, 100),
+    "scheme": (0, 10**6),
+    "gain": (0.05, 3),
+    "receive": (0, 0.6),
+    "receive_tilt": (-0.3, 0.3),
+    "nonlinearity": (0, 0.1),
+    "blur": (0, 20),
+    "snr": (0, 1000),
+    "coils": (1, 128),
+    "gain_scatter": (0, 0.3),
+    "turn": (0, 0.5),
+    "shift": (0, 30),
+    "b_scatter": (0, 0.05),
+}
+_WHOLE = ("directions", "b0", "scheme", "coils")
+# Settings that are lists, and how many entries they may have.
+_LISTS = {"shells": range(1, 10), "receive_tilt": (3,)}
+
 # What can be left out, and the settings that leave it out.
 EFFECTS: dict[str, dict[str, Any]] = {
     "gain": {"gain": 1.0, "gain_scatter": 0.0},
@@ -33,7 +58,7 @@ EFFECTS: dict[str, dict[str, Any]] = {
     "receive": {"receive": 0.0, "receive_tilt": (0.0, 0.0, 0.0)},
     "nonlinearity": {"nonlinearity": 0.0},
     "blur": {"blur": 0.0},
-    "noise": {"snr": np.inf},
+    "noise": {"snr": 0.0},
     "position": {"turn": 0.0, "shift": 0.0},
     "b-values": {"b_scatter": 0.0},
 }
@@ -120,26 +145,34 @@ def _scanner(site: str, settings: dict[str, Any]) -> Scanner:
     known = {field.name: field for field in fields(Scanner) if field.name != "site"}
     lacking = [n for n, field in known.items() if field.default is MISSING and n not in settings]
     unknown = [name for name in settings if name not in known]
-    wrong = [n for n, value in settings.items() if n in known and not _fits(value, known[n].type)]
-    for names, told in (
-        (lacking, "lacks"),
-        (unknown, "has unknown"),
-        (wrong, "has a wrong value of"),
-    ):
+    wrong = [name for name, value in settings.items() if name in known and not _fits(name, value)]
+    problems = ((lacking, "lacks"), (unknown, "has unknown"), (wrong, "has a wrong value of"))
+    for names, told in problems:
         if names:
-            raise DatasetError(
-                f"site {site} {told} {', '.join(names)}", remedy="see the comments in sites.toml"
-            )
+            limits = " to ".join(f"{limit:g}" for limit in _LIMITS.get(names[0], ()))
+            remedy = f"expected {limits}" if limits else "see the documentation of simulated sites"
+            raise DatasetError(f"site {site} {told} {', '.join(names)}", remedy=remedy)
+    if not re.fullmatch("[0-9A-Za-z]+", site):
+        raise DatasetError(
+            f"site {site!r} cannot be a BIDS session", remedy="use letters and digits only"
+        )
     lists = {name: tuple(v) for name, v in settings.items() if isinstance(v, list)}
     return Scanner(site=site, **(settings | lists))
 
 
-def _fits(value: object, annotation: object) -> bool:
-    """Whether a TOML value is of an annotated type, which is text in this module."""
-    if annotation == "tuple[float, ...]":
-        return isinstance(value, list) and all(_fits(one, "float") for one in value)
-    kinds: Any = {"str": str, "int": int, "float": (int, float)}[str(annotation)]
-    return isinstance(value, kinds) and not isinstance(value, bool)
+def _fits(name: str, value: object) -> bool:
+    """Whether a setting has the type and range that it should."""
+    if name not in _LIMITS:
+        return isinstance(value, str)
+    if name in _LISTS:
+        right_length = isinstance(value, list) and len(value) in _LISTS[name]
+        return right_length and all(_in_range(name, one) for one in cast("list[object]", value))
+    return _in_range(name, value) and (name not in _WHOLE or isinstance(value, int))
+
+
+def _in_range(name: str, value: object) -> bool:
+    low, high = _LIMITS[name]
+    return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
 
 
 def scan_person(
@@ -159,8 +192,9 @@ def scan_person(
     signal = clean_signal(anatomy, gradients, echo_time=scanner.echo_time, distortion=coils)
     signal *= (gain * _receive_field(scanner, place))[:, None]
     clean = _blurred(anatomy.on_grid(signal), scanner.blur, anatomy)
-    sigma = scanner.gain * _REFERENCE_SIGNAL / scanner.snr
-    noisy = _with_noise(rng, clean, sigma, scanner.coils) if sigma else clean.copy()
+    noisy = clean
+    if scanner.snr:
+        noisy = _with_noise(rng, clean, gain * _REFERENCE_SIGNAL / scanner.snr, scanner.coils)
     return SimulatedScan(noisy * anatomy.mask[..., None], clean, gradients)
 
 
@@ -195,30 +229,36 @@ def _receive_field(scanner: Scanner, place: Array) -> Array:
 
 
 def _coil_error(place: Array, strength: float) -> Array:
-    """Return L, what a gradient coil makes of the gradient it is asked for, (voxel, 3, 3).
+    """Return L, shape (voxel, 3, 3): L g is the gradient that coils give when asked for g.
 
-    Row a of L is the gradient of the field of coil a: the ideal coordinate a, plus the third-order
-    spherical harmonic that the symmetry of such coils leaves in it.
+    Column a of L is the gradient of the field of coil a: the ideal coordinate a, plus the
+    third-order spherical harmonic that the symmetry of such coils leaves in it.
     """
     x, y, z = (place / _RADIUS).T
-    zero = np.zeros_like(x)
     transverse = 4 * z**2 - x**2 - y**2
-    rows = [
-        [transverse - 2 * x**2, -2 * x * y, 8 * x * z],
-        [-2 * x * y, transverse - 2 * y**2, 8 * y * z],
-        [-6 * x * z, -6 * y * z, 6 * z**2 - 3 * x**2 - 3 * y**2 + zero],
+    coils = [
+        [transverse - 2 * x**2, -2 * x * y, 8 * x * z],  # of x (4 z^2 - x^2 - y^2)
+        [-2 * x * y, transverse - 2 * y**2, 8 * y * z],  # of y (4 z^2 - x^2 - y^2)
+        [-6 * x * z, -6 * y * z, 6 * z**2 - 3 * x**2 - 3 * y**2],  # of z (2 z^2 - 3 x^2 - 3 y^2)
     ]
-    error = np.stack([np.stack(row, axis=-1) for row in rows], axis=1)
+    error = np.stack([np.stack(gradient, axis=-1) for gradient in coils], axis=2)
     return np.eye(3) - strength * error
 
 
 def _blurred(signal: Array, width: float, anatomy: Anatomy) -> Array:
+    """Blur volumes; the kernel has the variance asked for even where it is narrower than a voxel.
+
+    (A sampled Gaussian has not; the modified Bessel functions are its discrete counterpart.)
+    """
     if not width:
         return signal
     voxel = np.linalg.norm(anatomy.affine[:3, :3], axis=0)
-    sigma = width / np.sqrt(8 * np.log(2)) / voxel
-    blurred = ndimage.gaussian_filter(signal, (*sigma, 0), truncate=3, mode="constant")
-    return blurred * anatomy.mask[..., None]
+    variances = (width / np.sqrt(8 * np.log(2)) / voxel) ** 2
+    for axis, variance in enumerate(variances):
+        reach = int(np.ceil(4 * np.sqrt(variance))) + 1
+        kernel = ive(np.abs(np.arange(-reach, reach + 1)), variance)
+        signal = ndimage.convolve1d(signal, kernel / kernel.sum(), axis=axis, mode="constant")
+    return signal * anatomy.mask[..., None]
 
 
 def _with_noise(rng: np.random.Generator, clean: Array, sigma: float, coils: int) -> Array:
