@@ -12,6 +12,8 @@ The way data goes, a line a layer:
     disk to scans and back
 `patches`
     coefficients to patches and back
+`network`
+    patches to codes, codes and sites to patches
 `simulation`
     travelling subjects with known truth
 `preflight`

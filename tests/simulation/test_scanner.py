@@ -1,5 +1,7 @@
+import re
 import zlib
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -273,6 +275,13 @@ def test_sites_of_a_file_are_added_and_mistakes_named(tmp_path):
             read_scanners(tmp_path / "mine.toml")
     with pytest.raises(DatasetError, match="cannot be read"):
         read_scanners(tmp_path / "none.toml")
+
+
+def test_the_documented_site_is_one(tmp_path):
+    text = (Path(__file__).parents[2] / "docs" / "simulation.md").read_text()
+    [example] = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
+    (tmp_path / "mine.toml").write_text(example)
+    assert read_scanners(tmp_path / "mine.toml")["lab"].directions == 45
 
 
 def test_unknown_effects_are_refused(scanners):
