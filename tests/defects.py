@@ -75,6 +75,7 @@ def plant_defects(root: Path) -> list[Plant]:
         build.add(f"healthy{number + 3}", "south")
     _plant_in_files(build)
     _plant_in_tables(build)
+    _plant_in_schemes(build)
     _plant_in_masks(build)
     _plant_in_signal(build)
     _plant_between_scans(build)
@@ -126,6 +127,8 @@ def _plant_in_tables(build: _Builder) -> None:
         np.savetxt(stem.with_suffix(".bvec"), vectors, fmt="%.6f")
         build.expect("gradient-table", f"sub-{label}_dwi.bvec")
 
+
+def _plant_in_schemes(build: _Builder) -> None:
     for label, change in (("flipped", np.diag([1, -1, 1])), ("swapped", np.eye(3)[[1, 0, 2]])):
         stem = build.add(label)
         vectors = np.loadtxt(stem.with_suffix(".bvec"))

@@ -91,7 +91,9 @@ def test_damaged_headers_are_read_or_refused_but_never_crash(tmp_path_factory, c
         content[place] = value
     path.write_bytes(content)
     with suppress(SitelessError), np.errstate(all="ignore"):
-        read_signal(path)
+        signal, affine = read_signal(path)
+        assert signal.dtype == np.float32
+        assert np.isfinite(affine).all()
 
 
 def test_wide_integers_are_scaled_before_they_are_rounded(tmp_path):

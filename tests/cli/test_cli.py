@@ -142,7 +142,8 @@ except SystemExit as stop:
 heavy = {{"numpy", "scipy", "nibabel", "dipy", "rich", "torch"}} & set(sys.modules)
 assert not heavy, heavy
 """
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert shown.returncode == 0, shown.stderr
 
 
 def test_interrupted_work_ends_with_a_line(manifest, monkeypatch, capsys):

@@ -29,7 +29,9 @@ def _blocks(language):
 def test_python_runs(folder):
     [code] = _blocks("python")
     checks = "assert signal.shape == (len(coefficients.values), len(scan.gradients))"
-    subprocess.run([sys.executable, "-c", f"{code}\n{checks}"], cwd=folder, check=True)
+    command = [sys.executable, "-c", f"{code}\n{checks}"]
+    shown = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert shown.returncode == 0, shown.stderr
 
 
 def test_siteless_commands_run(folder):
