@@ -40,6 +40,7 @@ def measure_fit(manifest: Path) -> None:
         matrix_product(size),
         lambda: fit_coefficients(whole, order=8),
         lambda: fit_coefficients(brain, order=8),
+        repeats=20,
     )
     limit = 2 * size**3 / product
     a_voxel = 2 * sum(
