@@ -26,7 +26,7 @@ def tiny(tmp_path_factory):
 
 
 def _bytes(root):
-    """Return what identifies each file's content; content itself would drown a failure's report."""
+    """Return what identifies each file; content itself would drown a failure's report."""
     paths = (path for path in sorted(root.rglob("*")) if path.is_file())
     return {str(p.relative_to(root)): hashlib.sha256(p.read_bytes()).hexdigest() for p in paths}
 
