@@ -32,13 +32,9 @@ def _bytes(root):
 
 
 def _assert_same(first, second):
-    """Compare two datasets; images to the last digit that float32 arithmetic keeps."""
     ours, theirs = _bytes(first), _bytes(second)
     assert set(ours) == set(theirs)
-    for name in (name for name in ours if ours[name] != theirs[name]):
-        assert name.endswith(".nii.gz"), name
-        one, two = (nib.load(root / name).get_fdata() for root in (first, second))
-        np.testing.assert_allclose(one, two, rtol=1e-5, atol=1, err_msg=name)
+    assert [name for name in ours if ours[name] != theirs[name]] == []
 
 
 def test_the_check_finds_no_problem(tiny):
@@ -55,7 +51,7 @@ def test_the_validator_finds_no_error(tiny, part):
     assert [issue for issue in issues if issue["severity"] == "error"] == []
 
 
-def test_one_seed_gives_the_same_cohort_on_any_number_of_processes(tiny, tmp_path):
+def test_one_seed_gives_the_same_bytes_on_any_number_of_processes(tiny, tmp_path):
     assert main(["simulate", str(tmp_path / "again"), *WORDS, "--nprocs", "1"]) == 0
     _assert_same(tmp_path / "again", tiny)
 
