@@ -95,6 +95,18 @@ class DatasetError(SitelessError):
     code = "dataset"
 
 
+class ModelError(SitelessError):
+    """A model that cannot be read or used."""
+
+    code = "model"
+
+
+class TrainingError(SitelessError):
+    """Training that cannot go on."""
+
+    code = "training"
+
+
 class OutputError(SitelessError):
     """An output that could not be written."""
 

@@ -3,7 +3,7 @@ import torch
 
 from siteless.network import Adversary, Decoder, Encoder, NetworkSettings
 
-SETTINGS = NetworkSettings(inputs=637, sites=4)
+SETTINGS = NetworkSettings(channels=91, sites=4)
 
 
 @pytest.fixture

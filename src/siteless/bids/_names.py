@@ -26,6 +26,7 @@ NAMES: Mapping[str, tuple[Mapping[str, str], str]] = {
     "fibre_directions": ({"desc": "fibredirections"}, "_dwimap.nii.gz"),
     "fibre_fractions": ({"desc": "fibrefractions"}, "_dwimap.nii.gz"),
     "dispersion": ({"desc": "dispersion"}, "_dwimap.nii.gz"),
+    "code": ({"desc": "code"}, "_dwimap.nii.gz"),
     "intra_axonal": ({"desc": "intraaxonal"}, "_dwimap.nii.gz"),
 }
 

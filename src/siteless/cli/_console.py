@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -35,6 +35,35 @@ def shown_progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total, _name: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def shown_training() -> Iterator[Callable[[int, int, Sequence[Mapping[str, float]]], None]]:
+    """Give a function that shows training when called with done, total and the log."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        lines = _LogLines("Training")
+        yield lambda done, total, log: lines(done, total, _terms(log))
+        return
+    columns = (TextColumn("Training"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, TextColumn("{task.description}"), console=console) as bar:
+        task = bar.add_task("", total=None, visible=False)
+        yield lambda done, total, log: bar.update(
+            task, completed=done, total=total, description=_terms(log), visible=True
+        )
+
+
+def _terms(log: Sequence[Mapping[str, float]]) -> str:
+    """Say what the last row of a log tells."""
+    if not log:
+        return "the first figures come soon"
+    row = log[-1]
+    return (
+        f"loss {row['val_loss']:.1f}, reconstruction {row['val_reconstruction']:.1f}, "
+        f"prior {row['val_prior']:.1f}, marginal {row['val_marginal']:.1f}, "
+        f"projection {row['val_projection']:.1f}, adversary {row['train_adversary']:.2f}; "
+        f"RMSE {row['val_rmse_percent']:.2f} %, {row['patches_per_second']:.0f} patches/s"
+    )
 
 
 class _LogLines:

@@ -8,17 +8,18 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from siteless.cli import _check, _simulate
+from siteless.cli import _check, _encode, _fit, _info, _simulate
 from siteless.errors import SitelessError
 
 _DESCRIPTION = """\
 Remove what a scanner adds to a diffusion MRI scan.
 
 siteless reads scans from many sites (BIDS datasets, QSIPrep output, or a table of paths).
-Start by checking yours, or by simulating some:
+Start by checking yours, or by simulating some; then learn a model:
 
   siteless check DATASET
   siteless simulate OUT
+  siteless fit DATASET --model FILE
 """
 
 
@@ -28,7 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = options.run(options)
     except SitelessError as error:
-        print(f"siteless: {error}", file=sys.stderr)  # noqa: T201
+        if os.environ.get("RANK", "0") == "0":  # of the processes of torchrun, one speaks
+            print(f"siteless: {error}", file=sys.stderr)  # noqa: T201
         return 1
     except KeyboardInterrupt:
         print("siteless: interrupted", file=sys.stderr)  # noqa: T201
@@ -49,5 +51,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"siteless {version('siteless')}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _check.add_parser(commands)
+    _fit.add_parser(commands)
+    _info.add_parser(commands)
+    _encode.add_parser(commands)
     _simulate.add_parser(commands)
     return parser

@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from siteless.errors import DatasetError
+from siteless.errors import DatasetError, OutputError
 
 _WITHOUT_CHOICE = ("datatype", "suffix", "extension")
 
@@ -49,6 +49,16 @@ def add_nprocs(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="processes to work with (default: one for each core that may be used)",
     )
+
+
+def require_outside(out: Path, dataset: Path) -> None:
+    """Refuse an output inside the input, but for its derivatives folder."""
+    if not dataset.is_dir() or not out.resolve().is_relative_to(dataset.resolve()):
+        return
+    if "derivatives" not in out.resolve().relative_to(dataset.resolve()).parts[:-1]:
+        raise OutputError(
+            "the output is inside the dataset", remedy="choose another folder", path=out
+        )
 
 
 def filters_of(options: argparse.Namespace) -> dict[str, list[str | None]]:

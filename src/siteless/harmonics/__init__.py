@@ -6,7 +6,13 @@ from siteless.harmonics._basis import (
     max_order,
     sh_basis,
 )
-from siteless.harmonics._coefficients import Coefficients, project, rish
+from siteless.harmonics._coefficients import (
+    Coefficients,
+    nearest_shells,
+    project,
+    projection_matrix,
+    rish,
+)
 from siteless.harmonics._fit import FITS, FitName, choose_penalty, fit_coefficients, fitting_matrix
 
 __all__ = [
@@ -19,7 +25,9 @@ __all__ = [
     "fit_coefficients",
     "fitting_matrix",
     "max_order",
+    "nearest_shells",
     "project",
+    "projection_matrix",
     "rish",
     "sh_basis",
 ]

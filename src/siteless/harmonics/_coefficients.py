@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,15 +79,32 @@ def project(coefficients: Coefficients, gradients: GradientTable) -> Array:
     GradientTableError
         When the table has a shell that the coefficients do not.
     """
-    count = count_coefficients(coefficients.order)
-    mixing = np.zeros((coefficients.values.shape[1], len(gradients)), dtype=np.float32)
-    mixing[0, gradients.is_b0] = 1
-    nearest = _nearest_shells(coefficients, gradients)
-    for index in range(len(coefficients.bs)):
-        volumes = np.flatnonzero(nearest == index)
-        basis = sh_basis(gradients.directions[volumes], coefficients.order)
-        mixing[1 + index * count : 1 + (index + 1) * count, volumes] = basis.T
+    mixing = projection_matrix(gradients, bs=coefficients.bs, order=coefficients.order)
     return coefficients.values @ mixing
+
+
+def projection_matrix(gradients: GradientTable, *, bs: Sequence[float], order: int) -> Array:
+    """Return the matrix from the channels of `Coefficients` to the volumes of a gradient table.
+
+    Returns
+    -------
+    Array
+        Shape (channel, volume), float32.
+
+    Raises
+    ------
+    GradientTableError
+        When the table has a shell that the coefficients do not.
+    """
+    count = count_coefficients(order)
+    mixing = np.zeros((1 + len(bs) * count, len(gradients)), dtype=np.float32)
+    mixing[0, gradients.is_b0] = 1
+    nearest = nearest_shells(gradients, bs)
+    for index in range(len(bs)):
+        volumes = np.flatnonzero(nearest == index)
+        basis = sh_basis(gradients.directions[volumes], order)
+        mixing[1 + index * count : 1 + (index + 1) * count, volumes] = basis.T
+    return mixing
 
 
 def rish(coefficients: Coefficients) -> Array:
@@ -104,9 +122,9 @@ def rish(coefficients: Coefficients) -> Array:
     return np.stack(energies, axis=1)
 
 
-def _nearest_shells(coefficients: Coefficients, gradients: GradientTable) -> Array:
-    """Return the shell that each volume belongs to, and -1 for b0."""
-    known = np.array(coefficients.bs)
+def nearest_shells(gradients: GradientTable, bs: Sequence[float]) -> Array:
+    """Return the position in `bs` of the shell that each volume belongs to, and -1 for b0."""
+    known = np.array(bs)
     nearest = np.abs(gradients.b[:, None] - known).argmin(axis=1)
     foreign = ~gradients.is_b0 & ~same_b(gradients.b, known[nearest])
     if foreign.any():

@@ -10,10 +10,18 @@ from siteless.network._losses import (
     projection_loss,
     reconstruction_loss,
 )
-from siteless.network._model import Adversary, Decoder, Encoder, NetworkSettings, Posterior
+from siteless.network._model import (
+    Adversary,
+    Autoencoder,
+    Decoder,
+    Encoder,
+    NetworkSettings,
+    Posterior,
+)
 
 __all__ = [
     "Adversary",
+    "Autoencoder",
     "Decoder",
     "Encoder",
     "NetworkSettings",

@@ -33,11 +33,12 @@ def reconstruction_loss(rendered: Tensor, patch: Tensor, log_noise: Tensor) -> T
     rendered, patch
         Shape (patch, input).
     log_noise
-        Logarithm of the noise's standard deviation, broadcast to (patch, input); fixed or learned.
+        Logarithm of the noise's standard deviation, of shape (input,) or one for all; fixed or
+        learned.
     """
-    residual = (patch - rendered) * torch.exp(-log_noise)
-    density = 0.5 * (residual.square() + LOG_2_PI) + log_noise
-    return density.expand_as(patch).sum(dim=1).mean()
+    squares = (patch - rendered).square().mean(dim=0)  # first, as noise is the same for patches
+    log_noise = log_noise.expand(len(squares))
+    return (0.5 * (squares * torch.exp(-2 * log_noise) + LOG_2_PI) + log_noise).sum()
 
 
 def kl_to_prior(posterior: Posterior) -> Tensor:
@@ -47,23 +48,23 @@ def kl_to_prior(posterior: Posterior) -> Tensor:
 
 
 def pairwise_kl(posterior: Posterior) -> Tensor:
-    """Divergence of every patch's posterior i from every other's j, shape (i, j).
+    """Divergence of every patch's posterior i from every other's j, shape (..., i, j).
 
     A few matrix products instead of a loop: with V the variances, M the means and W = 1 / V,
     2 KL = V W' + (M M) W' - 2 M (M W)' + 1 rowsum(M M W)' + 1 L' - L 1' - D.
     """
     mean, variance = posterior.mean, posterior.variance
     # The divergence depends on differences of means only; small means lose fewer digits.
-    mean = mean - mean.mean(dim=0)
+    mean = mean - mean.mean(dim=-2, keepdim=True)
     precision = 1 / variance
-    log_volume = variance.log().sum(dim=1)
+    log_volume = variance.log().sum(dim=-1)
     doubled = (
-        (variance + mean.square()) @ precision.T
-        - 2 * mean @ (mean * precision).T
-        + (mean.square() * precision).sum(dim=1)
-        + log_volume
-        - log_volume[:, None]
-        - mean.shape[1]
+        (variance + mean.square()) @ precision.mT
+        - 2 * mean @ (mean * precision).mT
+        + (mean.square() * precision).sum(dim=-1).unsqueeze(-2)
+        + log_volume.unsqueeze(-2)
+        - log_volume.unsqueeze(-1)
+        - mean.shape[-1]
     )
     return 0.5 * doubled.clamp(min=0)  # rounding can leave the diagonal below zero
 
@@ -80,10 +81,10 @@ def leave_one_out_kl(posterior: Posterior) -> Tensor:
     hold most.
     """
     divergence = pairwise_kl(posterior)
-    others = len(divergence) - 1
-    itself = torch.eye(len(divergence), dtype=torch.bool, device=divergence.device)
-    mixture = torch.logsumexp((-divergence).masked_fill(itself, -torch.inf), dim=1)
-    return (math.log(others) - mixture).mean()
+    count = divergence.shape[-1]
+    itself = torch.eye(count, dtype=torch.bool, device=divergence.device)
+    mixture = torch.logsumexp((-divergence).masked_fill(itself, -torch.inf), dim=-1)
+    return (math.log(count - 1) - mixture).mean()
 
 
 def kl_to_marginal(posterior: Posterior, bound: Literal["pairwise", "leave-one-out"]) -> Tensor:
@@ -103,7 +104,7 @@ def projection_loss(centre: Tensor, mixing: Tensor, signal: Tensor, log_noise: T
     signal
         As measured, shape (patch, volume).
     log_noise
-        Logarithm of the noise's standard deviation, broadcast to (patch, volume).
+        Logarithm of the noise's standard deviation, of shape (volume,) or one for all.
     """
     return reconstruction_loss(centre @ mixing, signal, log_noise)
 

@@ -23,10 +23,12 @@ class NetworkSettings:
 
     Attributes
     ----------
-    inputs
-        Numbers in a patch: neighbours times channels.
+    channels
+        Coefficients of a voxel.
     sites
         Sites that the decoder can render.
+    neighbours
+        Voxels of a patch.
     code
         Units of the code.
     encoder, decoder, adversary
@@ -35,13 +37,19 @@ class NetworkSettings:
         Between layers.
     """
 
-    inputs: int
+    channels: int
     sites: int
+    neighbours: int = 7
     code: int = 32
     encoder: tuple[int, ...] = (256, 128, 64)
     decoder: tuple[int, ...] = (64, 128, 256)
     adversary: tuple[int, ...] = (32, 32)
     activation: Literal["tanh", "silu", "relu"] = "tanh"
+
+    @property
+    def inputs(self) -> int:
+        """Numbers in a patch."""
+        return self.neighbours * self.channels
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +121,50 @@ class Adversary(nn.Module):
         """Guess where patches of shape (patch, input) came from."""
         guess: Tensor = self.site(self.hidden(patch))
         return guess
+
+
+class Autoencoder(nn.Module):
+    """Encoder and decoder with the units of their channels: all that a trained model is.
+
+    The networks see coefficients less the `offset`, divided by the `scale`, of their channel.
+    """
+
+    offset: Tensor
+    scale: Tensor
+
+    def __init__(self, settings: NetworkSettings) -> None:
+        super().__init__()
+        self.settings = settings
+        self.encoder = Encoder(settings)
+        self.decoder = Decoder(settings)
+        self.register_buffer("offset", torch.zeros(settings.channels))
+        self.register_buffer("scale", torch.ones(settings.channels))
+
+    def set_units(self, offset: Tensor, scale: Tensor) -> None:
+        """Set what channels are centred and divided by, shape (channel,) each."""
+        self.offset.copy_(offset)
+        self.scale.copy_(scale)
+
+    def standardise(self, patch: Tensor) -> Tensor:
+        """Bring patches of coefficients, shape (patch, input), to the units of the networks."""
+        neighbours = self.settings.neighbours
+        inverse = 1 / self.scale
+        return torch.addcmul(
+            (-self.offset * inverse).repeat(neighbours), patch, inverse.repeat(neighbours)
+        )
+
+    def encode(self, patch: Tensor) -> Posterior:
+        """Encode patches of coefficients, shape (patch, input)."""
+        posterior: Posterior = self.encoder(self.standardise(patch))
+        return posterior
+
+    def decode(self, code: Tensor, site: Tensor) -> Tensor:
+        """Render codes, shape (patch, unit), as sites; return centres, shape (patch, channel).
+
+        The centre is the voxel of a patch that has all its neighbours in view.
+        """
+        rendered = self.decoder(code, site)[:, : self.settings.channels]
+        return rendered * self.scale + self.offset
 
 
 def _layers(widths: Sequence[int], activation: str) -> nn.Sequential:

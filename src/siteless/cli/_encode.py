@@ -1,0 +1,52 @@
+"""`siteless encode`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from siteless.cli._options import add_dataset_options, add_nprocs, filters_of, require_outside
+
+_DESCRIPTION = """\
+Write the codes of scans: for each scan an image with a volume for each unit, and a row of
+codes.tsv with each unit's mean and standard deviation over voxels. Codes are learned to tell little
+of the site, and can serve to predict other outcomes.
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the command line."""
+    parser = commands.add_parser(
+        "encode",
+        help="write the codes of scans, as images and as a table",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_dataset_options(parser)
+    parser.add_argument("out", metavar="OUT", type=Path, help="folder for the derivative dataset")
+    parser.add_argument(
+        "--model", type=Path, required=True, metavar="FILE", help="that `siteless fit` wrote"
+    )
+    add_nprocs(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Encode and return the exit code."""
+    from siteless.cli._console import shown_progress, stdout
+    from siteless.pipelines import encode_dataset
+
+    require_outside(options.out, options.dataset)
+    with shown_progress("Encoding scans") as progress:
+        table = encode_dataset(
+            options.model,
+            options.dataset,
+            options.out,
+            site_from=options.site_from,
+            filters=filters_of(options),
+            nprocs=options.nprocs,
+            progress=progress,
+        )
+    stdout().print(str(table))
+    return 0

@@ -1,0 +1,155 @@
+"""`siteless fit`."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from siteless.cli._options import (
+    add_dataset_options,
+    add_nprocs,
+    filters_of,
+    natural,
+    positive,
+    require_outside,
+)
+from siteless.errors import OutputError, TrainingError
+
+_DESCRIPTION = """\
+Learn, from scans of two or more sites, a code of the signal that does not tell the site, and how
+each site renders it. No person needs to be scanned twice.
+
+People are for training, validation or test by the split column of participants.tsv (train, val,
+test); without it one person in ten validates. The log (_log.tsv) and a picture of it (_losses.png)
+are written beside the model, coefficients into a folder (_work) that can be deleted afterwards.
+"""
+_EXAMPLES = """\
+examples:
+  siteless fit my_study --model my_study.safetensors
+  siteless fit my_study --model pair.safetensors --sites berlin leeds
+  siteless fit my_study --model night.safetensors --minutes 480
+  siteless fit my_study --model my_study.safetensors --resume       go on after an interruption
+  torchrun --nproc-per-node=2 -m siteless fit my_study --model my_study.safetensors
+"""
+PRESETS = ("siteless", "paper")
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the command line."""
+    parser = commands.add_parser(
+        "fit",
+        help="learn a model from a dataset",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_dataset_options(parser)
+    parser.add_argument(
+        "--model", type=Path, required=True, metavar="FILE", help="file to write the model to"
+    )
+    parser.add_argument(
+        "--preset",
+        choices=PRESETS,
+        default="siteless",
+        help="siteless: what measures best; paper: as in Moyer et al. 2020 (default: siteless)",
+    )
+    parser.add_argument("--sites", nargs="+", metavar="SITE", help="sites to learn (default: all)")
+    parser.add_argument(
+        "--tissue",
+        choices=("white-matter", "brain"),
+        default="white-matter",
+        help="voxels to learn from (default: white-matter)",
+    )
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument(
+        "--epochs", type=positive, metavar="N", help="passes over the training patches"
+    )
+    length.add_argument(
+        "--minutes", type=_minutes, metavar="M", help="train for about as long, after reading"
+    )
+    parser.add_argument("--resume", action="store_true", help="go on with an interrupted fit")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, ... (default: cpu)")
+    parser.add_argument(
+        "--seed", type=natural, default=0, help="of all that is random (default: 0)"
+    )
+    parser.add_argument(
+        "--work-dir", type=Path, metavar="DIR", help="folder for coefficients (default: beside)"
+    )
+    add_nprocs(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Fit and return the exit code."""
+    for out in (options.model, options.work_dir):
+        if out:
+            require_outside(out, options.dataset)
+    if options.model.suffix != ".safetensors":
+        raise OutputError(
+            "expected a name that ends in .safetensors", remedy="rename it", path=options.model
+        )
+    from siteless.cli._console import shown_progress, shown_training, stdout
+    from siteless.pipelines import fit_model
+    from siteless.training import PRESETS as SETTINGS
+    from siteless.training import joined, rank
+
+    _require_device(options.device)
+    settings = SETTINGS[options.preset]
+    if options.epochs:
+        settings = replace(settings, epochs=options.epochs, updates=None)
+    with (
+        joined(options.device),
+        shown_progress("Reading scans") as progress,
+        shown_training() as watch,
+    ):
+        model = fit_model(
+            options.dataset,
+            options.model,
+            preset=options.preset,
+            settings=settings,
+            sites=options.sites,
+            site_from=options.site_from,
+            filters=filters_of(options),
+            tissue=options.tissue,
+            minutes=options.minutes,
+            seed=options.seed,
+            device=options.device,
+            resume=options.resume,
+            work=options.work_dir,
+            nprocs=options.nprocs,
+            progress=progress,
+            watch=watch if rank() == 0 else None,
+        )
+        first = rank() == 0
+    if first:
+        best = model.card.summary["best"]
+        stdout().print(
+            f"{options.model}: {best['val_active_units']} of {model.card.network.code} units used,"
+            f" validation RMSE {best['val_rmse_percent']:.2f} % of white matter's b0,"
+            f" identity {model.identity[:12]}"
+        )
+    return 0
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    if not 0 < minutes < 1e5:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
+    return minutes
+
+
+def _require_device(device: str) -> None:
+    import torch
+
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        told = str(error).splitlines()[0]
+        raise TrainingError(
+            f"the device {device!r} cannot be used ({told})", remedy="use --device cpu"
+        ) from None

@@ -1,0 +1,97 @@
+"""A model as one safetensors file, which can be loaded without running code from it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+from siteless.errors import MissingFileError, ModelError, OutputError
+from siteless.model._model import Model, ModelCard
+from siteless.network import Autoencoder, NetworkSettings
+
+_FORMAT = 1
+
+
+def save_model(model: Model, path: Path) -> None:
+    """Write a model, whole or not at all; the same model gives the same bytes."""
+    told = {"format": _FORMAT, "identity": model.identity, **asdict(model.card)}
+    # One key of metadata, as safetensors does not keep the order of several.
+    content = save(_contiguous(model.network), metadata={"siteless": json.dumps(told)})
+    aside = path.with_name(f".{path.name}.part")
+    try:
+        aside.write_bytes(content)
+        aside.replace(path)
+    except OSError as error:
+        raise OutputError(
+            f"cannot write the model ({error.strerror})", remedy="check the folder", path=path
+        ) from None
+
+
+def load_model(path: Path | str) -> Model:
+    """Read a model, and make sure that it is what was written.
+
+    Raises
+    ------
+    ModelError
+        When the file is none of siteless's, truncated, or changed since it was written.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise MissingFileError("the model is not there", remedy="correct the path", path=path)
+    told, weights = _read(path)
+    identity = told.pop("identity", None)
+    if told.pop("format", None) != _FORMAT:
+        raise ModelError(
+            "the model is of another version of siteless", remedy="fit it again", path=path
+        )
+    try:
+        settings = {k: _as_tuple(v) for k, v in told.pop("network").items()}
+        card = ModelCard(
+            network=NetworkSettings(**settings), **{k: _as_tuple(v) for k, v in told.items()}
+        )
+        network = Autoencoder(card.network)
+        network.load_state_dict(weights)
+    except (AttributeError, KeyError, TypeError, RuntimeError):
+        raise _damaged(path) from None
+    model = Model(card, network.eval())
+    if model.identity != identity:
+        raise _damaged(path)
+    return model
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    try:
+        with safe_open(path, framework="pt") as stored:
+            told = json.loads((stored.metadata() or {})["siteless"])
+            return told, {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+    except (KeyError, json.JSONDecodeError):
+        problem = "expected a model of siteless, but the file is of another program"
+        raise ModelError(
+            problem, remedy="give a file that `siteless fit` wrote", path=path
+        ) from None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ModelError(
+            f"expected a model of siteless, but the file is another, or truncated ({error})",
+            remedy="give a file that `siteless fit` wrote, or copy it again",
+            path=path,
+        ) from None
+
+
+def _contiguous(network: Autoencoder) -> dict[str, torch.Tensor]:
+    return {name: weight.cpu().contiguous() for name, weight in network.state_dict().items()}
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _damaged(path: Path) -> ModelError:
+    return ModelError(
+        "the model has changed since it was written", remedy="copy it again", path=path
+    )

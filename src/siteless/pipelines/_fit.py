@@ -1,0 +1,372 @@
+"""`siteless fit`: a dataset to a model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from siteless.acquisition import GradientTable, count_axes
+from siteless.bids import (
+    ScanFiles,
+    find_scans,
+    read_gradients,
+    read_header,
+    read_scan,
+    write_table,
+)
+from siteless.errors import DatasetError, GradientTableError, OutputError, SitelessError
+from siteless.harmonics import max_order
+from siteless.model import Model, ModelCard, load_model, same_shells, save_model, show_bs
+from siteless.pipelines._parallel import Progress, run_all
+from siteless.report import draw_training
+from siteless.tissue import Tissue
+from siteless.training import (
+    PRESETS,
+    Lesson,
+    Row,
+    Training,
+    TrainingScan,
+    TrainingSettings,
+    make_training_scan,
+    open_scan,
+    rank,
+    store_scan,
+    train,
+    wait,
+)
+
+Watch = Callable[[int, int, Sequence[Row]], None]
+# One person in so many validates, when no table says who does.
+_VALIDATION = 10
+_HIGHEST_ORDER = 8
+
+
+@dataclass(frozen=True)
+class FitFiles:
+    """Where a fit writes: the model, and beside it what tells how it came to be."""
+
+    model: Path
+
+    @property
+    def log(self) -> Path:
+        """A row for each evaluation, tab-separated."""
+        return self.model.with_name(f"{self.model.stem}_log.tsv")
+
+    @property
+    def picture(self) -> Path:
+        """The terms of the loss as curves."""
+        return self.model.with_name(f"{self.model.stem}_losses.png")
+
+    @property
+    def work(self) -> Path:
+        """Coefficients, and the state to go on from."""
+        return self.model.with_name(f"{self.model.stem}_work")
+
+
+def fit_model(
+    dataset: Path | str,
+    out: Path | str,
+    *,
+    preset: str = "siteless",
+    settings: TrainingSettings | None = None,
+    sites: Sequence[str] | None = None,
+    site_from: str | None = None,
+    filters: Mapping[str, Collection[str | None]] | None = None,
+    tissue: Tissue = "white-matter",
+    minutes: float | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    resume: bool = False,
+    work: Path | None = None,
+    nprocs: int | None = None,
+    progress: Progress | None = None,
+    watch: Watch | None = None,
+) -> Model:
+    """Learn a model from a dataset, and write it.
+
+    Parameters
+    ----------
+    dataset, site_from, filters
+        As for `siteless.bids.find_scans`.
+    out
+        The model's file. The log and a picture of it go beside it.
+    preset
+        ``siteless`` or ``paper``.
+    settings
+        Used instead of the preset's.
+    sites
+        To learn, all by default.
+    tissue
+        To learn from.
+    minutes
+        Train for about as long, instead of as long as the settings say.
+    seed
+        Of all that is random, and of who validates where no ``split`` column says it.
+    device
+        As torch names it: ``cpu``, ``cuda``.
+    resume
+        Go on with an interrupted fit; what is finished is returned as it is.
+    work
+        Folder for coefficients and the state; by default beside the model. Fits can share it.
+    nprocs
+        Processes that read scans; by default one for each core that may be used.
+    progress
+        Called with the number of scans read, their total, and the name of the last.
+    watch
+        Called with the number of updates done, their total, and the log.
+    """
+    files = FitFiles(Path(out))
+    if files.model.exists():
+        if resume:
+            return load_model(files.model)
+        raise OutputError(
+            "the model is there already", remedy="choose another name", path=files.model
+        )
+    settings = settings or PRESETS[preset]
+    found = find_scans(dataset, site_from=site_from, filters=filters)
+    if found.errors:
+        raise found.errors[0]
+    chosen = _of_sites(found.scans, sites, found.root)
+    bs, order, chosen = _common_shells(chosen, found.root)
+    labels = sorted({str(scan.site) for scan in chosen})
+    _require_sites(labels, sites, found.root)
+    learning, validating = _split(chosen, seed=seed, root=found.root)
+    work = work or files.work
+    recipe = _Recipe(fit=settings.fit, order=order, bs=bs, tissue=tissue)
+    store = partial(_prepare, recipe, work / "coefficients", nprocs, progress)
+    scans = store([*learning, *validating])
+    lesson = Lesson(scans[: len(learning)], scans[len(learning) :], labels)
+    checkpoint = work / f"{files.model.name}.state"
+    if not resume and rank() == 0:
+        checkpoint.unlink(missing_ok=True)
+    wait()
+    training = train(
+        lesson,
+        settings,
+        seed=seed,
+        device=device,
+        minutes=minutes,
+        checkpoint=checkpoint,
+        watch=partial(_record, files.log, watch),
+    )
+    model = Model(_card(lesson, training, recipe, settings, preset, seed), training.network)
+    if rank() == 0:
+        draw_training(training.log, files.picture)
+        save_model(model, files.model)
+        checkpoint.unlink(missing_ok=True)
+    return model
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """How coefficients are made: part of what a stored scan is known by."""
+
+    fit: Any
+    order: int
+    bs: tuple[float, ...]
+    tissue: Tissue
+
+    def store(self, folder: Path, files: ScanFiles) -> Path:
+        """Make what training needs of a scan, unless it is there; return its folder."""
+        place = folder / self._key(files)
+        if open_scan(place) is None:
+            scan = read_scan(files)
+            try:
+                made = make_training_scan(scan, subject=files.subject, **vars(self))
+            except SitelessError as error:
+                raise error if error.path else error.at(files.dwi) from None
+            store_scan(made, place)
+        return place
+
+    def _key(self, files: ScanFiles) -> str:
+        parts = (
+            files.dwi,
+            files.bval,
+            files.bvec,
+            files.world_table,
+            files.mask,
+            files.white_matter,
+        )
+        known = [
+            (str(path.resolve()), (stat := path.stat()).st_size, stat.st_mtime_ns)
+            for path in parts
+            if path is not None
+        ]
+        told = [known, str(files.site), asdict(self), version("siteless")]
+        digest = hashlib.blake2b(json.dumps(told).encode(), digest_size=8).hexdigest()
+        return f"{files.name}-{digest}"
+
+
+def _prepare(
+    recipe: _Recipe,
+    folder: Path,
+    nprocs: int | None,
+    progress: Progress | None,
+    scans: Sequence[ScanFiles],
+) -> list[TrainingScan]:
+    """Make the store on the first process, and map it on all."""
+    if rank() == 0:
+        if progress:
+            progress(0, len(scans), "")
+        work = partial(recipe.store, folder)
+        for done, (position, _) in enumerate(run_all(work, scans, nprocs=nprocs), start=1):
+            if progress:
+                progress(done, len(scans), scans[position].name)
+    wait()
+    opened = [open_scan(recipe.store(folder, files)) for files in scans]
+    return [scan for scan in opened if scan is not None]
+
+
+def _of_sites(
+    scans: Sequence[ScanFiles], sites: Sequence[str] | None, root: Path
+) -> list[ScanFiles]:
+    lost = [scan for scan in scans if scan.site is None]
+    if lost:
+        raise DatasetError(
+            "nothing tells the scan's site",
+            remedy="add a site column to participants.tsv or sessions.tsv, or use --site-from",
+            path=lost[0].dwi,
+        )
+    known = {str(scan.site) for scan in scans}
+    unknown = [site for site in sites or () if site not in known]
+    if unknown:
+        raise DatasetError(
+            f"no scan is of site {unknown[0]!r}",
+            remedy=f"choose of {', '.join(sorted(known))}",
+            path=root,
+        )
+    return [scan for scan in scans if sites is None or str(scan.site) in sites]
+
+
+def _common_shells(
+    scans: Sequence[ScanFiles], root: Path
+) -> tuple[tuple[float, ...], int, list[ScanFiles]]:
+    """Return the shells and the order that all scans share; scans of b0 only are left out."""
+    tables = [_read_table(scan) for scan in scans]
+    weighted = [(s, t) for s, t in zip(scans, tables, strict=True) if t.shells]
+    if not weighted:
+        raise DatasetError("no scan has a shell", remedy="give diffusion scans", path=root)
+    bs = [tuple(shell.b for shell in table.shells) for _, table in weighted]
+    for (scan, _), found in zip(weighted, bs, strict=True):
+        if not same_shells(found, bs[0]):
+            raise GradientTableError(
+                f"expected shells of {show_bs(bs[0])} as in {weighted[0][0].name}, found "
+                f"{show_bs(found)}",
+                remedy="choose scans of the same shells, e.g. with --bids-filter-file",
+                path=scan.dwi,
+            )
+    counts = [count_axes(t.directions[shell.volumes]) for _, t in weighted for shell in t.shells]
+    typical = np.round(np.median(bs, axis=0), 1).tolist()
+    order = min(_HIGHEST_ORDER, max_order(min(counts)))
+    return tuple(typical), order, [scan for scan, _ in weighted]
+
+
+def _read_table(files: ScanFiles) -> GradientTable:
+    header, affine = read_header(files.dwi)
+    shape = header.get_data_shape()
+    return read_gradients(files, affine, shape[3] if len(shape) > 3 else 1)
+
+
+def _require_sites(labels: Sequence[str], asked: Sequence[str] | None, root: Path) -> None:
+    if len(labels) < 2:
+        raise DatasetError(
+            f"expected scans of at least two sites, found {', '.join(labels)} only",
+            remedy="name other --sites" if asked else "tell sites apart, e.g. with --site-from",
+            path=root,
+        )
+
+
+def _split(
+    scans: Sequence[ScanFiles], *, seed: int, root: Path
+) -> tuple[list[ScanFiles], list[ScanFiles]]:
+    """Part scans by the tables' ``split`` column, or else let one person in ten validate."""
+    told = [scan.attributes.get("split") for scan in scans]
+    if any(told):
+        learning = [scan for scan, split in zip(scans, told, strict=True) if split == "train"]
+        validating = [scan for scan, split in zip(scans, told, strict=True) if split == "val"]
+    else:
+        chosen = _validating_people(scans, seed)
+        learning = [scan for scan in scans if scan.subject not in chosen]
+        validating = [scan for scan in scans if scan.subject in chosen]
+    lost = {str(scan.site) for scan in scans} - {str(scan.site) for scan in learning}
+    if lost:
+        raise DatasetError(
+            f"no scan of site {min(lost)} is there to train on",
+            remedy="mark people as train in the split column of participants.tsv",
+            path=root,
+        )
+    return learning, validating
+
+
+def _validating_people(scans: Sequence[ScanFiles], seed: int) -> set[str]:
+    """Draw people, but never the last one of a site."""
+    people = sorted({scan.subject for scan in scans})
+    sites = {str(scan.site) for scan in scans}
+    chosen: set[str] = set()
+    for person in np.random.default_rng(seed).permutation(people):
+        left = {str(scan.site) for scan in scans if scan.subject not in chosen | {person}}
+        if len(chosen) < max(1, len(people) // _VALIDATION) and left == sites:
+            chosen.add(str(person))
+    return chosen
+
+
+def _record(path: Path, watch: Watch | None, update: int, total: int, log: Sequence[Row]) -> None:
+    """Keep the log on disk as it grows, and tell the watcher."""
+    if log and log[-1]["update"] == update and rank() == 0:
+        write_table(path, [{k: f"{v:.6g}" for k, v in row.items()} for row in log])
+    if watch:
+        watch(update, total, log)
+
+
+def _card(
+    lesson: Lesson,
+    training: Training,
+    recipe: _Recipe,
+    settings: TrainingSettings,
+    preset: str,
+    seed: int,
+) -> ModelCard:
+    levels = {
+        site: float(np.median([s.level for s in lesson.scans if s.site == site]))
+        for site in lesson.sites
+    }
+    best = {name: value for name, value in training.best.items() if name != "patches_per_second"}
+    summary = {
+        "training_scans": {site: _count(lesson.scans, site) for site in lesson.sites},
+        "validation_scans": {site: _count(lesson.validation, site) for site in lesson.sites},
+        "training_people": sorted({scan.subject for scan in lesson.scans}),
+        "validation_people": sorted({scan.subject for scan in lesson.validation}),
+        "patches": sum(len(scan.neighbours) for scan in lesson.scans),
+        "best": best,
+    }
+    import torch
+
+    return ModelCard(
+        sites=levels,
+        bs=recipe.bs,
+        order=recipe.order,
+        fit=recipe.fit,
+        tissue=recipe.tissue,
+        network=training.network.settings,
+        preset=preset,
+        seed=seed,
+        settings=asdict(settings),
+        summary=summary,
+        versions={
+            "siteless": version("siteless"),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+        },
+    )
+
+
+def _count(scans: Sequence[TrainingScan], site: str) -> int:
+    return sum(scan.site == site for scan in scans)

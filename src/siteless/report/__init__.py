@@ -1,0 +1,5 @@
+"""Numbers to pictures."""
+
+from siteless.report._training import draw_training
+
+__all__ = ["draw_training"]

@@ -1,0 +1,37 @@
+"""How training went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_PANELS = {
+    "objective (validation: without adversary)": ("loss", "nats a patch"),
+    "reconstruction": ("reconstruction", "negative log-likelihood, nats a patch"),
+    "projection": ("projection", "negative log-likelihood, nats a voxel"),
+    "divergence from the prior": ("prior", "nats a patch"),
+    "divergence from the marginal": ("marginal", "nats a patch"),
+    "adversary": ("adversary", "cross-entropy, nats"),
+}
+
+
+def draw_training(log: Sequence[Mapping[str, float]], path: Path) -> None:
+    """Draw each term of the loss against updates, for training and validation scans."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 6), layout="constrained")
+    axes = figure.subplots(2, 3, sharex=True)
+    updates = [row["update"] for row in log]
+    for panel, (title, (term, unit)) in zip(axes.flat, _PANELS.items(), strict=True):
+        for part, colour in (("train", "0.6"), ("val", "C0")):
+            if f"{part}_{term}" in log[0]:
+                values = [row[f"{part}_{term}"] for row in log]
+                label = "training" if part == "train" else "validation"
+                panel.plot(updates, values, color=colour, label=label)
+        panel.set_title(title, loc="left", fontsize=10)
+        panel.set_ylabel(unit, fontsize=8)
+        panel.spines[["top", "right"]].set_visible(False)
+    for panel in axes[-1]:
+        panel.set_xlabel("updates")
+    axes[0, 0].legend(frameon=False, fontsize=8)
+    figure.savefig(path, dpi=120)

@@ -1,0 +1,38 @@
+"""Voxels to work on, and how bright they are: MRI units are arbitrary."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+
+from siteless.acquisition import Array, Scan
+from siteless.errors import SignalError
+
+Tissue = Literal["white-matter", "brain"]
+TISSUES: tuple[Tissue, ...] = get_args(Tissue)
+
+
+def tissue_mask(scan: Scan, tissue: Tissue) -> Array:
+    """Return the voxels of a tissue, shape (x, y, z), bool."""
+    return scan.white_matter if tissue == "white-matter" else scan.mask
+
+
+def white_matter_level(scan: Scan) -> float:
+    """Return the median b0 of white matter, which the scan's signal is divided by.
+
+    Raises
+    ------
+    SignalError
+        When there is no white matter, or its b0 is not above zero.
+    """
+    voxels = np.flatnonzero(scan.white_matter.T)
+    b0 = scan.volumes[np.ix_(np.flatnonzero(scan.gradients.is_b0), voxels)]
+    level = float(np.median(b0.mean(axis=0))) if b0.size else 0.0
+    if not level > 0:
+        raise SignalError(
+            f"expected white matter with a b0 above zero, found {len(voxels)} voxels of level "
+            f"{level:g}",
+            remedy="give a white-matter mask, or leave the scan out",
+        )
+    return level

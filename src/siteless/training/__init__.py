@@ -1,0 +1,25 @@
+"""Scans to weights: what to learn from, batches, the loss and the loop."""
+
+from siteless.training._distributed import joined, rank, wait, world
+from siteless.training._loop import Lesson, Row, Training, Watch, train
+from siteless.training._scan import TrainingScan, make_training_scan
+from siteless.training._settings import PRESETS, TrainingSettings
+from siteless.training._store import open_scan, store_scan
+
+__all__ = [
+    "PRESETS",
+    "Lesson",
+    "Row",
+    "Training",
+    "TrainingScan",
+    "TrainingSettings",
+    "Watch",
+    "joined",
+    "make_training_scan",
+    "open_scan",
+    "rank",
+    "store_scan",
+    "train",
+    "wait",
+    "world",
+]

@@ -1,0 +1,125 @@
+"""Batches: a few groups of patches, each group of one scan.
+
+A batch depends on the seed and its number only, so that training can go on anywhere, and every
+process of several can take its part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from siteless.training._scan import TrainingScan
+
+# In a batch. Processes share them, so their number must be a divisor.
+GROUPS = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Centres of patches of one scan; arrays as in `TrainingScan`."""
+
+    signal: Tensor
+    mixing: Tensor
+    shell: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Patches with what the loss needs of them, group after group of the same size.
+
+    Attributes
+    ----------
+    patch
+        Coefficients, shape (patch, input).
+    site
+        Where patches come from, shape (patch,), whole numbers.
+    elsewhere
+        Sites drawn at random to render patches as, shape (patch,).
+    noise
+        Standard normal, shape (patch, unit).
+    groups
+        The centres, in the same order.
+    """
+
+    patch: Tensor
+    site: Tensor
+    elsewhere: Tensor
+    noise: Tensor
+    groups: tuple[Group, ...]
+
+
+class Sampler:
+    """Draws batches in which every site has the same share.
+
+    Parameters
+    ----------
+    scans
+        To draw from.
+    sites
+        Labels; a site's number is its position.
+    units
+        Of the code.
+    device
+        That batches are moved to.
+    """
+
+    def __init__(
+        self, scans: Sequence[TrainingScan], sites: Sequence[str], *, units: int, device: str
+    ) -> None:
+        self.scans = scans
+        self.sites = tuple(sites)
+        self.units = units
+        self.device = device
+        self.by_site = [[s for s in scans if s.site == site] for site in sites]
+        self.values = {scan: torch.from_numpy(scan.values) for scan in scans}
+
+    def draw(self, patches: int, *, seed: Sequence[int], part: slice = slice(None)) -> Batch:
+        """Draw a batch of about `patches`, or a part of its groups."""
+        rng = np.random.default_rng(seed)
+        order = rng.permutation(len(self.sites))
+        chosen = [self.by_site[order[group % len(order)]] for group in range(GROUPS)]
+        scans = [own[rng.integers(len(own))] for own in chosen]
+        return self._gather(scans, max(1, patches // GROUPS), rng, part)
+
+    def draw_from_each(self, patches: int, *, seed: Sequence[int]) -> Batch:
+        """Draw a batch with a group of every scan."""
+        size = max(8, patches // len(self.scans))
+        return self._gather(self.scans, size, np.random.default_rng(seed), slice(None))
+
+    def _gather(
+        self, scans: Sequence[TrainingScan], size: int, rng: np.random.Generator, part: slice
+    ) -> Batch:
+        # Everything random is drawn for all groups, so that parts of a batch make up the whole.
+        rows = [rng.integers(len(scan.neighbours), size=size) for scan in scans]
+        elsewhere = rng.integers(len(self.sites), size=(len(scans), size))
+        noise = rng.standard_normal((len(scans), size, self.units), dtype=np.float32)
+        scans, rows = scans[part], rows[part]
+        neighbours = [scan.neighbours[own] for scan, own in zip(scans, rows, strict=True)]
+        inputs = neighbours[0].shape[1] * self.scans[0].values.shape[1]
+        patch = torch.empty(len(scans) * size, inputs)
+        for scan, own, out in zip(scans, neighbours, patch.split(size), strict=True):
+            flat = out.view(-1, scan.values.shape[1])
+            torch.index_select(self.values[scan], 0, torch.from_numpy(own.ravel()), out=flat)
+        site = np.repeat([self.sites.index(scan.site) for scan in scans], size)
+        return Batch(
+            patch=patch.to(self.device),
+            site=self._tensor(site),
+            elsewhere=self._tensor(elsewhere[part].ravel()),
+            noise=self._tensor(noise[part].reshape(-1, self.units)),
+            groups=tuple(
+                Group(
+                    self._tensor(scan.signal[own]),
+                    self._tensor(scan.mixing),
+                    self._tensor(scan.shell),
+                )
+                for scan, own in zip(scans, rows, strict=True)
+            ),
+        )
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)

@@ -1,0 +1,347 @@
+"""The training loop: the adversary and the encoder and decoder in turn."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from siteless.errors import TrainingError
+from siteless.network import Adversary, Autoencoder, NetworkSettings, adversarial_loss
+from siteless.training._batch import GROUPS, Batch, Sampler
+from siteless.training._distributed import agreed, rank, world
+from siteless.training._objective import Objective, Terms
+from siteless.training._scan import TrainingScan
+from siteless.training._settings import TrainingSettings
+
+# Evaluations in a training, and how many updates may lie between two.
+_EVALUATIONS, _CLOSEST, _FARTHEST = 50, 20, 1000
+_VALIDATION_PATCHES = 8192
+# A unit counts as used when its mean varies by more than this from patch to patch.
+_ACTIVE_VARIANCE = 0.01
+# Updates before and while speed is measured.
+_WARM_UP, _TRIED = 5, 20
+
+Row = dict[str, float]
+Watch = Callable[[int, int, Sequence[Row]], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """What training gives.
+
+    Attributes
+    ----------
+    network
+        With the best weights on the validation scans, or the last without any.
+    best
+        The row of the log that they are of.
+    log
+        A row for each evaluation.
+    """
+
+    network: Autoencoder
+    best: Row
+    log: tuple[Row, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """What to learn from: scans, the sites they are of, and scans to choose the best weights by.
+
+    Attributes
+    ----------
+    scans, validation
+        The latter may be empty.
+    sites
+        Labels, in the order of the network's numbers.
+    """
+
+    scans: Sequence[TrainingScan]
+    validation: Sequence[TrainingScan]
+    sites: Sequence[str]
+
+
+def train(
+    lesson: Lesson,
+    settings: TrainingSettings,
+    *,
+    seed: int = 0,
+    device: str = "cpu",
+    minutes: float | None = None,
+    checkpoint: Path | None = None,
+    watch: Watch | None = None,
+) -> Training:
+    """Train a network.
+
+    Parameters
+    ----------
+    lesson
+        What to learn from.
+    settings
+        How to train.
+    seed
+        Of all that is random.
+    device
+        As torch names it.
+    minutes
+        Train for about as long, instead of the settings' epochs or updates.
+    checkpoint
+        File to keep the state in; where there is one already, training goes on from it.
+    watch
+        Called with the updates done, their total, and the log.
+
+    Raises
+    ------
+    TrainingError
+        When the loss is no longer finite, or the checkpoint is of another training.
+    """
+    if GROUPS % world():
+        raise TrainingError(
+            f"expected a number of processes that divides {GROUPS}, found {world()}",
+            remedy="start 2, 4, 8 or 16",
+        )
+    learner = _Learner(lesson, settings, seed=seed, device=device)
+    if checkpoint and checkpoint.exists():
+        learner.load(checkpoint)
+    elif minutes is not None:
+        learner.total = _count_updates_within(minutes, lesson, settings, device)
+    interval = min(max(learner.total // _EVALUATIONS, _CLOSEST), _FARTHEST)
+    start, first = time.monotonic(), learner.update
+    while learner.update < learner.total and learner.waited < settings.patience:
+        learner.step()
+        if learner.update % interval == 0 or learner.update == learner.total:
+            seconds = time.monotonic() - start
+            learner.evaluate(speed=(learner.update - first) * settings.batch / seconds)
+            if checkpoint and rank() == 0:
+                learner.save(checkpoint)
+        if watch:
+            watch(learner.update, learner.total, learner.log)
+    learner.network.load_state_dict(learner.best_weights)
+    return Training(learner.network.cpu().eval(), learner.best, tuple(learner.log))
+
+
+def _count_updates_within(
+    minutes: float, lesson: Lesson, settings: TrainingSettings, device: str
+) -> int:
+    """Try a few updates, and tell how many fit into the time; all processes agree."""
+    trial = _Learner(lesson, replace(settings, updates=100, epochs=None), seed=0, device=device)
+    for _ in range(_WARM_UP):
+        trial.step()
+    start = time.monotonic()
+    for _ in range(_TRIED):
+        trial.step()
+    count = 60 * minutes * _TRIED / (time.monotonic() - start)
+    return max(1, int(agreed(count)))
+
+
+class _Learner:
+    """Networks, optimisers and how far they are: everything that a checkpoint keeps."""
+
+    def __init__(
+        self, lesson: Lesson, settings: TrainingSettings, *, seed: int, device: str
+    ) -> None:
+        torch.manual_seed(seed)
+        self.settings, self.seed = settings, seed
+        self.plan = _plan(lesson, settings, seed)
+        scans, sites, units = lesson.scans, lesson.sites, settings.code
+        shape = NetworkSettings(
+            channels=scans[0].values.shape[1],
+            sites=len(sites),
+            code=units,
+            encoder=settings.encoder,
+            decoder=settings.decoder,
+            adversary=settings.adversary_widths,
+            activation=settings.activation,
+        )
+        self.network = Autoencoder(shape)
+        self.network.set_units(*_channel_units(scans))
+        shells = int(scans[0].shell.max())
+        self.objective = Objective(self.network, settings, shells).to(device)
+        self.adversary = Adversary(shape).to(device)
+        self.objective_everywhere = _everywhere(self.objective)
+        self.adversary_everywhere = _everywhere(self.adversary)
+        trained = [p for p in self.objective.parameters() if p.requires_grad]
+        self.optimiser = torch.optim.Adam(trained, lr=settings.learning_rate, fused=True)
+        self.opponent = torch.optim.Adam(
+            self.adversary.parameters(), lr=settings.learning_rate, fused=True
+        )
+        self.sampler = Sampler(scans, sites, units=units, device=device)
+        judge = Sampler(lesson.validation or scans, sites, units=units, device=device)
+        self.validates = bool(lesson.validation)
+        self.held_out = judge.draw_from_each(_VALIDATION_PATCHES, seed=(seed, 2))
+        self.patches = sum(len(scan.neighbours) for scan in scans)
+        self.total = settings.updates or math.ceil(
+            (settings.epochs or 1) * self.patches / settings.batch
+        )
+        self.update = self.waited = self.count = 0
+        self.best: Row = {}
+        self.best_weights = _copied(self.network.state_dict())
+        self.log: list[Row] = []
+        self.sums: dict[str, Tensor] = {}
+
+    def step(self) -> None:
+        """Update the adversary, then the encoder and decoder, on one batch."""
+        self._set_rate()
+        batch = self._draw()
+        origin = batch.site[self.settings.judged]
+        terms, elsewhere = self.objective_everywhere(batch)
+        for _ in range(self.settings.adversary_updates):
+            guess = self.adversary_everywhere(elsewhere.detach())
+            self.opponent.zero_grad()
+            adversarial_loss(guess, origin).backward()
+            self.opponent.step()
+        with _frozen(self.adversary):
+            guess = self.adversary(elsewhere)
+            doubt = adversarial_loss(guess, origin)
+            loss = terms.total(self.settings) - self.settings.adversary * doubt
+            self._require_finite(loss, terms)
+            self.optimiser.zero_grad()
+            loss.backward()
+        self.optimiser.step()
+        self.update += 1
+        found = (guess.argmax(dim=1) == origin).float().mean()
+        self._remember(loss=loss, **vars(terms), adversary=doubt, adversary_accuracy=found)
+
+    def evaluate(self, speed: float) -> None:
+        """Add a row to the log, and keep the weights if they are the best so far."""
+        row: Row = {
+            "update": self.update,
+            "epoch": self.update * self.settings.batch / self.patches,
+        }
+        row |= {f"train_{name}": float(total / self.count) for name, total in self.sums.items()}
+        row |= {f"val_{name}": value for name, value in self._judge().items()}
+        row |= {"learning_rate": self.optimiser.param_groups[0]["lr"], "patches_per_second": speed}
+        self.log.append(row)
+        self.sums, self.count = {}, 0
+        if not self.validates or not self.best or row["val_loss"] < self.best["val_loss"]:
+            self.best, self.waited = row, 0
+            self.best_weights = _copied(self.network.state_dict())
+        else:
+            self.waited += 1
+
+    @torch.no_grad()
+    def _judge(self) -> Row:
+        self.objective.eval()
+        terms, _ = self.objective(self.held_out)
+        posterior = self.network.encode(self.held_out.patch)
+        centres = self.network.decode(posterior.mean, self.held_out.site)
+        groups = self.held_out.groups
+        parts = zip(centres.split(len(groups[0].signal)), groups, strict=True)
+        squares = torch.stack([(c @ g.mixing - g.signal).square().mean() for c, g in parts])
+        active = (posterior.mean.var(dim=0) > _ACTIVE_VARIANCE).sum()
+        self.objective.train()
+        return {
+            "loss": float(terms.total(self.settings)),
+            **{name: float(term) for name, term in vars(terms).items()},
+            "rmse_percent": 100 * float(squares.mean().sqrt()),
+            "active_units": int(active),
+        }
+
+    def save(self, path: Path) -> None:
+        """Write all that training needs to go on, whole or not at all."""
+        state = {name: getattr(self, name).state_dict() for name in _STATEFUL}
+        aside = path.with_name(path.name + ".part")
+        torch.save(state | {name: getattr(self, name) for name in _COUNTERS}, aside)
+        aside.replace(path)
+
+    def load(self, path: Path) -> None:
+        """Go on from where a training of the same plan was."""
+        try:
+            state = torch.load(path, weights_only=True, map_location=self.held_out.patch.device)
+            plan = state["plan"]
+        except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, KeyError, TypeError):
+            raise TrainingError(
+                "the state of the interrupted training cannot be read",
+                remedy="start anew, without --resume",
+                path=path,
+            ) from None
+        if plan != self.plan:
+            raise TrainingError(
+                "the interrupted training had other settings or other scans",
+                remedy="give the same options as then, or start anew, without --resume",
+                path=path,
+            )
+        for name in _STATEFUL:
+            getattr(self, name).load_state_dict(state[name])
+        for name in _COUNTERS:
+            setattr(self, name, state[name])
+
+    def _draw(self) -> Batch:
+        part = slice(rank(), None, world())
+        return self.sampler.draw(self.settings.batch, seed=(self.seed, 1, self.update), part=part)
+
+    def _set_rate(self) -> None:
+        rate = self.settings.learning_rate
+        if self.settings.one_cycle:
+            rate *= _one_cycle(self.update, self.total)
+        for group in (*self.optimiser.param_groups, *self.opponent.param_groups):
+            group["lr"] = rate
+
+    def _remember(self, **terms: Tensor) -> None:
+        for name, term in terms.items():
+            self.sums[name] = self.sums.get(name, 0) + term.detach()
+        self.count += 1
+
+    def _require_finite(self, loss: Tensor, terms: Terms) -> None:
+        if not torch.isfinite(loss):
+            shown = ", ".join(f"{name} {float(term):g}" for name, term in vars(terms).items())
+            raise TrainingError(
+                f"the loss is no longer finite at update {self.update} ({shown})",
+                remedy="lower the learning rate, or look for scans with extreme signal",
+            )
+
+
+_STATEFUL = ("objective", "adversary", "optimiser", "opponent")
+_COUNTERS = ("plan", "update", "total", "waited", "best", "best_weights", "log")
+
+
+def _plan(lesson: Lesson, settings: TrainingSettings, seed: int) -> str:
+    """Describe a training, so that another one is not mistaken for it."""
+    scans = [
+        [(s.name, s.site, s.level) for s in part] for part in (lesson.scans, lesson.validation)
+    ]
+    return json.dumps([asdict(settings), seed, list(lesson.sites), scans])
+
+
+def _one_cycle(update: int, total: int) -> float:
+    """Rise over the first tenth, then fall to zero along a cosine; of the highest rate."""
+    rise = max(1, total // 10)
+    if update < rise:
+        return (update + 1) / rise
+    return 0.5 * (1 + math.cos(math.pi * (update - rise) / max(1, total - rise)))
+
+
+def _channel_units(scans: Sequence[TrainingScan]) -> tuple[Tensor, Tensor]:
+    """Return the mean and standard deviation of each channel, every scan counting the same."""
+    means = np.stack([scan.values.mean(axis=0, dtype=float) for scan in scans])
+    squares = np.stack([np.square(scan.values, dtype=float).mean(axis=0) for scan in scans])
+    mean = means.mean(axis=0)
+    spread = np.sqrt(np.maximum(squares.mean(axis=0) - mean**2, 1e-12))
+    return torch.from_numpy(mean).float(), torch.from_numpy(spread).float()
+
+
+def _everywhere(module: nn.Module) -> nn.Module:
+    """Let a module average its gradients over all processes."""
+    return module if world() == 1 else DistributedDataParallel(module)
+
+
+@contextmanager
+def _frozen(module: nn.Module) -> Iterator[None]:
+    module.requires_grad_(requires_grad=False)
+    yield
+    module.requires_grad_(requires_grad=True)
+
+
+def _copied(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: weight.detach().clone() for name, weight in weights.items()}

@@ -1,0 +1,111 @@
+"""The loss of the encoder and decoder, term by term."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from siteless.network import (
+    Autoencoder,
+    Posterior,
+    kl_to_marginal,
+    kl_to_prior,
+    projection_loss,
+    reconstruction_loss,
+)
+from siteless.training._batch import Batch
+from siteless.training._distributed import gathered, world
+from siteless.training._settings import TrainingSettings
+
+# Posteriors that are compared with each other: more cost their square and say little more.
+_COMPARED = 512
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """Terms of the loss that do not need the adversary, in nats a patch."""
+
+    reconstruction: Tensor
+    prior: Tensor
+    marginal: Tensor
+    projection: Tensor
+
+    def total(self, settings: TrainingSettings) -> Tensor:
+        """Return their weighted sum."""
+        return (
+            (1 + settings.marginal) * settings.reconstruction_share * self.reconstruction
+            + settings.prior * self.prior
+            + settings.marginal * self.marginal
+            + settings.projection * self.projection
+        )
+
+
+class Objective(nn.Module):
+    """Encodes patches, renders them at home and elsewhere, and measures how well.
+
+    Noise levels are of channels (in units of the networks), and of b0 and the shells (in units of
+    the scan's level).
+    """
+
+    def __init__(self, network: Autoencoder, settings: TrainingSettings, shells: int) -> None:
+        super().__init__()
+        self.network = network
+        self.settings = settings
+        start = torch.tensor(settings.noise).log()
+        self.log_noise = nn.Parameter(start.repeat(network.settings.channels))
+        self.log_signal_noise = nn.Parameter(torch.full((1 + shells,), 0.1).log())
+        for noise in (self.log_noise, self.log_signal_noise):
+            noise.requires_grad_(settings.learn_noise)
+
+    def forward(self, batch: Batch) -> tuple[Terms, Tensor]:
+        """Return the terms, and the patches rendered elsewhere, for the adversary."""
+        network = self.network
+        patch = network.standardise(batch.patch)
+        posterior = network.encoder(patch)
+        code = posterior.mean + posterior.variance.sqrt() * batch.noise
+        rendered = network.decoder(code, batch.site)
+        noise = self.log_noise.repeat(network.settings.neighbours)
+        terms = Terms(
+            reconstruction=reconstruction_loss(rendered, patch, noise),
+            prior=kl_to_prior(posterior),
+            marginal=self._marginal(posterior, len(batch.groups)),
+            projection=self._projection(rendered, batch),
+        )
+        judged = self.settings.judged
+        return terms, network.decoder(code[judged], batch.elsewhere[judged])
+
+    def _marginal(self, posterior: Posterior, groups: int) -> Tensor:
+        if self.training:  # over the batch of all processes
+            posterior = Posterior(gathered(posterior.mean), gathered(posterior.variance))
+            groups *= world()
+        return kl_to_marginal(_interleaved(posterior, groups), self.settings.bound)
+
+    def _projection(self, rendered: Tensor, batch: Batch) -> Tensor:
+        network = self.network
+        centres = rendered[:, : network.settings.channels].split(len(batch.groups[0].signal))
+        losses = [
+            projection_loss(
+                centre,
+                network.scale[:, None] * group.mixing,
+                group.signal - network.offset @ group.mixing,
+                self.log_signal_noise[group.shell],
+            )
+            for centre, group in zip(centres, batch.groups, strict=True)
+        ]
+        return torch.stack(losses).mean()
+
+
+def _interleaved(posterior: Posterior, groups: int) -> Posterior:
+    """Part a batch into sets with patches of every group, shape (set, patch, unit)."""
+    size = len(posterior.mean) // groups
+    sets = max(1, len(posterior.mean) // _COMPARED)
+    while size % sets:
+        sets -= 1
+    # (group set patch) unit -> set (group patch) unit
+    parts = (
+        part.view(groups, sets, size // sets, -1).transpose(0, 1).flatten(1, 2)
+        for part in (posterior.mean, posterior.variance)
+    )
+    return Posterior(*parts)

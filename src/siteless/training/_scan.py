@@ -1,0 +1,80 @@
+"""What training needs of a scan, made once and kept on disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from siteless.acquisition import Array, Scan
+from siteless.errors import MaskError
+from siteless.harmonics import FitName, fit_coefficients, nearest_shells, projection_matrix
+from siteless.patches import index_neighbours
+from siteless.tissue import Tissue, tissue_mask, white_matter_level
+
+# Of the scan's level. Voxels darker than this hold no signal to learn from.
+_DARK = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingScan:
+    """Coefficients and signal of the voxels to learn from, in units of the scan's level.
+
+    Attributes
+    ----------
+    site, subject, name
+        Where, who, and what the scan is called.
+    level
+        Median b0 of white matter.
+    values
+        Coefficients of the centres and their neighbours, shape (voxel, channel), float32.
+    neighbours
+        Rows of `values` that make a patch, the centre first, shape (patch, neighbour), int32.
+    signal
+        Of the centres: mean b0, then the other volumes, shape (patch, 1 + volume), float32.
+    mixing
+        From a voxel's coefficients to its signal, shape (channel, 1 + volume), float32.
+    shell
+        Which noise a column of the signal has: 0 for b0, then 1, 2, ... for the shells.
+    """
+
+    site: str
+    subject: str
+    name: str
+    level: float
+    values: Array
+    neighbours: Array
+    signal: Array
+    mixing: Array
+    shell: Array
+
+
+def make_training_scan(
+    scan: Scan, *, subject: str, fit: FitName, order: int, bs: tuple[float, ...], tissue: Tissue
+) -> TrainingScan:
+    """Fit a scan and gather what training needs of it."""
+    level = white_matter_level(scan)
+    coefficients = fit_coefficients(scan, order=order, fit=fit)
+    inside = tissue_mask(scan, tissue).T[scan.mask.T] & (coefficients.b0 > _DARK * level)
+    if not inside.any():
+        raise MaskError(
+            f"no voxel of the {tissue.replace('-', ' ')} holds signal",
+            remedy="give another mask, or leave the scan out",
+        )
+    patches = index_neighbours(scan.mask)[inside]
+    rows, compact = np.unique(patches, return_inverse=True)
+    volumes = np.flatnonzero(~scan.gradients.is_b0)
+    weighted = scan.volumes[np.ix_(volumes, scan.voxels[inside])].T
+    mixing = projection_matrix(scan.gradients, bs=bs, order=order)[:, volumes]
+    only_b0 = np.eye(len(mixing), 1, dtype=np.float32)
+    return TrainingScan(
+        site=str(scan.site),
+        subject=subject,
+        name=scan.name,
+        level=level,
+        values=coefficients.values[rows] / np.float32(level),
+        neighbours=compact.reshape(patches.shape).astype(np.int32),
+        signal=np.column_stack([coefficients.b0[inside], weighted]) / np.float32(level),
+        mixing=np.concatenate([only_b0, mixing], axis=1),
+        shell=np.concatenate([[0], 1 + nearest_shells(scan.gradients, bs)[volumes]]),
+    )

@@ -1,0 +1,97 @@
+"""What training is told: the weights of the loss, and how long and how fast to go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How to train; the defaults are those of the `siteless` preset.
+
+    The encoder and decoder minimise, in nats a patch,
+
+        (1 + marginal) reconstruction_share NLL + prior KL[q(z|x) || N(0, I)]
+            + marginal KL[q(z|x) || q(z)] + projection NLL of the signal - adversary L_adv
+
+    Attributes
+    ----------
+    fit
+        How coefficients are fitted.
+    prior, marginal, projection, adversary
+        Weights of the terms: alpha, lambda, beta and gamma of the paper.
+    reconstruction_share
+        Part of the log-likelihood of a patch that counts; neighbours hardly differ, so that all
+        seven would count the same measurement seven times.
+    bound
+        On the divergence from the marginal: over all pairs, or leaving out each patch's own.
+    noise
+        Standard deviation of a channel given its code, in units of the channel's own; learned
+        from there on when `learn_noise`.
+    batch
+        Patches in an update.
+    epochs, updates
+        Length of training: passes over the training patches, or updates; one of them is None.
+    learning_rate
+        Of Adam, at its highest.
+    one_cycle
+        Whether the rate rises over the first tenth of training and falls to zero at its end.
+    adversary_updates
+        Of the adversary, for each of the encoder and decoder.
+    adversary_share
+        Part of the batch that the adversary judges.
+    patience
+        Evaluations without improvement after which training ends.
+    code, encoder, decoder, adversary_widths, activation
+        As in `siteless.network.NetworkSettings`.
+    """
+
+    fit: Literal["laplace-beltrami", "pseudo-inverse"] = "laplace-beltrami"
+    prior: float = 1.0
+    marginal: float = 0.1
+    projection: float = 1.0
+    adversary: float = 1.0
+    reconstruction_share: float = 1 / 7
+    bound: Literal["pairwise", "leave-one-out"] = "leave-one-out"
+    noise: float = 0.5
+    learn_noise: bool = True
+    batch: int = 2048
+    epochs: int | None = None
+    updates: int | None = 3000
+    learning_rate: float = 2e-3
+    one_cycle: bool = True
+    adversary_updates: int = 1
+    adversary_share: float = 0.25
+    patience: int = 20
+    code: int = 32
+    encoder: tuple[int, ...] = (256, 128, 64)
+    decoder: tuple[int, ...] = (64, 128, 256)
+    adversary_widths: tuple[int, ...] = (32, 32)
+    activation: Literal["tanh", "silu", "relu"] = "tanh"
+
+    @property
+    def judged(self) -> slice:
+        """The patches of a batch that the adversary judges."""
+        return slice(None, None, round(1 / self.adversary_share))
+
+
+PRESETS = {
+    "siteless": TrainingSettings(),
+    "paper": TrainingSettings(
+        fit="pseudo-inverse",
+        marginal=0.01,
+        adversary=10.0,
+        reconstruction_share=1.0,
+        bound="pairwise",
+        noise=1.0,
+        learn_noise=False,
+        batch=128,
+        epochs=1000,
+        updates=None,
+        learning_rate=1e-4,
+        one_cycle=False,
+        adversary_updates=10,
+        adversary_share=1.0,
+    ),
+}
