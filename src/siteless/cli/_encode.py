@@ -10,8 +10,8 @@ from siteless.cli._options import add_dataset_options, add_nprocs, filters_of, r
 
 _DESCRIPTION = """\
 Write the codes of scans: for each scan an image with a volume for each unit, and a row of
-codes.tsv with each unit's mean and standard deviation over voxels. Codes are learned to tell little
-of the site, and can serve to predict other outcomes.
+codes.tsv with each unit's mean and standard deviation over voxels. Codes tell little of the site,
+and can serve to predict other outcomes.
 """
 
 

@@ -51,6 +51,14 @@ def gathered(rows: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
+def averaged(value: Tensor) -> float:
+    """Return the mean of a value over all processes."""
+    value = value.detach().clone()
+    if world() > 1:
+        distributed.all_reduce(value)
+    return float(value) / world()
+
+
 def agreed(value: float) -> float:
     """Return the value of the first process."""
     if world() == 1:

@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from siteless.errors import TrainingError
 from siteless.network import Adversary, Autoencoder, NetworkSettings, adversarial_loss
 from siteless.training._batch import GROUPS, Batch, Sampler
-from siteless.training._distributed import agreed, rank, world
+from siteless.training._distributed import agreed, averaged, rank, world
 from siteless.training._objective import Objective, Terms
 from siteless.training._scan import TrainingScan
 from siteless.training._settings import TrainingSettings
@@ -219,7 +219,7 @@ class _Learner:
             "update": self.update,
             "epoch": self.update * self.settings.batch / self.patches,
         }
-        row |= {f"train_{name}": float(total / self.count) for name, total in self.sums.items()}
+        row |= {f"train_{name}": averaged(total / self.count) for name, total in self.sums.items()}
         row |= {f"val_{name}": value for name, value in self._judge().items()}
         row |= {"learning_rate": self.optimiser.param_groups[0]["lr"], "patches_per_second": speed}
         self.log.append(row)
@@ -295,7 +295,7 @@ class _Learner:
 
     def _require_finite(self, loss: Tensor, terms: Terms) -> None:
         if not torch.isfinite(loss):
-            shown = ", ".join(f"{name} {float(term):g}" for name, term in vars(terms).items())
+            shown = ", ".join(f"{name} {term.item():g}" for name, term in vars(terms).items())
             raise TrainingError(
                 f"the loss is no longer finite at update {self.update} ({shown})",
                 remedy="lower the learning rate, or look for scans with extreme signal",

@@ -1,0 +1,26 @@
+"""Small things to learn from: phantoms of two sites."""
+
+import numpy as np
+
+from phantoms import make_gradients, make_scan
+from siteless.acquisition import Site
+from siteless.training import Lesson, TrainingSettings, make_training_scan
+
+SHELLS = {1200: 20, 3000: 20}
+ORDER, BS = 4, (1200.0, 3000.0)
+QUICK = TrainingSettings(batch=256, updates=60, encoder=(64, 32), decoder=(32, 64), code=8)
+
+
+def training_scan(site, seed):
+    """Make a scan whose directions are the site's, and whose gain is the scan's own."""
+    gradients = make_gradients(SHELLS, seed=10 * (1 + "ab".index(site)))
+    scan = make_scan(gradients, seed=seed, site=Site(site), name=f"{site}{seed}")
+    scan = scan.with_signal(scan.signal * np.float32(1 + 0.1 * seed))
+    recipe = {"fit": "laplace-beltrami", "order": ORDER, "bs": BS, "tissue": "white-matter"}
+    return make_training_scan(scan, subject=str(seed), **recipe)
+
+
+def lesson():
+    """Make a lesson of two people, with a third to validate, at two sites."""
+    scans = [training_scan(site, seed) for seed in range(3) for site in "ab"]
+    return Lesson(scans[:4], scans[4:], ("a", "b"))

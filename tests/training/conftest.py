@@ -1,0 +1,8 @@
+import pytest
+
+import lessons
+
+
+@pytest.fixture(scope="session")
+def lesson():
+    return lessons.lesson()

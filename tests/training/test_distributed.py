@@ -1,0 +1,29 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("train_together.py")
+
+
+def _log(out, *launcher):
+    path = os.pathsep.join([str(SCRIPT.parents[1]), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *launcher, str(SCRIPT), str(out)]
+    shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert shown.returncode == 0, shown.stderr
+    return json.loads(out.read_text())
+
+
+def test_two_processes_have_the_losses_of_one(tmp_path):
+    alone = _log(tmp_path / "alone.json")
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    together = _log(tmp_path / "together.json", *torchrun)
+    for one, two in zip(alone, together, strict=True):
+        one.pop("patches_per_second")
+        two.pop("patches_per_second")
+        own = {name: value for name, value in one.items() if name.startswith(("val", "train"))}
+        assert {name: two[name] for name in own} == pytest.approx(own, rel=1e-4, abs=1e-4)

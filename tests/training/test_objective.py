@@ -1,0 +1,119 @@
+import pytest
+import torch
+from dipy.core.sphere import Sphere
+from dipy.reconst.shm import sh_to_sf
+
+from lessons import BS, ORDER, QUICK
+from phantoms import make_gradients, make_scan
+from siteless.harmonics import count_coefficients, fit_coefficients
+from siteless.network import (
+    Autoencoder,
+    NetworkSettings,
+    Posterior,
+    leave_one_out_kl,
+    projection_loss,
+    reconstruction_loss,
+)
+from siteless.training import PRESETS, make_training_scan
+from siteless.training._batch import Sampler
+from siteless.training._objective import Objective, _interleaved
+
+
+@pytest.fixture
+def batch(lesson):
+    return Sampler(lesson.scans, lesson.sites, units=32, device="cpu").draw(64, seed=(0,))
+
+
+@pytest.fixture
+def objective(lesson):
+    torch.manual_seed(0)
+    network = Autoencoder(NetworkSettings(channels=lesson.scans[0].values.shape[1], sites=2))
+    channels = network.settings.channels
+    network.set_units(torch.randn(channels), torch.rand(channels) + 0.5)
+    return Objective(network, PRESETS["siteless"], shells=2)
+
+
+def test_the_terms_are_those_of_a_plain_computation(objective, batch):
+    terms, elsewhere = objective(batch)
+    network = objective.network
+    offset, scale = network.offset.repeat(7), network.scale.repeat(7)
+    patch = (batch.patch - offset) / scale
+    posterior = network.encoder(patch)
+    code = posterior.mean + posterior.variance.sqrt() * batch.noise
+    rendered = network.decoder(code, batch.site)
+    close = torch.testing.assert_close
+    close(
+        terms.reconstruction,
+        reconstruction_loss(rendered, patch, objective.log_noise.repeat(7)),
+    )
+    close(terms.marginal, leave_one_out_kl(posterior))
+    channels = network.settings.channels
+    centre = rendered[:, :channels] * network.scale + network.offset
+    size = len(batch.groups[0].signal)
+    one_by_one = [
+        projection_loss(
+            centre[row : row + 1],
+            batch.groups[row // size].mixing,
+            batch.groups[row // size].signal[row % size][None],
+            objective.log_signal_noise[batch.groups[row // size].shell],
+        )
+        for row in range(len(centre))
+    ]
+    close(terms.projection, torch.stack(one_by_one).mean())
+    judged = slice(None, None, 4)
+    close(elsewhere, network.decoder(code[judged], batch.elsewhere[judged]))
+
+
+def test_the_weights_are_the_papers_with_its_signs_corrected(objective, batch):
+    terms, _ = objective(batch)
+    paper = PRESETS["paper"]
+    expected = 1.01 * terms.reconstruction + terms.prior + 0.01 * terms.marginal + terms.projection
+    torch.testing.assert_close(terms.total(paper), expected)
+    assert (paper.adversary, paper.adversary_updates, paper.batch) == (10, 10, 128)
+
+
+def test_the_projection_is_dipys():
+    gradients = make_gradients({1200: 20, 3000: 20})
+    scan = make_scan(gradients)
+    made = make_training_scan(
+        scan, subject="1", fit="laplace-beltrami", order=ORDER, bs=BS, tissue="brain"
+    )
+    coefficients = fit_coefficients(scan, order=ORDER)
+    values = torch.from_numpy(coefficients.values)
+    ours = values @ torch.from_numpy(made.mixing)
+    count = count_coefficients(ORDER)
+    for index, shell in enumerate(gradients.shells):
+        sphere = Sphere(xyz=gradients.directions[shell.volumes])
+        own = coefficients.values[:, 1 + index * count : 1 + (index + 1) * count]
+        dipys = sh_to_sf(own, sphere, sh_order_max=ORDER, basis_type="tournier07", legacy=False)
+        columns = torch.from_numpy(made.shell == index + 1)
+        torch.testing.assert_close(
+            ours[:, columns], torch.from_numpy(dipys).float(), rtol=1e-4, atol=0.05
+        )
+    torch.testing.assert_close(ours[:, 0], values[:, 0])
+
+
+def test_sets_that_are_compared_hold_patches_of_every_group():
+    groups, size = 16, 128
+    group = torch.arange(groups).repeat_interleave(size).float()[:, None]
+    row = torch.arange(groups * size).float()[:, None]
+    parts = _interleaved(Posterior(group, row), groups)
+    assert parts.mean.shape == (4, 512, 1)
+    for own in parts.mean:
+        assert torch.bincount(own[:, 0].long()).tolist() == [32] * groups
+    assert sorted(parts.variance.flatten().tolist()) == row.flatten().tolist()
+
+
+def test_small_batches_are_compared_whole():
+    posterior = Posterior(torch.randn(48, 3), torch.rand(48, 3) + 0.1)
+    whole = leave_one_out_kl(posterior)
+    torch.testing.assert_close(leave_one_out_kl(_interleaved(posterior, 16)), whole)
+
+
+def test_fixed_noise_is_not_learned(lesson):
+    network = Autoencoder(NetworkSettings(channels=lesson.scans[0].values.shape[1], sites=2))
+    learned = Objective(network, QUICK, shells=2)
+    fixed = Objective(network, PRESETS["paper"], shells=2)
+    assert learned.log_noise.requires_grad
+    assert not fixed.log_noise.requires_grad
+    assert not fixed.log_signal_noise.requires_grad

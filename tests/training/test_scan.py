@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+
+from lessons import BS, ORDER, SHELLS
+from phantoms import make_gradients, make_scan
+from siteless.errors import SignalError
+from siteless.harmonics import fit_coefficients, project
+from siteless.patches import cut, index_neighbours
+from siteless.training import make_training_scan, open_scan, store_scan
+
+RECIPE = {"subject": "1", "fit": "laplace-beltrami", "order": ORDER, "bs": BS}
+
+
+@pytest.fixture(scope="module")
+def scan():
+    return make_scan(make_gradients(SHELLS))
+
+
+@pytest.mark.parametrize("tissue", ["white-matter", "brain"])
+def test_patches_are_those_of_the_scan_in_units_of_its_level(scan, tissue):
+    made = make_training_scan(scan, tissue=tissue, **RECIPE)
+    coefficients = fit_coefficients(scan, order=ORDER)
+    wanted = (scan.white_matter if tissue == "white-matter" else scan.mask).T[scan.mask.T]
+    everywhere = cut(coefficients.values, index_neighbours(scan.mask))
+    np.testing.assert_allclose(
+        cut(made.values, made.neighbours) * made.level, everywhere[wanted], rtol=1e-4, atol=1e-3
+    )
+    b0 = coefficients.b0[scan.white_matter.T[scan.mask.T]]
+    assert made.level == pytest.approx(np.median(b0))
+
+
+def test_signal_is_what_was_measured_and_mixing_projects(scan):
+    made = make_training_scan(scan, tissue="brain", **RECIPE)
+    weighted = ~scan.gradients.is_b0
+    np.testing.assert_allclose(
+        made.signal[:, 1:] * made.level, scan.signal.T[:, scan.mask.T].T[:, weighted], rtol=1e-5
+    )
+    np.testing.assert_array_equal(made.signal[:, 0], made.values[made.neighbours[:, 0], 0])
+    projected = project(fit_coefficients(scan, order=ORDER), scan.gradients)
+    ours = made.values[made.neighbours[:, 0]] @ made.mixing * made.level
+    np.testing.assert_allclose(ours[:, 1:], projected[:, weighted], rtol=1e-3, atol=0.1)
+    np.testing.assert_allclose(ours[:, 0], projected[:, ~weighted][:, 0], rtol=1e-4)
+    assert np.bincount(made.shell).tolist() == [1, 20, 20]
+
+
+def test_only_white_matter_and_its_neighbours_are_kept(scan):
+    made = make_training_scan(scan, tissue="white-matter", **RECIPE)
+    assert len(made.neighbours) == scan.white_matter.sum()
+    assert len(made.neighbours) < len(made.values) < scan.mask.sum()
+    assert set(np.unique(made.neighbours)) == set(range(len(made.values)))
+
+
+def test_a_scan_without_white_matter_is_refused(scan):
+    nothing = np.zeros_like(scan.mask)
+    empty = make_scan(make_gradients(SHELLS), white_matter=nothing)
+    with pytest.raises(SignalError, match="expected white matter with a b0 above zero, found 0"):
+        make_training_scan(empty, tissue="white-matter", **RECIPE)
+    dark = scan.with_signal(np.where(scan.white_matter[..., None], scan.signal, 0))
+    made = make_training_scan(dark, tissue="brain", **RECIPE)
+    assert len(made.neighbours) == scan.white_matter.sum()
+
+
+def test_stored_scans_come_back_mapped(scan, tmp_path):
+    made = make_training_scan(scan, tissue="white-matter", **RECIPE)
+    folder = tmp_path / "a scan v1.0"
+    store_scan(made, folder)
+    back = open_scan(folder)
+    for name, value in vars(made).items():
+        np.testing.assert_array_equal(getattr(back, name), value)
+    assert isinstance(back.values, np.memmap)
+    assert [path.name for path in tmp_path.iterdir()] == [folder.name]
+
+
+@pytest.mark.parametrize("name", ["values.npy", "scan.json", "signal.npy"])
+def test_stored_scans_that_changed_are_not_used(scan, tmp_path, name):
+    made = make_training_scan(scan, tissue="white-matter", **RECIPE)
+    store_scan(made, tmp_path / "one")
+    path = tmp_path / "one" / name
+    content = bytearray(path.read_bytes())
+    content[-9] ^= 1
+    path.write_bytes(content)
+    assert open_scan(tmp_path / "one") is None
+    path.write_bytes(content[:-20])
+    assert open_scan(tmp_path / "one") is None
+    path.unlink()
+    assert open_scan(tmp_path / "one") is None
+    store_scan(made, tmp_path / "one")
+    assert open_scan(tmp_path / "one") is not None
