@@ -14,10 +14,16 @@ The way data goes, a line a layer:
     coefficients to patches and back
 `network`
     patches to codes, codes and sites to patches
+`model`
+    what was learned, in one file: scans to codes, codes and sites to coefficients
+`training`
+    patches to weights
 `simulation`
     travelling subjects with known truth
 `preflight`
     what is wrong with scans
+`report`
+    numbers to pictures
 `pipelines`
     paths in, reports out
 `cli`
@@ -32,7 +38,8 @@ if TYPE_CHECKING:
     from siteless.bids import find_scans, read_scan, write_scan
     from siteless.errors import SitelessError
     from siteless.harmonics import Coefficients, fit_coefficients, project, rish
-    from siteless.pipelines import check_dataset
+    from siteless.model import load_model
+    from siteless.pipelines import check_dataset, fit_model
 
 __all__ = [
     "Coefficients",
@@ -44,6 +51,8 @@ __all__ = [
     "check_dataset",
     "find_scans",
     "fit_coefficients",
+    "fit_model",
+    "load_model",
     "project",
     "read_scan",
     "rish",
@@ -55,7 +64,8 @@ _HOMES = {
     "bids": ("find_scans", "read_scan", "write_scan"),
     "errors": ("SitelessError",),
     "harmonics": ("Coefficients", "fit_coefficients", "project", "rish"),
-    "pipelines": ("check_dataset",),
+    "model": ("load_model",),
+    "pipelines": ("check_dataset", "fit_model"),
 }
 
 

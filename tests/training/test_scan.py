@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -6,7 +8,7 @@ from phantoms import make_gradients, make_scan
 from siteless.errors import SignalError
 from siteless.harmonics import fit_coefficients, project
 from siteless.patches import cut, index_neighbours
-from siteless.training import make_training_scan, open_scan, store_scan
+from siteless.training import is_stored, make_training_scan, open_scan, store_scan
 
 RECIPE = {"subject": "1", "fit": "laplace-beltrami", "order": ORDER, "bs": BS}
 
@@ -67,11 +69,20 @@ def test_stored_scans_come_back_mapped(scan, tmp_path):
     back = open_scan(folder)
     for name, value in vars(made).items():
         np.testing.assert_array_equal(getattr(back, name), value)
-    assert isinstance(back.values, np.memmap)
     assert [path.name for path in tmp_path.iterdir()] == [folder.name]
 
 
-@pytest.mark.parametrize("name", ["values.npy", "scan.json", "signal.npy"])
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux")
+def test_mapped_scans_hold_no_file_open(scan, tmp_path):
+    store_scan(make_training_scan(scan, tissue="white-matter", **RECIPE), tmp_path / "one")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    opened = [open_scan(tmp_path / "one") for _ in range(20)]
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    opened[0].values[:] = 0
+    assert open_scan(tmp_path / "one").values.any()
+
+
+@pytest.mark.parametrize("name", ["values", "scan.json", "signal", "shell"])
 def test_stored_scans_that_changed_are_not_used(scan, tmp_path, name):
     made = make_training_scan(scan, tissue="white-matter", **RECIPE)
     store_scan(made, tmp_path / "one")
@@ -79,10 +90,10 @@ def test_stored_scans_that_changed_are_not_used(scan, tmp_path, name):
     content = bytearray(path.read_bytes())
     content[-9] ^= 1
     path.write_bytes(content)
-    assert open_scan(tmp_path / "one") is None
+    assert not is_stored(tmp_path / "one")
     path.write_bytes(content[:-20])
-    assert open_scan(tmp_path / "one") is None
+    assert not is_stored(tmp_path / "one")
     path.unlink()
-    assert open_scan(tmp_path / "one") is None
+    assert not is_stored(tmp_path / "one")
     store_scan(made, tmp_path / "one")
-    assert open_scan(tmp_path / "one") is not None
+    assert is_stored(tmp_path / "one")

@@ -13,6 +13,6 @@ from siteless.training import joined, rank, train
 if __name__ == "__main__":
     torch.set_num_threads(1)
     with joined("cpu"):
-        trained = train(lesson(), replace(QUICK, updates=40))
+        trained = train(lesson(), replace(QUICK, updates=40, precision="float32"))
         if rank() == 0:
             Path(sys.argv[1]).write_text(json.dumps(trained.log))

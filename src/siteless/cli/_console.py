@@ -72,8 +72,13 @@ class _LogLines:
     def __init__(self, title: str) -> None:
         self.title = title
         self.last = time.monotonic()
+        self.start: tuple[float, int] | None = None
 
     def __call__(self, done: int, total: int, name: str) -> None:
-        if done == total or time.monotonic() - self.last >= _LOG_INTERVAL:
-            self.last = time.monotonic()
-            print(f"{self.title}: {done} of {total} ({name})", file=sys.stderr)  # noqa: T201
+        now = time.monotonic()
+        start, first = self.start = self.start or (now, done)
+        if done == total or now - self.last >= _LOG_INTERVAL:
+            self.last = now
+            left = (now - start) / max(1, done - first) * (total - done)
+            when = "" if done in (first, total) else f", {left / 60:.1f} min left"
+            print(f"{self.title}: {done} of {total}{when} ({name})", file=sys.stderr)  # noqa: T201

@@ -124,6 +124,7 @@ def run(options: argparse.Namespace) -> int:
         )
         first = rank() == 0
     if first:
+        _tell_left_out(model.card.summary["left_out"])
         best = model.card.summary["best"]
         stdout().print(
             f"{options.model}: {best['val_active_units']} of {model.card.network.code} units used,"
@@ -131,6 +132,14 @@ def run(options: argparse.Namespace) -> int:
             f" identity {model.identity[:12]}"
         )
     return 0
+
+
+def _tell_left_out(names: list[str]) -> None:
+    from siteless.cli._console import count, stdout
+
+    if names:
+        shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+        stdout().print(f"left out, as they have no shell: {count(len(names), 'scan')} ({shown})")
 
 
 def _minutes(text: str) -> float:

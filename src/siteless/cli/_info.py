@@ -66,13 +66,21 @@ def _lines(model: Model) -> list[tuple[str, str]]:
         (
             "training",
             f"preset {card.preset}, seed {card.seed}: {summary['patches']} patches of "
-            f"{len(summary['training_people'])} people, best after {best['update']:.0f} updates "
+            f"{_people(len(summary['training_people']))}, best after {best['update']:.0f} updates "
             f"({best['epoch']:.1f} epochs)",
         ),
         (
             "validation",
-            f"{len(summary['validation_people'])} people: RMSE "
+            f"{_validation(len(summary['validation_people']))}: RMSE "
             f"{best['val_rmse_percent']:.2f} % of white matter's b0, reconstructed at home",
         ),
         ("made with", ", ".join(f"{name} {number}" for name, number in card.versions.items())),
     ]
+
+
+def _people(number: int) -> str:
+    return "1 person" if number == 1 else f"{number} people"
+
+
+def _validation(number: int) -> str:
+    return _people(number) if number else "nobody, so on the training scans"

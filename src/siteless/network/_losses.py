@@ -36,7 +36,7 @@ def reconstruction_loss(rendered: Tensor, patch: Tensor, log_noise: Tensor) -> T
         Logarithm of the noise's standard deviation, of shape (input,) or one for all; fixed or
         learned.
     """
-    squares = (patch - rendered).square().mean(dim=0)  # first, as noise is the same for patches
+    squares = (rendered - patch).square().mean(dim=0)  # first, as noise is the same for patches
     log_noise = log_noise.expand(len(squares))
     return (0.5 * (squares * torch.exp(-2 * log_noise) + LOG_2_PI) + log_noise).sum()
 

@@ -65,6 +65,10 @@ class Posterior:
     mean: Tensor
     variance: Tensor
 
+    def float(self) -> Posterior:
+        """Return it in single precision."""
+        return Posterior(self.mean.float(), self.variance.float())
+
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """Draw a code for each patch, differentiably; shape (patch, unit)."""
         noise = torch.empty_like(self.mean).normal_(generator=generator)

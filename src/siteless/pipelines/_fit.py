@@ -9,12 +9,14 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
 
 from siteless.acquisition import GradientTable, count_axes
 from siteless.bids import (
+    Dataset,
     ScanFiles,
     find_scans,
     read_gradients,
@@ -35,6 +37,7 @@ from siteless.training import (
     Training,
     TrainingScan,
     TrainingSettings,
+    is_stored,
     make_training_scan,
     open_scan,
     rank,
@@ -130,20 +133,15 @@ def fit_model(
         raise OutputError(
             "the model is there already", remedy="choose another name", path=files.model
         )
+    _require_writable(files.model)
     settings = settings or PRESETS[preset]
     found = find_scans(dataset, site_from=site_from, filters=filters)
-    if found.errors:
-        raise found.errors[0]
-    chosen = _of_sites(found.scans, sites, found.root)
-    bs, order, chosen = _common_shells(chosen, found.root)
-    labels = sorted({str(scan.site) for scan in chosen})
-    _require_sites(labels, sites, found.root)
-    learning, validating = _split(chosen, seed=seed, root=found.root)
+    choice = _choose(found, sites, seed)
+    recipe = _Recipe(fit=settings.fit, order=choice.order, bs=choice.bs, tissue=tissue)
     work = work or files.work
-    recipe = _Recipe(fit=settings.fit, order=order, bs=bs, tissue=tissue)
-    store = partial(_prepare, recipe, work / "coefficients", nprocs, progress)
-    scans = store([*learning, *validating])
-    lesson = Lesson(scans[: len(learning)], scans[len(learning) :], labels)
+    scans = _prepare(recipe, work / "coefficients", choice.scans, nprocs=nprocs, progress=progress)
+    learning = len(choice.learning)
+    lesson = Lesson(scans[:learning], scans[learning:], choice.sites)
     checkpoint = work / f"{files.model.name}.state"
     if not resume and rank() == 0:
         checkpoint.unlink(missing_ok=True)
@@ -157,12 +155,61 @@ def fit_model(
         checkpoint=checkpoint,
         watch=partial(_record, files.log, watch),
     )
-    model = Model(_card(lesson, training, recipe, settings, preset, seed), training.network)
+    summary = _summary(lesson, training, choice)
+    model = Model(_card(lesson, training, recipe, preset, seed, summary), training.network)
     if rank() == 0:
         draw_training(training.log, files.picture)
         save_model(model, files.model)
         checkpoint.unlink(missing_ok=True)
     return model
+
+
+def _require_writable(path: Path) -> None:
+    """Refuse a place that cannot be written to before hours are spent."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise OutputError(
+            f"cannot write here ({error.strerror})", remedy="choose another folder", path=path
+        ) from None
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Scans to learn from and to validate by, and what they share."""
+
+    learning: tuple[ScanFiles, ...]
+    validating: tuple[ScanFiles, ...]
+    left_out: tuple[ScanFiles, ...]
+    sites: tuple[str, ...]
+    bs: tuple[float, ...]
+    order: int
+
+    @property
+    def scans(self) -> tuple[ScanFiles, ...]:
+        """All that are read, those to learn from first."""
+        return (*self.learning, *self.validating)
+
+
+def _choose(found: Dataset, sites: Sequence[str] | None, seed: int) -> _Choice:
+    if found.errors:
+        raise found.errors[0]
+    chosen = _of_sites(found.scans, sites, found.root)
+    tables = [_read_table(scan) for scan in chosen]
+    weighted = [scan for scan, table in zip(chosen, tables, strict=True) if table.shells]
+    bs, order = _common_shells(weighted, [table for table in tables if table.shells], found.root)
+    labels = sorted({str(scan.site) for scan in weighted})
+    if len(labels) < 2:
+        raise DatasetError(
+            f"expected scans of at least two sites, found {', '.join(labels)} only",
+            remedy="name other --sites" if sites else "tell sites apart, e.g. with --site-from",
+            path=found.root,
+        )
+    learning, validating = _split(weighted, seed=seed, root=found.root)
+    left_out = tuple(scan for scan in chosen if scan not in weighted)
+    return _Choice(tuple(learning), tuple(validating), left_out, tuple(labels), bs, order)
 
 
 @dataclass(frozen=True)
@@ -174,19 +221,19 @@ class _Recipe:
     bs: tuple[float, ...]
     tissue: Tissue
 
-    def store(self, folder: Path, files: ScanFiles) -> Path:
-        """Make what training needs of a scan, unless it is there; return its folder."""
-        place = folder / self._key(files)
-        if open_scan(place) is None:
+    def store(self, folder: Path, files: ScanFiles) -> None:
+        """Make what training needs of a scan, unless it is there already."""
+        place = folder / self.key(files)
+        if not is_stored(place):
             scan = read_scan(files)
             try:
                 made = make_training_scan(scan, subject=files.subject, **vars(self))
             except SitelessError as error:
                 raise error if error.path else error.at(files.dwi) from None
             store_scan(made, place)
-        return place
 
-    def _key(self, files: ScanFiles) -> str:
+    def key(self, files: ScanFiles) -> str:
+        """Return the name of a scan's folder in the store."""
         parts = (
             files.dwi,
             files.bval,
@@ -208,9 +255,10 @@ class _Recipe:
 def _prepare(
     recipe: _Recipe,
     folder: Path,
+    scans: Sequence[ScanFiles],
+    *,
     nprocs: int | None,
     progress: Progress | None,
-    scans: Sequence[ScanFiles],
 ) -> list[TrainingScan]:
     """Make the store on the first process, and map it on all."""
     if rank() == 0:
@@ -221,8 +269,7 @@ def _prepare(
             if progress:
                 progress(done, len(scans), scans[position].name)
     wait()
-    opened = [open_scan(recipe.store(folder, files)) for files in scans]
-    return [scan for scan in opened if scan is not None]
+    return [open_scan(folder / recipe.key(files)) for files in scans]
 
 
 def _of_sites(
@@ -247,41 +294,29 @@ def _of_sites(
 
 
 def _common_shells(
-    scans: Sequence[ScanFiles], root: Path
-) -> tuple[tuple[float, ...], int, list[ScanFiles]]:
-    """Return the shells and the order that all scans share; scans of b0 only are left out."""
-    tables = [_read_table(scan) for scan in scans]
-    weighted = [(s, t) for s, t in zip(scans, tables, strict=True) if t.shells]
-    if not weighted:
+    scans: Sequence[ScanFiles], tables: Sequence[GradientTable], root: Path
+) -> tuple[tuple[float, ...], int]:
+    """Return the b-values that all scans share, and the order that all can be fitted to."""
+    if not scans:
         raise DatasetError("no scan has a shell", remedy="give diffusion scans", path=root)
-    bs = [tuple(shell.b for shell in table.shells) for _, table in weighted]
-    for (scan, _), found in zip(weighted, bs, strict=True):
+    bs = [tuple(shell.b for shell in table.shells) for table in tables]
+    for scan, found in zip(scans, bs, strict=True):
         if not same_shells(found, bs[0]):
             raise GradientTableError(
-                f"expected shells of {show_bs(bs[0])} as in {weighted[0][0].name}, found "
+                f"expected shells of {show_bs(bs[0])} as in {scans[0].name}, found "
                 f"{show_bs(found)}",
                 remedy="choose scans of the same shells, e.g. with --bids-filter-file",
                 path=scan.dwi,
             )
-    counts = [count_axes(t.directions[shell.volumes]) for _, t in weighted for shell in t.shells]
+    counts = [count_axes(t.directions[shell.volumes]) for t in tables for shell in t.shells]
     typical = np.round(np.median(bs, axis=0), 1).tolist()
-    order = min(_HIGHEST_ORDER, max_order(min(counts)))
-    return tuple(typical), order, [scan for scan, _ in weighted]
+    return tuple(typical), min(_HIGHEST_ORDER, max_order(min(counts)))
 
 
 def _read_table(files: ScanFiles) -> GradientTable:
     header, affine = read_header(files.dwi)
     shape = header.get_data_shape()
     return read_gradients(files, affine, shape[3] if len(shape) > 3 else 1)
-
-
-def _require_sites(labels: Sequence[str], asked: Sequence[str] | None, root: Path) -> None:
-    if len(labels) < 2:
-        raise DatasetError(
-            f"expected scans of at least two sites, found {', '.join(labels)} only",
-            remedy="name other --sites" if asked else "tell sites apart, e.g. with --site-from",
-            path=root,
-        )
 
 
 def _split(
@@ -326,45 +361,40 @@ def _record(path: Path, watch: Watch | None, update: int, total: int, log: Seque
         watch(update, total, log)
 
 
+def _summary(lesson: Lesson, training: Training, choice: _Choice) -> dict[str, Any]:
+    """Tell from what a model was trained, and how well; how fast is not of the model."""
+    return {
+        "training_scans": {site: _count(lesson.scans, site) for site in lesson.sites},
+        "validation_scans": {site: _count(lesson.validation, site) for site in lesson.sites},
+        "training_people": sorted({scan.subject for scan in lesson.scans}),
+        "validation_people": sorted({scan.subject for scan in lesson.validation}),
+        "left_out": [scan.name for scan in choice.left_out],
+        "patches": sum(len(scan.neighbours) for scan in lesson.scans),
+        "best": {k: v for k, v in training.best.items() if k != "patches_per_second"},
+    }
+
+
 def _card(
     lesson: Lesson,
     training: Training,
     recipe: _Recipe,
-    settings: TrainingSettings,
     preset: str,
     seed: int,
+    summary: dict[str, Any],
 ) -> ModelCard:
     levels = {
         site: float(np.median([s.level for s in lesson.scans if s.site == site]))
         for site in lesson.sites
     }
-    best = {name: value for name, value in training.best.items() if name != "patches_per_second"}
-    summary = {
-        "training_scans": {site: _count(lesson.scans, site) for site in lesson.sites},
-        "validation_scans": {site: _count(lesson.validation, site) for site in lesson.sites},
-        "training_people": sorted({scan.subject for scan in lesson.scans}),
-        "validation_people": sorted({scan.subject for scan in lesson.validation}),
-        "patches": sum(len(scan.neighbours) for scan in lesson.scans),
-        "best": best,
-    }
-    import torch
-
     return ModelCard(
         sites=levels,
-        bs=recipe.bs,
-        order=recipe.order,
-        fit=recipe.fit,
-        tissue=recipe.tissue,
+        **asdict(recipe),
         network=training.network.settings,
         preset=preset,
         seed=seed,
-        settings=asdict(settings),
+        settings=asdict(training.settings),
         summary=summary,
-        versions={
-            "siteless": version("siteless"),
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-        },
+        versions={name: version(name) for name in ("siteless", "torch", "numpy")},
     )
 
 

@@ -4,7 +4,7 @@ from siteless.training._distributed import joined, rank, wait, world
 from siteless.training._loop import Lesson, Row, Training, Watch, train
 from siteless.training._scan import TrainingScan, make_training_scan
 from siteless.training._settings import PRESETS, TrainingSettings
-from siteless.training._store import open_scan, store_scan
+from siteless.training._store import is_stored, open_scan, store_scan
 
 __all__ = [
     "PRESETS",
@@ -14,6 +14,7 @@ __all__ = [
     "TrainingScan",
     "TrainingSettings",
     "Watch",
+    "is_stored",
     "joined",
     "make_training_scan",
     "open_scan",

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from siteless.acquisition import Array
 from siteless.training._scan import TrainingScan
 
 # In a batch. Processes share them, so their number must be a divisor.
@@ -76,7 +77,6 @@ class Sampler:
         self.units = units
         self.device = device
         self.by_site = [[s for s in scans if s.site == site] for site in sites]
-        self.values = {scan: torch.from_numpy(scan.values) for scan in scans}
 
     def draw(self, patches: int, *, seed: Sequence[int], part: slice = slice(None)) -> Batch:
         """Draw a batch of about `patches`, or a part of its groups."""
@@ -99,12 +99,11 @@ class Sampler:
         elsewhere = rng.integers(len(self.sites), size=(len(scans), size))
         noise = rng.standard_normal((len(scans), size, self.units), dtype=np.float32)
         scans, rows = scans[part], rows[part]
-        neighbours = [scan.neighbours[own] for scan, own in zip(scans, rows, strict=True)]
-        inputs = neighbours[0].shape[1] * self.scans[0].values.shape[1]
+        inputs = scans[0].neighbours.shape[1] * scans[0].values.shape[1]
         patch = torch.empty(len(scans) * size, inputs)
-        for scan, own, out in zip(scans, neighbours, patch.split(size), strict=True):
+        for scan, own, out in zip(scans, rows, patch.split(size), strict=True):
             flat = out.view(-1, scan.values.shape[1])
-            torch.index_select(self.values[scan], 0, torch.from_numpy(own.ravel()), out=flat)
+            _select(scan.values, scan.neighbours[own].ravel(), out=flat)
         site = np.repeat([self.sites.index(scan.site) for scan in scans], size)
         return Batch(
             patch=patch.to(self.device),
@@ -113,7 +112,7 @@ class Sampler:
             noise=self._tensor(noise[part].reshape(-1, self.units)),
             groups=tuple(
                 Group(
-                    self._tensor(scan.signal[own]),
+                    _select(scan.signal, own).to(self.device),
                     self._tensor(scan.mixing),
                     self._tensor(scan.shell),
                 )
@@ -121,5 +120,10 @@ class Sampler:
             ),
         )
 
-    def _tensor(self, array: np.ndarray) -> Tensor:
+    def _tensor(self, array: Array) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
+
+
+def _select(array: Array, rows: Array, out: Tensor | None = None) -> Tensor:
+    """Copy rows of an array, on all threads."""
+    return torch.index_select(torch.from_numpy(array), 0, torch.from_numpy(rows), out=out)

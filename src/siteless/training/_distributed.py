@@ -17,7 +17,11 @@ def joined(device: str) -> Iterator[None]:
     if "WORLD_SIZE" not in os.environ:
         yield
         return
-    distributed.init_process_group("nccl" if device.startswith("cuda") else "gloo")
+    if device.startswith("cuda"):
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        distributed.init_process_group("nccl")
+    else:
+        distributed.init_process_group("gloo")
     try:
         yield
     finally:
@@ -63,6 +67,7 @@ def agreed(value: float) -> float:
     """Return the value of the first process."""
     if world() == 1:
         return value
-    shared = torch.tensor([value], dtype=torch.float64)
+    device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
+    shared = torch.tensor([value], dtype=torch.float64, device=device)
     distributed.broadcast(shared, 0)
     return float(shared)

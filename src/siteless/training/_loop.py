@@ -26,7 +26,7 @@ from siteless.training._settings import TrainingSettings
 
 # Evaluations in a training, and how many updates may lie between two.
 _EVALUATIONS, _CLOSEST, _FARTHEST = 50, 20, 1000
-_VALIDATION_PATCHES = 8192
+_VALIDATION_PATCHES = 4096
 # A unit counts as used when its mean varies by more than this from patch to patch.
 _ACTIVE_VARIANCE = 0.01
 # Updates before and while speed is measured.
@@ -44,6 +44,8 @@ class Training:
     ----------
     network
         With the best weights on the validation scans, or the last without any.
+    settings
+        As used, with the precision that was chosen.
     best
         The row of the log that they are of.
     log
@@ -51,6 +53,7 @@ class Training:
     """
 
     network: Autoencoder
+    settings: TrainingSettings
     best: Row
     log: tuple[Row, ...]
 
@@ -111,6 +114,7 @@ def train(
             f"expected a number of processes that divides {GROUPS}, found {world()}",
             remedy="start 2, 4, 8 or 16",
         )
+    settings = settings.on(device)
     learner = _Learner(lesson, settings, seed=seed, device=device)
     if checkpoint and checkpoint.exists():
         learner.load(checkpoint)
@@ -128,7 +132,7 @@ def train(
         if watch:
             watch(learner.update, learner.total, learner.log)
     learner.network.load_state_dict(learner.best_weights)
-    return Training(learner.network.cpu().eval(), learner.best, tuple(learner.log))
+    return Training(learner.network.cpu().eval(), settings, learner.best, tuple(learner.log))
 
 
 def _count_updates_within(

@@ -61,11 +61,13 @@ class Objective(nn.Module):
 
     def forward(self, batch: Batch) -> tuple[Terms, Tensor]:
         """Return the terms, and the patches rendered elsewhere, for the adversary."""
-        network = self.network
+        network, judged = self.network, self.settings.judged
         patch = network.standardise(batch.patch)
-        posterior = network.encoder(patch)
-        code = posterior.mean + posterior.variance.sqrt() * batch.noise
-        rendered = network.decoder(code, batch.site)
+        with self._precision():
+            posterior = network.encoder(patch).float()
+            code = posterior.mean + posterior.variance.sqrt() * batch.noise
+            rendered = network.decoder(code, batch.site).float()
+            elsewhere = network.decoder(code[judged], batch.elsewhere[judged]).float()
         noise = self.log_noise.repeat(network.settings.neighbours)
         terms = Terms(
             reconstruction=reconstruction_loss(rendered, patch, noise),
@@ -73,8 +75,13 @@ class Objective(nn.Module):
             marginal=self._marginal(posterior, len(batch.groups)),
             projection=self._projection(rendered, batch),
         )
-        judged = self.settings.judged
-        return terms, network.decoder(code[judged], batch.elsewhere[judged])
+        return terms, elsewhere
+
+    def _precision(self) -> torch.autocast:
+        """Let the layers, but not the losses, compute in the precision of the settings."""
+        device = self.log_noise.device.type
+        low = self.settings.precision == "bfloat16"
+        return torch.autocast(device, torch.bfloat16, enabled=low)
 
     def _marginal(self, posterior: Posterior, groups: int) -> Tensor:
         if self.training:  # over the batch of all processes

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
+
+import torch
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,15 @@ class TrainingSettings:
         Part of the batch that the adversary judges.
     patience
         Evaluations without improvement after which training ends.
+    precision
+        Of the layers' arithmetic, not of the losses; ``fastest`` is bfloat16 where the processor
+        has it.
     code, encoder, decoder, adversary_widths, activation
         As in `siteless.network.NetworkSettings`.
     """
 
     fit: Literal["laplace-beltrami", "pseudo-inverse"] = "laplace-beltrami"
-    prior: float = 1.0
+    prior: float = 0.3
     marginal: float = 0.1
     projection: float = 1.0
     adversary: float = 1.0
@@ -64,11 +69,22 @@ class TrainingSettings:
     adversary_updates: int = 1
     adversary_share: float = 0.25
     patience: int = 20
+    precision: Literal["fastest", "float32", "bfloat16"] = "fastest"
     code: int = 32
     encoder: tuple[int, ...] = (256, 128, 64)
     decoder: tuple[int, ...] = (64, 128, 256)
     adversary_widths: tuple[int, ...] = (32, 32)
     activation: Literal["tanh", "silu", "relu"] = "tanh"
+
+    def on(self, device: str) -> TrainingSettings:
+        """Return the settings with the precision that is fastest on a device."""
+        if self.precision != "fastest":
+            return self
+        if device.startswith("cuda"):
+            low = torch.cuda.is_bf16_supported()
+        else:
+            low = device == "cpu" and torch.cpu._is_avx512_bf16_supported()
+        return replace(self, precision="bfloat16" if low else "float32")
 
     @property
     def judged(self) -> slice:
@@ -80,6 +96,7 @@ PRESETS = {
     "siteless": TrainingSettings(),
     "paper": TrainingSettings(
         fit="pseudo-inverse",
+        prior=1.0,
         marginal=0.01,
         adversary=10.0,
         reconstruction_share=1.0,
@@ -93,5 +110,6 @@ PRESETS = {
         one_cycle=False,
         adversary_updates=10,
         adversary_share=1.0,
+        precision="float32",
     ),
 }

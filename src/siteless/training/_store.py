@@ -6,15 +6,24 @@ import hashlib
 import json
 import shutil
 from dataclasses import fields
+from math import prod
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 import numpy as np
+import torch
 
 from siteless.acquisition import Array
 from siteless.training._scan import TrainingScan
 
-_ARRAYS = ("values", "neighbours", "signal", "mixing", "shell")
+_ARRAYS = {
+    "values": torch.float32,
+    "neighbours": torch.int32,
+    "signal": torch.float32,
+    "mixing": torch.float32,
+    "shell": torch.int64,
+}
 _PLAIN = tuple(field.name for field in fields(TrainingScan) if field.name not in _ARRAYS)
 
 
@@ -25,31 +34,52 @@ def store_scan(scan: TrainingScan, folder: Path) -> None:
     try:
         arrays = {name: np.ascontiguousarray(getattr(scan, name)) for name in _ARRAYS}
         for name, array in arrays.items():
-            np.save(aside / f"{name}.npy", array)
-        told = {name: getattr(scan, name) for name in _PLAIN} | {"hash": _hash(arrays)}
-        (aside / "scan.json").write_text(json.dumps(told), encoding="utf-8")
+            array.tofile(aside / name)
+        told = {name: getattr(scan, name) for name in _PLAIN}
+        shapes = {name: array.shape for name, array in arrays.items()}
+        described = json.dumps({"scan": told, "shapes": shapes, "hash": _hash(told, arrays)})
+        (aside / "scan.json").write_text(described, encoding="utf-8")
         shutil.rmtree(folder, ignore_errors=True)
         aside.replace(folder)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def open_scan(folder: Path) -> TrainingScan | None:
-    """Map a stored scan into memory; None when there is none, or it is not as it was written."""
+def is_stored(folder: Path) -> bool:
+    """Whether a folder holds a scan as it was written."""
     try:
-        told = json.loads((folder / "scan.json").read_text(encoding="utf-8"))
-        # Mapped to be copied when written to: torch takes no array that must not be written to.
-        arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="c") for name in _ARRAYS}
-    except (OSError, ValueError):
-        return None
-    if told.pop("hash") != _hash(arrays):
-        return None
-    return TrainingScan(**told, **arrays)
+        stored, arrays = _read(folder)
+        return bool(stored["hash"] == _hash(stored["scan"], arrays))
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError):
+        return False
 
 
-def _hash(arrays: dict[str, Array]) -> str:
-    digest = hashlib.blake2b(digest_size=16)
+def open_scan(folder: Path) -> TrainingScan:
+    """Map a stored scan into memory."""
+    stored, arrays = _read(folder)
+    return TrainingScan(**(stored["scan"] | arrays))
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
+    stored = json.loads((folder / "scan.json").read_text(encoding="utf-8"))
+    return stored, {name: _map(folder / name, stored["shapes"][name]) for name in _ARRAYS}
+
+
+def _map(path: Path, shape: list[int]) -> Array:
+    # Not numpy's memmap: it keeps a file open for each array, and systems allow few.
+    kind = _ARRAYS[path.name]
+    if path.stat().st_size != prod(shape) * kind.itemsize:
+        raise ValueError("the file is truncated")
+    return (
+        torch.from_file(str(path), shared=False, size=prod(shape), dtype=kind)
+        .numpy()
+        .reshape(shape)
+    )
+
+
+def _hash(told: dict[str, Any], arrays: dict[str, Array]) -> str:
+    digest = hashlib.blake2b(json.dumps(told).encode(), digest_size=16)
     for name, array in arrays.items():
-        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(f"{name} {array.shape}".encode())
         digest.update(array.data)
     return digest.hexdigest()

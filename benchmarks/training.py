@@ -1,0 +1,237 @@
+"""How fast does training go, against a plain loop and against the machine; and in what memory?
+
+``make bench`` simulates the cdmri2018 cohort first; ``python -m benchmarks.training DATASET`` uses
+one that is there already.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
+
+from benchmarks.measure import best_time, row
+from siteless.bids import find_scans, read_scan
+from siteless.network import adversarial_loss, kl_to_marginal, kl_to_prior, reconstruction_loss
+from siteless.patches import cut
+from siteless.pipelines import simulate_cohort
+from siteless.simulation import PRESETS as COHORTS
+from siteless.simulation import draw_cohort, read_scanners
+from siteless.training import PRESETS, Lesson, TrainingScan, TrainingSettings, make_training_scan
+from siteless.training._loop import _Learner
+
+BS, ORDER = (1200.0, 3000.0), 8
+# Seconds that the paper's preset is given, in the plain loop.
+PATIENCE = 120.0
+
+
+def main(dataset: Path | None = None) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        if dataset is None:
+            print("\nTraining, on the cdmri2018 cohort")
+            dataset = Path(folder) / "cohort"
+            preset = COHORTS["cdmri2018"]
+            known = read_scanners()
+            people = draw_cohort(
+                tuple(known[site] for site in preset.sites),
+                subjects=preset.subjects,
+                voxel_size=preset.voxel_size,
+            )
+            simulate_cohort(dataset, people)
+        measure_memory(dataset, Path(folder) / "fit" / "model.safetensors")
+        compare_speed(dataset)
+
+
+def compare_speed(dataset: Path) -> None:
+    settings = PRESETS["siteless"].on("cpu")
+    lesson = read_lesson(dataset, settings)
+    learner = _Learner(lesson, settings, seed=0, device="cpu")
+    plain = PlainLoop(lesson, replace(settings, batch=128, precision="float32"))
+    matrix = torch.randn(2048, 2048)
+    ours, theirs, product = best_time(
+        lambda: [learner.step() for _ in range(5)],
+        lambda: plain.train(5),
+        lambda: matrix @ matrix,
+    )
+    speed, plain_speed = 5 * settings.batch / ours, 5 * 128 / theirs
+    row("patches a second, default loop", f"{speed:.0f}")
+    row("patches a second, plain loop", f"{plain_speed:.0f}")
+    row("ratio to the plain loop", f"{speed / plain_speed:.1f}", "aim: at least 10")
+    share = speed * count_operations(learner) * product / (2 * 2048**3)
+    row("model FLOP/s over float32 matrix-multiply FLOP/s", f"{share:.2f}", "aim: at least 0.5")
+    race(lesson, dataset)
+
+
+def race(lesson: Lesson, dataset: Path) -> None:
+    """Time how long the default takes to the best RMSE of the paper's preset in a plain loop."""
+    paper = PRESETS["paper"]
+    original = read_lesson(dataset, paper)
+    plain = PlainLoop(original, paper)
+    goal, seconds = plain.best_within(PATIENCE)
+    row("plain loop, paper's preset: best validation RMSE, %", f"{goal:.2f}", f"{seconds:.0f} s")
+    learner = _Learner(lesson, PRESETS["siteless"].on("cpu"), seed=0, device="cpu")
+    start = time.perf_counter()
+    while learner.update < learner.total:
+        learner.step()
+        if learner.update % 20 == 0:
+            learner.evaluate(0.0)
+            if learner.log[-1]["val_rmse_percent"] <= goal:
+                break
+    reached = time.perf_counter() - start
+    row("default: seconds to the same", f"{reached:.1f}", f"{seconds / reached:.0f} times as fast")
+
+
+def read_lesson(dataset: Path, settings: TrainingSettings) -> Lesson:
+    """Read two training people and the one who validates, at every site."""
+    scans = find_scans(dataset).scans
+    train = sorted({s.subject for s in scans if s.attributes["split"] == "train"})[:2]
+    parts: dict[str, list[TrainingScan]] = {"train": [], "val": []}
+    for files in scans:
+        split = files.attributes["split"]
+        if files.subject in train or split == "val":
+            made = make_training_scan(
+                read_scan(files),
+                subject=files.subject,
+                fit=settings.fit,
+                order=ORDER,
+                bs=BS,
+                tissue="white-matter",
+            )
+            parts[split].append(made)
+    return Lesson(parts["train"], parts["val"], sorted({str(s.site) for s in scans}))
+
+
+def count_operations(learner: _Learner) -> int:
+    """Count floating-point operations of the layers, forwards and backwards, for a patch."""
+    settings, share = learner.settings, learner.settings.adversary_share
+    encoder, decoder = (
+        _weights(module) for module in (learner.network.encoder, learner.network.decoder)
+    )
+    adversary = _weights(learner.adversary)
+    first = learner.network.settings.inputs * settings.encoder[0]  # needs no gradient of its input
+    products = 3 * encoder - first + 3 * decoder * (1 + share)
+    products += share * adversary * (3 * settings.adversary_updates + 2)
+    return int(2 * products)
+
+
+def _weights(module: torch.nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters() if p.ndim == 2)
+
+
+class PlainLoop:
+    """What one would write first: patches copied out, a DataLoader, a matrix for each patch."""
+
+    def __init__(self, lesson: Lesson, settings: TrainingSettings) -> None:
+        self.learner = _Learner(lesson, settings, seed=0, device="cpu")
+        self.settings = settings
+        volumes = max(scan.signal.shape[1] for scan in lesson.scans)
+        parts = [self._materialise(scan, lesson.sites, volumes) for scan in lesson.scans]
+        patches = TensorDataset(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
+        self.mixing = torch.stack([_padded(scan.mixing, volumes) for scan in lesson.scans])
+        self.shell = torch.stack([_padded(scan.shell[None], volumes)[0] for scan in lesson.scans])
+        self.batches = iter(DataLoader(patches, settings.batch, shuffle=True))
+
+    def _materialise(
+        self, scan: TrainingScan, sites: Sequence[str], volumes: int
+    ) -> tuple[Tensor, ...]:
+        count = len(scan.neighbours)
+        patch = torch.from_numpy(cut(scan.values, scan.neighbours).reshape(count, -1))
+        self.scans = getattr(self, "scans", -1) + 1
+        return (
+            patch,
+            _padded(scan.signal, volumes),
+            torch.full((count,), sites.index(scan.site)),
+            torch.full((count,), self.scans),
+        )
+
+    def train(self, updates: int) -> None:
+        for _ in range(updates):
+            self.step(*next(self.batches))
+
+    def step(self, raw: Tensor, signal: Tensor, site: Tensor, scan: Tensor) -> None:
+        learner, settings = self.learner, self.settings
+        network, objective = learner.network, learner.objective
+        patch = network.standardise(raw)
+        posterior = network.encoder(patch)
+        code = posterior.sample()
+        rendered = network.decoder(code, site)
+        centre = rendered[:, : network.settings.channels] * network.scale + network.offset
+        projected = torch.einsum("pc,pcv->pv", centre, self.mixing[scan])
+        noise = objective.log_signal_noise[self.shell[scan]]
+        residual = (projected - signal) * torch.exp(-noise)
+        loss = (
+            (1 + settings.marginal)
+            * settings.reconstruction_share
+            * reconstruction_loss(rendered, patch, objective.log_noise.repeat(7))
+        )
+        loss = loss + settings.prior * kl_to_prior(posterior)
+        loss = loss + settings.marginal * kl_to_marginal(posterior, settings.bound)
+        loss = loss + settings.projection * (0.5 * residual.square() + noise).sum(dim=1).mean()
+        elsewhere = network.decoder(code, torch.randint(network.settings.sites, site.shape))
+        for _ in range(settings.adversary_updates):
+            learner.opponent.zero_grad()
+            adversarial_loss(learner.adversary(elsewhere.detach()), site).backward()
+            learner.opponent.step()
+        loss = loss - settings.adversary * adversarial_loss(learner.adversary(elsewhere), site)
+        learner.optimiser.zero_grad()
+        loss.backward()
+        learner.optimiser.step()
+
+    def best_within(self, seconds: float) -> tuple[float, float]:
+        """Train, and return the best RMSE and when it was reached."""
+        best, reached, start = np.inf, 0.0, time.perf_counter()
+        while time.perf_counter() - start < seconds:
+            self.train(50)
+            self.learner.count = 1
+            self.learner.evaluate(0.0)
+            rmse = self.learner.log[-1]["val_rmse_percent"]
+            if rmse < best:
+                best, reached = rmse, time.perf_counter() - start
+        return best, reached
+
+
+def _padded(array: np.ndarray, volumes: int) -> Tensor:
+    lacking = volumes - array.shape[1]
+    return torch.from_numpy(np.pad(array, ((0, 0), (0, lacking))))
+
+
+def measure_memory(dataset: Path, model: Path) -> None:
+    """Watch the memory that is a fit's own: not that of files mapped into it."""
+    command = [sys.executable, "-m", "siteless", "fit", dataset, "--model", model]
+    process = subprocess.Popen([*map(str, command), "--minutes", "0.5"], stderr=subprocess.DEVNULL)
+    peak = 0
+    while process.poll() is None:
+        peak = max(peak, _own_memory(process.pid))
+        time.sleep(0.1)
+    if process.returncode:
+        raise RuntimeError("the fit failed")
+    work = model.with_name("model_work")
+    store = sum(path.stat().st_size for path in work.rglob("*") if path.is_file())
+    row("peak memory of a fit, all processes", f"{peak / 1e9:.2f} GB", "aim: below 2 GB")
+    row("the store, on disk", f"{store / 1e9:.2f} GB")
+
+
+def _own_memory(pid: int) -> int:
+    """Return the anonymous memory of a process and its children (Linux)."""
+    try:
+        status = dict(
+            line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        )
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return 0
+    own = int(status.get("RssAnon", "0 kB").split()[0]) * 1024
+    return own + sum(_own_memory(int(child)) for child in children)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if sys.argv[1:] else None)

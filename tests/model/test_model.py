@@ -1,0 +1,156 @@
+import json
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from lessons import BS, ORDER, SHELLS
+from phantoms import make_gradients, make_scan
+from siteless.errors import GradientTableError, MissingFileError, ModelError
+from siteless.harmonics import count_coefficients, fit_coefficients
+from siteless.model import Model, ModelCard, load_model, save_model
+from siteless.network import Autoencoder, NetworkSettings
+from siteless.patches import cut, index_neighbours
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    channels = 1 + len(BS) * count_coefficients(ORDER)
+    settings = NetworkSettings(channels=channels, sites=2, code=5, encoder=(16,), decoder=(16,))
+    network = Autoencoder(settings)
+    network.set_units(torch.randn(channels), torch.rand(channels) + 0.5)
+    card = ModelCard(
+        sites={"a": 900.0, "b site": 40.5},
+        bs=BS,
+        order=ORDER,
+        fit="laplace-beltrami",
+        tissue="white-matter",
+        network=settings,
+        preset="siteless",
+        seed=3,
+        settings={"batch": 64, "encoder": [16]},
+        summary={"patches": 5},
+        versions={"siteless": "0"},
+    )
+    return Model(card, network.eval())
+
+
+@pytest.fixture(scope="module")
+def scan():
+    return make_scan(make_gradients(SHELLS))
+
+
+def test_a_model_comes_back_as_it_was(model, tmp_path):
+    path = tmp_path / "a model v1.0.safetensors"
+    save_model(model, path)
+    back = load_model(path)
+    assert back.card == model.card
+    assert back.identity == model.identity
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+    first = path.read_bytes()
+    save_model(back, path)
+    assert path.read_bytes() == first
+
+
+def test_anyone_can_read_the_file(model, tmp_path):
+    path = tmp_path / "model.safetensors"
+    save_model(model, path)
+    weights = load_file(path)
+    assert torch.equal(weights["offset"], model.network.offset)
+
+
+def test_the_identity_is_of_all_that_the_model_is(model):
+    assert len(model.identity) == 64
+    other = Model(replace(model.card, seed=4), model.network)
+    assert other.identity != model.identity
+    changed = Autoencoder(model.card.network)
+    changed.load_state_dict(model.network.state_dict())
+    assert Model(model.card, changed).identity == model.identity
+    changed.scale[0] += 1
+    assert Model(model.card, changed).identity != model.identity
+
+
+def _flip(content, place):
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda content: content[:-50], "the file is another, or truncated"),
+        (lambda content: content[:5], "the file is another, or truncated"),
+        (lambda _: b"", "the file is another, or truncated"),
+        (lambda _: b"not a model at all, but some text", "the file is another, or truncated"),
+        (lambda content: _flip(content, len(content) - 9), "has changed since it was written"),
+        (lambda content: content.replace(b"40.5", b"41.5"), "has changed since it was written"),
+        (
+            lambda content: content.replace(b"channels", b"chunnels"),
+            "changed since it was written",
+        ),
+    ],
+)
+def test_damaged_files_are_one_line(model, tmp_path, damage, message):
+    path = tmp_path / "model.safetensors"
+    save_model(model, path)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ModelError, match=message) as error:
+        load_model(path)
+    assert str(error.value).startswith(f"{path}: ")
+    assert "\n" not in str(error.value)
+
+
+def test_files_of_other_programs_versions_and_none_are_told(model, tmp_path):
+    path = tmp_path / "model.safetensors"
+    save_file({"weight": torch.zeros(3)}, path)
+    with pytest.raises(ModelError, match="the file is of another program"):
+        load_model(path)
+    told = json.dumps({"format": 99, **asdict(model.card)})
+    save_file({"weight": torch.zeros(3)}, path, metadata={"siteless": told})
+    with pytest.raises(ModelError, match="of another version of siteless"):
+        load_model(path)
+    with pytest.raises(MissingFileError, match="the model is not there"):
+        load_model(tmp_path / "none.safetensors")
+
+
+def test_codes_are_those_of_the_encoder_voxel_by_voxel(model, scan):
+    codes = model.encode(scan)
+    np.testing.assert_array_equal(codes.where, scan.white_matter)
+    coefficients = fit_coefficients(scan, order=ORDER)
+    patches = index_neighbours(scan.mask)[scan.white_matter.T[scan.mask.T]]
+    row = len(patches) // 2
+    patch = cut(coefficients.values, patches[row : row + 1]).reshape(1, -1) / codes.level
+    with torch.no_grad():
+        expected = model.network.encode(torch.from_numpy(patch.astype(np.float32)))
+    np.testing.assert_allclose(codes.mean[row], expected.mean[0].numpy(), rtol=1e-3, atol=1e-4)
+    grid = codes.on_grid()
+    assert grid.shape == (*scan.mask.shape, 5)
+    np.testing.assert_array_equal(grid.T[:, scan.white_matter.T].T, codes.mean)
+    assert not grid[~scan.white_matter].any()
+
+
+def test_codes_do_not_depend_on_gain_nor_on_where_the_scan_was_acquired(model, scan):
+    codes = model.encode(scan)
+    louder = model.encode(replace(scan.with_signal(scan.signal * np.float32(8)), site=None))
+    assert louder.level == pytest.approx(8 * codes.level)
+    np.testing.assert_allclose(louder.mean, codes.mean, rtol=1e-3, atol=1e-5)
+
+
+def test_rendering_is_at_the_level_of_the_target(model, scan):
+    codes = model.encode(scan)
+    rendered = model.decode(codes, "b site")
+    with torch.no_grad():
+        expected = model.network.decode(
+            torch.from_numpy(codes.mean[:3]), torch.ones(3, dtype=torch.int64)
+        )
+    np.testing.assert_allclose(rendered.values[:3], 40.5 * expected.numpy(), rtol=1e-4, atol=1e-4)
+    assert rendered.bs == BS
+    with pytest.raises(ModelError, match="does not know the site 'c'; choose of a, b site"):
+        model.decode(codes, "c")
+
+
+def test_other_shells_are_refused(model):
+    with pytest.raises(GradientTableError, match="model's shells of b=1200, b=3000, found b=1000"):
+        model.encode(make_scan(make_gradients({1000: 20})))

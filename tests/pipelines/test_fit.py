@@ -1,0 +1,243 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+from lessons import QUICK, SHELLS
+from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
+from siteless.bids import find_scans
+from siteless.cli import _fit, main
+from siteless.model import load_model
+from siteless.pipelines import FitFiles, fit_model
+from siteless.pipelines._fit import _split
+from siteless.training import PRESETS
+
+
+def _write(root, people=4, sites="ab", **columns):
+    """Write phantoms of people at sites, with masks, and a manifest that lists them."""
+    rows = []
+    for person in range(people):
+        for site in sites:
+            gradients = make_gradients(SHELLS, seed=10 * (1 + sites.index(site)))
+            scan = make_scan(gradients, seed=person)
+            stem = f"s{person}{site}"
+            image = write_raw(scan, root, stem)
+            mask = write_mask(scan.mask, scan.affine, root / f"{stem}_mask.nii.gz")
+            white = write_mask(scan.white_matter, scan.affine, root / f"{stem}_wm.nii.gz")
+            row = {"subject": person, "site": site, "dwi": image.name}
+            more = {name: values[person] for name, values in columns.items()}
+            rows.append(row | {"mask": mask.name, "wm_mask": white.name} | more)
+    return write_table(root / "scans.tsv", rows)
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    splits = ["train", "train", "val", "test"]
+    return _write(tmp_path_factory.mktemp("some data v1.0"), split=splits)
+
+
+@pytest.fixture(scope="module")
+def fitted(manifest, tmp_path_factory):
+    out = tmp_path_factory.mktemp("fit") / "a model.safetensors"
+    fit_model(manifest, out, settings=QUICK, nprocs=1)
+    return out
+
+
+def test_a_fit_leaves_the_model_its_log_and_a_picture(fitted):
+    files = FitFiles(fitted)
+    assert sorted(path.name for path in fitted.parent.iterdir()) == [
+        "a model.safetensors",
+        "a model_log.tsv",
+        "a model_losses.png",
+        "a model_work",
+    ]
+    rows = files.log.read_text().splitlines()
+    assert rows[0].split("\t")[:3] == ["update", "epoch", "train_loss"]
+    assert [row.split("\t")[0] for row in rows[1:]] == ["20", "40", "60"]
+    card = load_model(fitted).card
+    assert set(card.sites) == {"a", "b"}
+    assert card.bs == (1200.0, 3000.0)
+    assert card.order == 6
+    assert card.summary["training_people"] == ["0", "1"]
+    assert card.summary["validation_people"] == ["2"]
+    assert card.sites["a"] == pytest.approx(1200, rel=0.05)
+
+
+def test_the_same_fit_gives_the_same_bytes(fitted, manifest, tmp_path):
+    again = tmp_path / "again.safetensors"
+    fit_model(manifest, again, settings=QUICK, nprocs=2)
+    assert again.read_bytes() == fitted.read_bytes()
+
+
+def test_coefficients_are_used_again(fitted, manifest, tmp_path):
+    work = FitFiles(fitted).work
+    before = {path: path.stat().st_mtime_ns for path in work.rglob("values")}
+    assert before
+    settings = replace(QUICK, updates=20)
+    fit_model(manifest, tmp_path / "m.safetensors", settings=settings, work=work, nprocs=1)
+    assert {path: path.stat().st_mtime_ns for path in work.rglob("values")} == before
+
+
+def test_a_finished_fit_is_resumed_at_once_and_not_overwritten(fitted, manifest, capsys):
+    before = fitted.read_bytes()
+    assert main(["fit", str(manifest), "--model", str(fitted), "--resume"]) == 0
+    assert main(["fit", str(manifest), "--model", str(fitted)]) == 1
+    assert "the model is there already; choose another name" in capsys.readouterr().err
+    assert fitted.read_bytes() == before
+
+
+def test_info_is_for_people_and_machines(fitted, capsys):
+    assert main(["info", str(fitted)]) == 0
+    shown = capsys.readouterr().out
+    identity = load_model(fitted).identity
+    for part in (identity, "a: level ", "b0, b=1200, b=3000", "order 6", "laplace beltrami"):
+        assert part in shown
+    assert main(["info", str(fitted), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["identity"] == identity
+
+
+def test_encode_writes_images_and_a_table(fitted, manifest, tmp_path, capsys):
+    out = tmp_path / "codes of scans"
+    words = ["encode", str(manifest), str(out), "--model", str(fitted), "--nprocs", "1"]
+    assert main(words) == 0
+    assert capsys.readouterr().out.strip() == str(out / "codes.tsv")
+    rows = [line.split("\t") for line in (out / "codes.tsv").read_text().splitlines()]
+    assert len(rows) == 1 + 8
+    first = dict(zip(rows[0], rows[1], strict=True))
+    image = nib.load(out / first["image"]).get_fdata()
+    white = nib.load(manifest.parent / "s0a_wm.nii.gz").get_fdata() > 0
+    assert image.shape == (*white.shape, 8)
+    assert int(first["voxels"]) == white.sum()
+    assert float(first["mean_3"]) == pytest.approx(image[white][:, 3].mean(), rel=1e-4, abs=1e-5)
+    assert float(first["sd_0"]) == pytest.approx(image[white][:, 0].std(), rel=1e-3, abs=1e-5)
+
+
+def _command(manifest, out, *words):
+    command = [sys.executable, "-m", "siteless", "fit", manifest, "--model", out]
+    return [*map(str, command), "--epochs", "30", "--nprocs", "1", *words]
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_an_ended_fit_goes_on_to_the_same_bytes(manifest, tmp_path, how):
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    out, whole = tmp_path / "out" / "model.safetensors", tmp_path / "whole" / "model.safetensors"
+    state = FitFiles(out).work / "model.safetensors.state"
+    process = subprocess.Popen(
+        _command(manifest, out), env=environment, stderr=subprocess.PIPE, text=True
+    )
+    while not state.exists() and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(how)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == (130 if how == signal.SIGINT else -how)
+    assert not out.exists()
+    if how == signal.SIGINT:
+        assert told.splitlines()[-1] == "siteless: interrupted"
+    subprocess.run(_command(manifest, out, "--resume"), env=environment, check=True)
+    subprocess.run(_command(manifest, whole), env=environment, check=True)
+    assert out.read_bytes() == whole.read_bytes()
+    assert not state.exists()
+
+
+def test_splits_come_from_the_table_or_from_the_seed(manifest):
+    scans = find_scans(manifest).scans
+    learning, validating = _split(scans, seed=0, root=manifest)
+    assert {scan.subject for scan in learning} == {"0", "1"}
+    assert {scan.subject for scan in validating} == {"2"}
+    bare = [replace(scan, attributes={}) for scan in scans]
+    draws = {}
+    for seed in range(8):
+        learning, validating = _split(bare, seed=seed, root=manifest)
+        assert len(learning) == 6
+        assert len(validating) == 2
+        draws[seed] = validating[0].subject
+        assert _split(bare, seed=seed, root=manifest) == (learning, validating)
+    assert len(set(draws.values())) > 1
+    single = [scan for scan in bare if (scan.subject, str(scan.site)) in {("0", "a"), ("1", "b")}]
+    assert _split(single, seed=0, root=manifest) == (single, [])
+
+
+def test_only_the_sites_that_are_named_are_learned(tmp_path):
+    root = tmp_path / "three"
+    three = _write(root, people=2, sites="abc")
+    out = tmp_path / "m.safetensors"
+    settings = replace(QUICK, updates=20)
+    model = fit_model(three, out, settings=settings, sites=["a", "c"], nprocs=1)
+    assert list(model.card.sites) == ["a", "c"]
+
+
+def _one_site(root):
+    return _write(root, people=2, sites="a"), "expected scans of at least two sites, found a only"
+
+
+def _other_shells(root):
+    manifest = _write(root, people=2)
+    write_raw(make_scan(make_gradients({1000: 20})), root, "s1b")
+    return manifest, "expected shells of b=1200, b=3000 as in s0a, found b=1000"
+
+
+def _no_white_matter(root):
+    manifest = _write(root, people=2)
+    path = root / "s1a_wm.nii.gz"
+    image = nib.load(path)
+    nib.Nifti1Image(np.zeros(image.shape, np.uint8), image.affine).to_filename(path)
+    return manifest, "s1a_wm.nii.gz: the mask is empty"
+
+
+def _no_usable_voxel(root):
+    manifest = _write(root, people=2)
+    image = nib.load(root / "s1a.nii.gz")
+    white = nib.load(root / "s1a_wm.nii.gz").get_fdata() > 0
+    signal_ = np.where(white[..., None], 0, image.get_fdata(dtype=np.float32))
+    nib.Nifti1Image(signal_, image.affine).to_filename(root / "s1a.nii.gz")
+    return manifest, "s1a.nii.gz: expected white matter with a b0 above zero"
+
+
+def _no_training_people(root):
+    return _write(root, people=2, split=["val", "test"]), "no scan of site a is there to train on"
+
+
+@pytest.mark.parametrize(
+    "make", [_one_site, _other_shells, _no_white_matter, _no_usable_voxel, _no_training_people]
+)
+def test_data_that_cannot_be_learned_from_are_one_line(make, tmp_path, capsys):
+    manifest, message = make(tmp_path / "data")
+    out = tmp_path / "m.safetensors"
+    assert main(["fit", str(manifest), "--model", str(out), "--nprocs", "1"]) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert message in told[-1]
+    assert not out.exists()
+    assert not any("Traceback" in line for line in told)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--model", "m.pt"], "expected a name that ends in .safetensors"),
+        (["--model", "m.safetensors", "--device", "cuda"], "the device 'cuda' cannot be used"),
+        (["--model", "m.safetensors", "--device", "xyz"], "the device 'xyz' cannot be used"),
+        (["--model", "m.safetensors", "--sites", "a", "z"], "no scan is of site 'z'; choose of a"),
+    ],
+)
+def test_mistaken_words_are_one_line(manifest, tmp_path, monkeypatch, capsys, words, message):
+    monkeypatch.chdir(tmp_path)
+    assert main(["fit", str(manifest), *words]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+def test_nothing_is_written_into_a_dataset(tmp_path, capsys):
+    (tmp_path / "data").mkdir()
+    assert main(["fit", str(tmp_path / "data"), "--model", str(tmp_path / "data/m.safetensors")])
+    assert "the output is inside the dataset" in capsys.readouterr().err
+
+
+def test_the_command_line_names_the_presets_there_are():
+    assert tuple(PRESETS) == _fit.PRESETS

@@ -1,0 +1,14 @@
+import numpy as np
+from PIL import Image
+
+from siteless.report import draw_training
+
+
+def test_a_log_becomes_a_picture(tmp_path):
+    terms = ("loss", "reconstruction", "projection", "prior", "marginal", "adversary")
+    names = [f"{part}_{term}" for part in ("train", "val") for term in terms]
+    log = [{"update": 20.0 * n} | dict.fromkeys(names, 1.0 / n) for n in range(1, 6)]
+    draw_training(log, tmp_path / "losses.png")
+    with Image.open(tmp_path / "losses.png") as picture:
+        assert picture.size == (1320, 720)
+        assert np.asarray(picture.convert("L")).std() > 5
