@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -138,7 +138,7 @@ class PlainLoop:
         patches = TensorDataset(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
         self.mixing = torch.stack([_padded(scan.mixing, volumes) for scan in lesson.scans])
         self.shell = torch.stack([_padded(scan.shell[None], volumes)[0] for scan in lesson.scans])
-        self.batches = iter(DataLoader(patches, settings.batch, shuffle=True))
+        self.batches = _endless(DataLoader(patches, settings.batch, shuffle=True))
 
     def _materialise(
         self, scan: TrainingScan, sites: Sequence[str], volumes: int
@@ -197,6 +197,11 @@ class PlainLoop:
             if rmse < best:
                 best, reached = rmse, time.perf_counter() - start
         return best, reached
+
+
+def _endless(loader: Iterable[list[Tensor]]) -> Iterator[list[Tensor]]:
+    while True:
+        yield from loader
 
 
 def _padded(array: np.ndarray, volumes: int) -> Tensor:

@@ -98,9 +98,9 @@ def test_sets_that_are_compared_hold_patches_of_every_group():
     group = torch.arange(groups).repeat_interleave(size).float()[:, None]
     row = torch.arange(groups * size).float()[:, None]
     parts = _interleaved(Posterior(group, row), groups)
-    assert parts.mean.shape == (4, 512, 1)
+    assert parts.mean.shape == (8, 256, 1)
     for own in parts.mean:
-        assert torch.bincount(own[:, 0].long()).tolist() == [32] * groups
+        assert torch.bincount(own[:, 0].long()).tolist() == [16] * groups
     assert sorted(parts.variance.flatten().tolist()) == row.flatten().tolist()
 
 

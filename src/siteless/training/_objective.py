@@ -20,7 +20,7 @@ from siteless.training._distributed import gathered, world
 from siteless.training._settings import TrainingSettings
 
 # Posteriors that are compared with each other: more cost their square and say little more.
-_COMPARED = 512
+_COMPARED = 256
 
 
 @dataclass(frozen=True, eq=False)

@@ -63,7 +63,7 @@ class TrainingSettings:
     learn_noise: bool = True
     batch: int = 2048
     epochs: int | None = None
-    updates: int | None = 3000
+    updates: int | None = 2500
     learning_rate: float = 2e-3
     one_cycle: bool = True
     adversary_updates: int = 1
