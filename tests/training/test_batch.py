@@ -26,19 +26,21 @@ def test_every_site_has_its_share(seed):
     assert torch.bincount(batch.site).tolist() == [128, 128]
     assert batch.patch.shape == (256, 7 * LESSON.scans[0].values.shape[1])
     assert batch.noise.shape == (256, UNITS)
-    assert len(batch.groups) == GROUPS
+    assert len(batch.signal) == GROUPS
 
 
 def test_patches_are_cut_from_their_scans(lesson, sampler):
     batch = sampler.draw_from_each(64, seed=(3,))
     rng = np.random.default_rng((3,))
     rows = [rng.integers(len(scan.neighbours), size=16) for scan in lesson.scans]
-    for scan, own, patch, group in zip(
-        lesson.scans, rows, batch.patch.split(16), batch.groups, strict=True
-    ):
+    for group, (scan, own) in enumerate(zip(lesson.scans, rows, strict=True)):
         expected = cut(scan.values, scan.neighbours[own]).reshape(16, -1)
-        np.testing.assert_array_equal(patch.numpy(), expected)
-        np.testing.assert_array_equal(group.signal.numpy(), scan.signal[own])
+        np.testing.assert_array_equal(batch.patch.split(16)[group].numpy(), expected)
+        measured = batch.shell[group] >= 0
+        assert measured.sum() == scan.signal.shape[1]
+        np.testing.assert_array_equal(batch.signal[group][:, measured].numpy(), scan.signal[own])
+        np.testing.assert_array_equal(batch.mixing[group][:, measured].numpy(), scan.mixing)
+        assert not batch.signal[group][:, ~measured].any()
 
 
 @pytest.mark.parametrize("processes", [2, 4, 16])

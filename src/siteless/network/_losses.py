@@ -92,21 +92,27 @@ def kl_to_marginal(posterior: Posterior, bound: Literal["pairwise", "leave-one-o
     return mean_pairwise_kl(posterior) if bound == "pairwise" else leave_one_out_kl(posterior)
 
 
-def projection_loss(centre: Tensor, mixing: Tensor, signal: Tensor, log_noise: Tensor) -> Tensor:
-    """Negative log-likelihood of the measured signal of patches' centres, all of one scan.
+def projection_loss(
+    centre: Tensor, mixing: Tensor, signal: Tensor, log_noise: Tensor, measured: Tensor
+) -> Tensor:
+    """Negative log-likelihood of the measured signal of patches' centres, scan by scan.
 
     Parameters
     ----------
     centre
-        Coefficients of the centre voxels, shape (patch, channel), b0 first.
+        Coefficients of the centre voxels, shape (scan, patch, channel), b0 first.
     mixing
-        From coefficients to the scan's volumes, shape (channel, volume); passes b0 through.
+        From coefficients to each scan's volumes, shape (scan, channel, volume); passes b0 through.
     signal
-        As measured, shape (patch, volume).
+        As measured, shape (scan, patch, volume).
     log_noise
-        Logarithm of the noise's standard deviation, of shape (volume,) or one for all.
+        Logarithm of the noise's standard deviation, shape (scan, volume).
+    measured
+        Which volumes a scan has, shape (scan, volume), bool: the others do not count.
     """
-    return reconstruction_loss(centre @ mixing, signal, log_noise)
+    squares = (centre @ mixing - signal).square().mean(dim=1)
+    density = 0.5 * (squares * torch.exp(-2 * log_noise) + LOG_2_PI) + log_noise
+    return (density * measured).sum(dim=1).mean()
 
 
 def adversarial_loss(guess: Tensor, site: Tensor) -> Tensor:

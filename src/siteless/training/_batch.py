@@ -21,15 +21,6 @@ GROUPS = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
-    """Centres of patches of one scan; arrays as in `TrainingScan`."""
-
-    signal: Tensor
-    mixing: Tensor
-    shell: Tensor
-
-
-@dataclass(frozen=True, eq=False)
 class Batch:
     """Patches with what the loss needs of them, group after group of the same size.
 
@@ -43,15 +34,22 @@ class Batch:
         Sites drawn at random to render patches as, shape (patch,).
     noise
         Standard normal, shape (patch, unit).
-    groups
-        The centres, in the same order.
+    signal
+        Of the centres, as in `TrainingScan`, shape (group, patch, volume). Scans with fewer
+        volumes than others are filled up with zeros.
+    mixing
+        From coefficients to signal, shape (group, channel, volume).
+    shell
+        Of the columns of `signal`, shape (group, volume), -1 where they are filled up.
     """
 
     patch: Tensor
     site: Tensor
     elsewhere: Tensor
     noise: Tensor
-    groups: tuple[Group, ...]
+    signal: Tensor
+    mixing: Tensor
+    shell: Tensor
 
 
 class Sampler:
@@ -100,28 +98,28 @@ class Sampler:
         noise = rng.standard_normal((len(scans), size, self.units), dtype=np.float32)
         scans, rows = scans[part], rows[part]
         inputs = scans[0].neighbours.shape[1] * scans[0].values.shape[1]
-        patch = torch.empty(len(scans) * size, inputs)
-        for scan, own, out in zip(scans, rows, patch.split(size), strict=True):
-            flat = out.view(-1, scan.values.shape[1])
+        volumes = max(scan.signal.shape[1] for scan in scans)
+        patch = torch.empty(len(scans), size, inputs)
+        signal = torch.zeros(len(scans), size, volumes)
+        mixing = torch.zeros(len(scans), scans[0].values.shape[1], volumes)
+        shell = torch.full((len(scans), volumes), -1)
+        for group, (scan, own) in enumerate(zip(scans, rows, strict=True)):
+            flat = patch[group].view(-1, scan.values.shape[1])
             _select(scan.values, scan.neighbours[own].ravel(), out=flat)
-        site = np.repeat([self.sites.index(scan.site) for scan in scans], size)
+            measured = scan.signal.shape[1]
+            signal[group, :, :measured] = _select(scan.signal, own)
+            mixing[group, :, :measured] = torch.from_numpy(scan.mixing)
+            shell[group, :measured] = torch.from_numpy(scan.shell)
+        site = torch.tensor([self.sites.index(scan.site) for scan in scans])
         return Batch(
-            patch=patch.to(self.device),
-            site=self._tensor(site),
-            elsewhere=self._tensor(elsewhere[part].ravel()),
-            noise=self._tensor(noise[part].reshape(-1, self.units)),
-            groups=tuple(
-                Group(
-                    _select(scan.signal, own).to(self.device),
-                    self._tensor(scan.mixing),
-                    self._tensor(scan.shell),
-                )
-                for scan, own in zip(scans, rows, strict=True)
-            ),
+            patch=patch.flatten(0, 1).to(self.device),
+            site=site.repeat_interleave(size).to(self.device),
+            elsewhere=torch.from_numpy(elsewhere[part].ravel()).to(self.device),
+            noise=torch.from_numpy(noise[part].reshape(-1, self.units)).to(self.device),
+            signal=signal.to(self.device),
+            mixing=mixing.to(self.device),
+            shell=shell.to(self.device),
         )
-
-    def _tensor(self, array: Array) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
 
 def _select(array: Array, rows: Array, out: Tensor | None = None) -> Tensor:

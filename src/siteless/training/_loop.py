@@ -240,15 +240,16 @@ class _Learner:
         terms, _ = self.objective(self.held_out)
         posterior = self.network.encode(self.held_out.patch)
         centres = self.network.decode(posterior.mean, self.held_out.site)
-        groups = self.held_out.groups
-        parts = zip(centres.split(len(groups[0].signal)), groups, strict=True)
-        squares = torch.stack([(c @ g.mixing - g.signal).square().mean() for c, g in parts])
+        groups, size, _ = self.held_out.signal.shape
+        projected = centres.view(groups, size, -1) @ self.held_out.mixing
+        squares = (projected - self.held_out.signal).square().sum(dim=2).mean(dim=1)
+        volumes = (self.held_out.shell >= 0).sum(dim=1)
         active = (posterior.mean.var(dim=0) > _ACTIVE_VARIANCE).sum()
         self.objective.train()
         return {
             "loss": float(terms.total(self.settings)),
             **{name: float(term) for name, term in vars(terms).items()},
-            "rmse_percent": 100 * float(squares.mean().sqrt()),
+            "rmse_percent": 100 * float((squares / volumes).mean().sqrt()),
             "active_units": int(active),
         }
 

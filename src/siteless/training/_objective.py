@@ -20,7 +20,7 @@ from siteless.training._distributed import gathered, world
 from siteless.training._settings import TrainingSettings
 
 # Posteriors that are compared with each other: more cost their square and say little more.
-_COMPARED = 256
+_COMPARED = 128
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ class Objective(nn.Module):
         terms = Terms(
             reconstruction=reconstruction_loss(rendered, patch, noise),
             prior=kl_to_prior(posterior),
-            marginal=self._marginal(posterior, len(batch.groups)),
+            marginal=self._marginal(posterior, len(batch.signal)),
             projection=self._projection(rendered, batch),
         )
         return terms, elsewhere
@@ -91,17 +91,15 @@ class Objective(nn.Module):
 
     def _projection(self, rendered: Tensor, batch: Batch) -> Tensor:
         network = self.network
-        centres = rendered[:, : network.settings.channels].split(len(batch.groups[0].signal))
-        losses = [
-            projection_loss(
-                centre,
-                network.scale[:, None] * group.mixing,
-                group.signal - network.offset @ group.mixing,
-                self.log_signal_noise[group.shell],
-            )
-            for centre, group in zip(centres, batch.groups, strict=True)
-        ]
-        return torch.stack(losses).mean()
+        groups, size, _ = batch.signal.shape
+        centre = rendered[:, : network.settings.channels].view(groups, size, -1)
+        return projection_loss(
+            centre,
+            network.scale[:, None] * batch.mixing,
+            batch.signal - (network.offset @ batch.mixing).unsqueeze(1),
+            self.log_signal_noise[batch.shell],
+            measured=batch.shell >= 0,
+        )
 
 
 def _interleaved(posterior: Posterior, groups: int) -> Posterior:

@@ -67,7 +67,7 @@ class TrainingSettings:
     learning_rate: float = 2e-3
     one_cycle: bool = True
     adversary_updates: int = 1
-    adversary_share: float = 0.25
+    adversary_share: float = 0.125
     patience: int = 20
     precision: Literal["fastest", "float32", "bfloat16"] = "fastest"
     code: int = 32
