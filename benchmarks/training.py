@@ -169,11 +169,12 @@ class PlainLoop:
     def step(self, raw: Tensor, signal: Tensor, site: Tensor, scan: Tensor) -> None:
         learner, settings = self.learner, self.settings
         network, objective = learner.network, learner.objective
-        patch = network.standardise(raw)
+        patch = network.standardise(raw, site)
         posterior = network.encoder(patch)
         code = posterior.sample()
         rendered = network.decoder(code, site)
-        centre = rendered[:, : network.settings.channels] * network.scale + network.offset
+        centre = rendered[:, : network.settings.channels]
+        centre = centre * network.scale[site] + network.offset[site]
         projected = torch.einsum("pc,pcv->pv", centre, self.mixing[scan])
         noise = objective.log_signal_noise[self.shell[scan]]
         residual = (projected - signal) * torch.exp(-noise)

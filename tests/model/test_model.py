@@ -8,6 +8,7 @@ from safetensors.torch import load_file, save_file
 
 from lessons import BS, ORDER, SHELLS
 from phantoms import make_gradients, make_scan
+from siteless.acquisition import Site
 from siteless.errors import GradientTableError, MissingFileError, ModelError
 from siteless.harmonics import count_coefficients, fit_coefficients
 from siteless.model import Model, ModelCard, load_model, save_model
@@ -21,7 +22,7 @@ def model():
     channels = 1 + len(BS) * count_coefficients(ORDER)
     settings = NetworkSettings(channels=channels, sites=2, code=5, encoder=(16,), decoder=(16,))
     network = Autoencoder(settings)
-    network.set_units(torch.randn(channels), torch.rand(channels) + 0.5)
+    network.set_units(torch.randn(2, channels), torch.rand(2, channels) + 0.5)
     card = ModelCard(
         sites={"a": 900.0, "b site": 40.5},
         bs=BS,
@@ -69,7 +70,7 @@ def test_the_identity_is_of_all_that_the_model_is(model):
     changed = Autoencoder(model.card.network)
     changed.load_state_dict(model.network.state_dict())
     assert Model(model.card, changed).identity == model.identity
-    changed.scale[0] += 1
+    changed.scale[0, 0] += 1
     assert Model(model.card, changed).identity != model.identity
 
 
@@ -123,7 +124,8 @@ def test_codes_are_those_of_the_encoder_voxel_by_voxel(model, scan):
     row = len(patches) // 2
     patch = cut(coefficients.values, patches[row : row + 1]).reshape(1, -1) / codes.level
     with torch.no_grad():
-        expected = model.network.encode(torch.from_numpy(patch.astype(np.float32)))
+        home = torch.zeros(1, dtype=torch.int64)
+        expected = model.network.encode(torch.from_numpy(patch.astype(np.float32)), home)
     np.testing.assert_allclose(codes.mean[row], expected.mean[0].numpy(), rtol=1e-3, atol=1e-4)
     grid = codes.on_grid()
     assert grid.shape == (*scan.mask.shape, 5)
@@ -131,11 +133,19 @@ def test_codes_are_those_of_the_encoder_voxel_by_voxel(model, scan):
     assert not grid[~scan.white_matter].any()
 
 
-def test_codes_do_not_depend_on_gain_nor_on_where_the_scan_was_acquired(model, scan):
+def test_codes_do_not_depend_on_gain(model, scan):
     codes = model.encode(scan)
-    louder = model.encode(replace(scan.with_signal(scan.signal * np.float32(8)), site=None))
+    louder = model.encode(scan.with_signal(scan.signal * np.float32(8)))
     assert louder.level == pytest.approx(8 * codes.level)
     np.testing.assert_allclose(louder.mean, codes.mean, rtol=1e-3, atol=1e-5)
+
+
+def test_units_of_a_site_need_the_site(model, scan):
+    with pytest.raises(ModelError, match="has not learned the scan's site, elsewhere; expected"):
+        model.encode(replace(scan, site=Site("elsewhere")))
+    shared = Model(model.card, Autoencoder(model.card.network))
+    codes = [shared.encode(replace(scan, site=site)) for site in (Site("b site"), None)]
+    np.testing.assert_array_equal(codes[0].mean, codes[1].mean)
 
 
 def test_rendering_is_at_the_level_of_the_target(model, scan):

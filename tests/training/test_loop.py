@@ -35,7 +35,8 @@ def test_the_site_that_is_asked_for_changes_what_is_rendered_but_not_the_code(le
     network, scan = trained.network, lesson.validation[0]
     patch = torch.from_numpy(scan.values[scan.neighbours].reshape(len(scan.neighbours), -1))
     with torch.no_grad():
-        codes = [network.encode(patch).mean for _ in range(2)]
+        home = torch.full((len(patch),), lesson.sites.index(scan.site))
+        codes = [network.encode(patch, home).mean for _ in range(2)]
         rendered = [network.decode(codes[0], torch.full((len(patch),), s)) for s in (0, 1)]
     assert torch.equal(*codes)
     assert not torch.equal(*rendered)

@@ -28,16 +28,16 @@ def batch(lesson):
 def objective(lesson):
     torch.manual_seed(0)
     network = Autoencoder(NetworkSettings(channels=lesson.scans[0].values.shape[1], sites=2))
-    channels = network.settings.channels
-    network.set_units(torch.randn(channels), torch.rand(channels) + 0.5)
+    shape = (2, network.settings.channels)
+    network.set_units(torch.randn(shape), torch.rand(shape) + 0.5)
     return Objective(network, PRESETS["siteless"], shells=2)
 
 
 def test_the_terms_are_those_of_a_plain_computation(objective, batch):
     terms, elsewhere = objective(batch)
     network = objective.network
-    offset, scale = network.offset.repeat(7), network.scale.repeat(7)
-    patch = (batch.patch - offset) / scale
+    offset, scale = network.offset[batch.site], network.scale[batch.site]
+    patch = (batch.patch - offset.repeat(1, 7)) / scale.repeat(1, 7)
     posterior = network.encoder(patch)
     code = posterior.mean + posterior.variance.sqrt() * batch.noise
     rendered = network.decoder(code, batch.site)
@@ -48,7 +48,7 @@ def test_the_terms_are_those_of_a_plain_computation(objective, batch):
     )
     close(terms.marginal, leave_one_out_kl(posterior))
     channels = network.settings.channels
-    centre = rendered[:, :channels] * network.scale + network.offset
+    centre = rendered[:, :channels] * scale + offset
     _, size, _ = batch.signal.shape
     one_by_one = []
     for row in range(len(centre)):

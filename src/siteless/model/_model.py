@@ -115,9 +115,10 @@ class Model:
         Raises
         ------
         SitelessError
-            When the scan's shells are not the model's, or it has no such voxel.
+            When the scan's shells or site are not the model's, or it has no such voxel.
         """
         self._require_shells(scan)
+        site = torch.tensor([self._units_of(scan)])
         level = white_matter_level(scan)
         coefficients = fit_coefficients(scan, order=self.card.order, fit=self.card.fit)
         where = tissue_mask(scan, self.card.tissue)
@@ -125,12 +126,9 @@ class Model:
             raise MaskError(f"there is no voxel of {self.card.tissue}", remedy="give a mask")
         patches = index_neighbours(scan.mask)[where.T[scan.mask.T]]
         values = coefficients.values / np.float32(level)
-        blocks = [
-            self.network.encode(
-                torch.from_numpy(cut(values, patches[start : start + _BLOCK])).flatten(1)
-            )
-            for start in range(0, len(patches), _BLOCK)
-        ]
+        starts = range(0, len(patches), _BLOCK)
+        cuts = (torch.from_numpy(cut(values, patches[s : s + _BLOCK])) for s in starts)
+        blocks = [self.network.encode(block.flatten(1), site) for block in cuts]
         mean = torch.cat([block.mean for block in blocks]).numpy()
         variance = torch.cat([block.variance for block in blocks]).numpy()
         return Codes(mean, variance, where, level)
@@ -143,7 +141,7 @@ class Model:
                 f"the model does not know the site {site!r}",
                 remedy=f"choose of {', '.join(self.card.sites)}",
             )
-        number = list(self.card.sites).index(site)
+        number = self._sites.index(site)
         blocks = [
             self.network.decode(block, torch.full((len(block),), number))
             for block in torch.from_numpy(codes.mean).split(_BLOCK)
@@ -152,12 +150,24 @@ class Model:
         bs, order = self.card.bs, self.card.order
         return Coefficients(values, codes.where, bs, order, penalties=(0.0,) * len(bs))
 
+    @property
+    def _sites(self) -> list[str]:
+        return list(self.card.sites)
+
+    def _units_of(self, scan: Scan) -> int:
+        """Return the number of the site whose units the scan's coefficients are in."""
+        if str(scan.site) in self._sites:
+            return self._sites.index(str(scan.site))
+        if torch.equal(self.network.scale, self.network.scale[:1].expand_as(self.network.scale)):
+            return 0  # sites share their units
+        raise ModelError(
+            f"the model has not learned the scan's site, {scan.site}",
+            remedy=f"expected one of {', '.join(self._sites)}; fit a model with scans of it",
+        )
+
     def _require_shells(self, scan: Scan) -> None:
         found = tuple(shell.b for shell in scan.gradients.shells)
-        if (
-            len(found) != len(self.card.bs)
-            or not same_b(np.array(found), np.array(self.card.bs)).all()
-        ):
+        if not same_shells(found, self.card.bs):
             raise GradientTableError(
                 f"expected the model's shells of {show_bs(self.card.bs)}, found {show_bs(found)}",
                 remedy="leave the scan out, or fit a model to scans like it",

@@ -130,7 +130,8 @@ class Adversary(nn.Module):
 class Autoencoder(nn.Module):
     """Encoder and decoder with the units of their channels: all that a trained model is.
 
-    The networks see coefficients less the `offset`, divided by the `scale`, of their channel.
+    The networks see coefficients less the `offset`, divided by the `scale`, of their site and
+    channel: shape (site, channel) each.
     """
 
     offset: Tensor
@@ -141,25 +142,24 @@ class Autoencoder(nn.Module):
         self.settings = settings
         self.encoder = Encoder(settings)
         self.decoder = Decoder(settings)
-        self.register_buffer("offset", torch.zeros(settings.channels))
-        self.register_buffer("scale", torch.ones(settings.channels))
+        self.register_buffer("offset", torch.zeros(settings.sites, settings.channels))
+        self.register_buffer("scale", torch.ones(settings.sites, settings.channels))
 
     def set_units(self, offset: Tensor, scale: Tensor) -> None:
-        """Set what channels are centred and divided by, shape (channel,) each."""
+        """Set what coefficients are centred and divided by, shape (site, channel) each."""
         self.offset.copy_(offset)
         self.scale.copy_(scale)
 
-    def standardise(self, patch: Tensor) -> Tensor:
+    def standardise(self, patch: Tensor, site: Tensor) -> Tensor:
         """Bring patches of coefficients, shape (patch, input), to the units of the networks."""
-        neighbours = self.settings.neighbours
         inverse = 1 / self.scale
-        return torch.addcmul(
-            (-self.offset * inverse).repeat(neighbours), patch, inverse.repeat(neighbours)
-        )
+        shift, inverse = (-self.offset * inverse)[site], inverse[site]
+        voxels = patch.unflatten(1, (self.settings.neighbours, -1))
+        return torch.addcmul(shift[:, None], voxels, inverse[:, None]).flatten(1)
 
-    def encode(self, patch: Tensor) -> Posterior:
-        """Encode patches of coefficients, shape (patch, input)."""
-        posterior: Posterior = self.encoder(self.standardise(patch))
+    def encode(self, patch: Tensor, site: Tensor) -> Posterior:
+        """Encode patches of coefficients, shape (patch, input), in the units of their sites."""
+        posterior: Posterior = self.encoder(self.standardise(patch, site))
         return posterior
 
     def decode(self, code: Tensor, site: Tensor) -> Tensor:
@@ -168,7 +168,7 @@ class Autoencoder(nn.Module):
         The centre is the voxel of a patch that has all its neighbours in view.
         """
         rendered = self.decoder(code, site)[:, : self.settings.channels]
-        return rendered * self.scale + self.offset
+        return rendered * self.scale[site] + self.offset[site]
 
 
 def _layers(widths: Sequence[int], activation: str) -> nn.Sequential:

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -23,6 +22,7 @@ from siteless.training._distributed import agreed, averaged, rank, world
 from siteless.training._objective import Objective, Terms
 from siteless.training._scan import TrainingScan
 from siteless.training._settings import TrainingSettings
+from siteless.training._units import channel_units
 
 # Evaluations in a training, and how many updates may lie between two.
 _EVALUATIONS, _CLOSEST, _FARTHEST = 50, 20, 1000
@@ -169,7 +169,7 @@ class _Learner:
             activation=settings.activation,
         )
         self.network = Autoencoder(shape)
-        self.network.set_units(*_channel_units(scans))
+        self.network.set_units(*channel_units(scans, sites, of_sites=settings.site_units))
         shells = int(scans[0].shell.max())
         self.objective = Objective(self.network, settings, shells).to(device)
         self.adversary = Adversary(shape).to(device)
@@ -238,7 +238,7 @@ class _Learner:
     def _judge(self) -> Row:
         self.objective.eval()
         terms, _ = self.objective(self.held_out)
-        posterior = self.network.encode(self.held_out.patch)
+        posterior = self.network.encode(self.held_out.patch, self.held_out.site)
         centres = self.network.decode(posterior.mean, self.held_out.site)
         groups, size, _ = self.held_out.signal.shape
         projected = centres.view(groups, size, -1) @ self.held_out.mixing
@@ -325,15 +325,6 @@ def _one_cycle(update: int, total: int) -> float:
     if update < rise:
         return (update + 1) / rise
     return 0.5 * (1 + math.cos(math.pi * (update - rise) / max(1, total - rise)))
-
-
-def _channel_units(scans: Sequence[TrainingScan]) -> tuple[Tensor, Tensor]:
-    """Return the mean and standard deviation of each channel, every scan counting the same."""
-    means = np.stack([scan.values.mean(axis=0, dtype=float) for scan in scans])
-    squares = np.stack([np.square(scan.values, dtype=float).mean(axis=0) for scan in scans])
-    mean = means.mean(axis=0)
-    spread = np.sqrt(np.maximum(squares.mean(axis=0) - mean**2, 1e-12))
-    return torch.from_numpy(mean).float(), torch.from_numpy(spread).float()
 
 
 def _everywhere(module: nn.Module) -> nn.Module:

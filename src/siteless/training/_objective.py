@@ -62,7 +62,7 @@ class Objective(nn.Module):
     def forward(self, batch: Batch) -> tuple[Terms, Tensor]:
         """Return the terms, and the patches rendered elsewhere, for the adversary."""
         network, judged = self.network, self.settings.judged
-        patch = network.standardise(batch.patch)
+        patch = network.standardise(batch.patch, batch.site)
         with self._precision():
             posterior = network.encoder(patch).float()
             code = posterior.mean + posterior.variance.sqrt() * batch.noise
@@ -93,10 +93,11 @@ class Objective(nn.Module):
         network = self.network
         groups, size, _ = batch.signal.shape
         centre = rendered[:, : network.settings.channels].view(groups, size, -1)
+        site = batch.site[::size]
         return projection_loss(
             centre,
-            network.scale[:, None] * batch.mixing,
-            batch.signal - (network.offset @ batch.mixing).unsqueeze(1),
+            network.scale[site].unsqueeze(2) * batch.mixing,
+            batch.signal - network.offset[site].unsqueeze(1) @ batch.mixing,
             self.log_signal_noise[batch.shell],
             measured=batch.shell >= 0,
         )

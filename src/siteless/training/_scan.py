@@ -24,6 +24,8 @@ class TrainingScan:
     ----------
     site, subject, name
         Where, who, and what the scan is called.
+    order
+        Highest degree of the harmonics.
     level
         Median b0 of white matter.
     values
@@ -41,6 +43,7 @@ class TrainingScan:
     site: str
     subject: str
     name: str
+    order: int
     level: float
     values: Array
     neighbours: Array
@@ -71,6 +74,7 @@ def make_training_scan(
         site=str(scan.site),
         subject=subject,
         name=scan.name,
+        order=order,
         level=level,
         values=coefficients.values[rows] / np.float32(level),
         neighbours=compact.reshape(patches.shape).astype(np.int32),

@@ -21,6 +21,8 @@ class TrainingSettings:
     ----------
     fit
         How coefficients are fitted.
+    site_units
+        Whether each site has units in which its harmonics have the energy of the others'.
     prior, marginal, projection, adversary
         Weights of the terms: alpha, lambda, beta and gamma of the paper.
     reconstruction_share
@@ -53,6 +55,7 @@ class TrainingSettings:
     """
 
     fit: Literal["laplace-beltrami", "pseudo-inverse"] = "laplace-beltrami"
+    site_units: bool = True
     prior: float = 0.3
     marginal: float = 0.1
     projection: float = 1.0
@@ -96,6 +99,7 @@ PRESETS = {
     "siteless": TrainingSettings(),
     "paper": TrainingSettings(
         fit="pseudo-inverse",
+        site_units=False,
         prior=1.0,
         marginal=0.01,
         adversary=10.0,

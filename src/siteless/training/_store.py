@@ -49,7 +49,8 @@ def is_stored(folder: Path) -> bool:
     """Whether a folder holds a scan as it was written."""
     try:
         stored, arrays = _read(folder)
-        return bool(stored["hash"] == _hash(stored["scan"], arrays))
+        told = stored["scan"]
+        return set(told) == set(_PLAIN) and bool(stored["hash"] == _hash(told, arrays))
     except (OSError, RuntimeError, ValueError, KeyError, TypeError):
         return False
 

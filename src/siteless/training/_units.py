@@ -1,0 +1,54 @@
+"""The units that the networks see coefficients in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from siteless.acquisition import Array
+from siteless.harmonics import coefficient_orders
+from siteless.training._scan import TrainingScan
+
+
+def channel_units(
+    scans: Sequence[TrainingScan], sites: Sequence[str], *, of_sites: bool
+) -> tuple[Tensor, Tensor]:
+    """Return the offset and scale of every site's channels, shape (site, channel) each.
+
+    In them channels have mean 0 and variance 1, every scan counting the same. With `of_sites`,
+    each site has units of its own: those in which the harmonics of a shell and degree have the
+    same energy at every site. An encoder that does not know the site cannot tell a site that
+    shows more anisotropy from a brain that has more; the site's unit can.
+    """
+    moments = [_moments(scan) for scan in scans]
+    ratios = np.ones((len(sites), scans[0].values.shape[1]))
+    if of_sites:
+        energies = [
+            np.mean([m[1] for s, m in zip(scans, moments, strict=True) if s.site == site], axis=0)
+            for site in sites
+        ]
+        pooled = np.stack([_pooled(energy, scans[0].order) for energy in energies])
+        ratios = np.sqrt(pooled / np.exp(np.log(pooled).mean(axis=0)))
+        ratios[:, 0] = 1  # b0 is in units of each scan's own level
+    own = [ratios[list(sites).index(scan.site)] for scan in scans]
+    mean = np.mean([m[0] / ratio for m, ratio in zip(moments, own, strict=True)], axis=0)
+    square = np.mean([m[1] / ratio**2 for m, ratio in zip(moments, own, strict=True)], axis=0)
+    scale = np.sqrt(np.maximum(square - mean**2, 1e-12))
+    return torch.from_numpy(mean * ratios).float(), torch.from_numpy(scale * ratios).float()
+
+
+def _moments(scan: TrainingScan) -> tuple[Array, Array]:
+    """Return the mean and the mean square of each channel over the centres of patches."""
+    centres = scan.values[scan.neighbours[:, 0]]
+    return centres.mean(axis=0, dtype=float), np.square(centres).mean(axis=0, dtype=float)
+
+
+def _pooled(energy: Array, order: int) -> Array:
+    """Give all channels of a shell and degree their sum, which rotations do not change."""
+    degrees = coefficient_orders(order)
+    shells = energy[1:].reshape(-1, len(degrees))
+    sums = (shells[:, degrees == degree].sum(axis=1) for degree in degrees)
+    return np.concatenate([energy[:1], np.stack(list(sums), axis=1).ravel()])
