@@ -18,9 +18,11 @@ help:  ## list what make can do
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	@touch $@
 
-demo: .venv/installed  ## install, then simulate a small cohort and check it
+demo: .venv/installed  ## install, then simulate a small cohort, check it and fit a model to it
 	$(BIN)/siteless simulate $(DEMO) --preset tiny
 	$(BIN)/siteless check $(DEMO)
+	$(BIN)/siteless fit $(DEMO) --model $(DEMO)_fit/model.safetensors --epochs 60 --resume
+	$(BIN)/siteless info $(DEMO)_fit/model.safetensors
 
 test: lint  ## install, then run every test but the slow ones
 	$(BIN)/pytest -m "not slow"
@@ -45,4 +47,4 @@ docs: .venv/docs-installed  ## build the documentation into docs/_build
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build
 
 clean:  ## remove the environment and everything built
-	rm -rf .venv docs/_build demo
+	rm -rf .venv docs/_build demo demo_fit

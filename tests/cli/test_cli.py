@@ -153,3 +153,9 @@ def test_interrupted_work_ends_with_a_line(manifest, monkeypatch, capsys):
     monkeypatch.setattr("siteless.pipelines.check_dataset", interrupted)
     assert main(["check", str(manifest)]) == 130
     assert capsys.readouterr().err.splitlines() == ["siteless: interrupted"]
+
+
+@pytest.mark.parametrize("module", ["siteless.cli", "siteless.pipelines._check", "siteless.bids"])
+def test_torch_is_imported_only_where_it_is_needed(module):
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

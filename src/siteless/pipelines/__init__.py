@@ -1,9 +1,13 @@
 """Paths in, paths or reports out: where disk, mathematics and parallelism meet."""
 
-from siteless.pipelines._check import CheckReport, check_dataset, write_report
-from siteless.pipelines._encode import encode_dataset
-from siteless.pipelines._fit import FitFiles, fit_model
-from siteless.pipelines._simulate import simulate_cohort
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from siteless.pipelines._check import CheckReport, check_dataset, write_report
+    from siteless.pipelines._encode import encode_dataset
+    from siteless.pipelines._fit import FitFiles, fit_model
+    from siteless.pipelines._simulate import simulate_cohort
 
 __all__ = [
     "CheckReport",
@@ -14,3 +18,18 @@ __all__ = [
     "simulate_cohort",
     "write_report",
 ]
+
+_HOMES = {
+    "_check": ("CheckReport", "check_dataset", "write_report"),
+    "_encode": ("encode_dataset",),
+    "_fit": ("FitFiles", "fit_model"),
+    "_simulate": ("simulate_cohort",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when first used: checking and simulating, in many processes, do without torch.
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"siteless.pipelines.{home}"), name)
+    raise AttributeError(f"module 'siteless.pipelines' has no attribute {name!r}")
