@@ -7,9 +7,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
+ShowProgress = Callable[[int, int, str], None]
+ShowTraining = Callable[[int, int, Sequence[Mapping[str, float]]], None]
+_COLUMNS = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
 # Seconds between two lines of a log.
 _LOG_INTERVAL = 10.0
 
@@ -25,31 +30,43 @@ def stdout() -> Console:
 
 
 @contextmanager
-def shown_progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
+def shown_progress(title: str) -> Iterator[ShowProgress]:
     """Give a function that shows progress when called with done, total and a name."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield _LogLines(title)
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+    with Progress(*_COLUMNS, TimeRemainingColumn(), console=console, transient=True) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total, _name: bar.update(task, completed=done, total=total)
 
 
 @contextmanager
-def shown_training() -> Iterator[Callable[[int, int, Sequence[Mapping[str, float]]], None]]:
-    """Give a function that shows training when called with done, total and the log."""
+def shown_fit() -> Iterator[tuple[ShowProgress, ShowTraining]]:
+    """Give two functions: one shows how many scans are read, the other how training goes."""
     console = Console(stderr=True)
     if not console.is_terminal:
         lines = _LogLines("Training")
-        yield lambda done, total, log: lines(done, total, _terms(log))
+        yield _LogLines("Reading scans"), lambda done, total, log: lines(done, total, _terms(log))
         return
-    columns = (TextColumn("Training"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, TextColumn("{task.description}"), console=console) as bar:
-        task = bar.add_task("", total=None, visible=False)
-        yield lambda done, total, log: bar.update(
-            task, completed=done, total=total, description=_terms(log), visible=True
+    bars, terms = Progress(*_COLUMNS, TimeRemainingColumn(), console=console), Text(style="dim")
+    reading = bars.add_task("Reading scans", total=None)
+    training = bars.add_task("Training", total=None, visible=False, start=False)
+
+    def show_reading(done: int, total: int, _name: str) -> None:
+        bars.update(reading, completed=done, total=total)
+
+    def show_training(done: int, total: int, log: Sequence[Mapping[str, float]]) -> None:
+        if not bars.tasks[training].started:
+            bars.update(reading, visible=False)
+            bars.start_task(training)
+        bars.update(training, completed=done, total=total, visible=True)
+        terms.plain = _terms(log)
+
+    with Live(Group(bars, terms), console=console, transient=True):
+        yield (
+            lambda done, total, _: bars.update(reading, completed=done, total=total),
+            show_training,
         )
 
 

@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
         raise OutputError(
             "expected a name that ends in .safetensors", remedy="rename it", path=options.model
         )
-    from siteless.cli._console import shown_progress, shown_training, stdout
+    from siteless.cli._console import shown_fit, stdout
     from siteless.pipelines import fit_model
     from siteless.training import PRESETS as SETTINGS
     from siteless.training import joined, rank
@@ -99,11 +99,7 @@ def run(options: argparse.Namespace) -> int:
     settings = SETTINGS[options.preset]
     if options.epochs:
         settings = replace(settings, epochs=options.epochs, updates=None)
-    with (
-        joined(options.device),
-        shown_progress("Reading scans") as progress,
-        shown_training() as watch,
-    ):
+    with joined(options.device), shown_fit() as (progress, watch):
         model = fit_model(
             options.dataset,
             options.model,
@@ -129,7 +125,8 @@ def run(options: argparse.Namespace) -> int:
         stdout().print(
             f"{options.model}: {best['val_active_units']} of {model.card.network.code} units used,"
             f" validation RMSE {best['val_rmse_percent']:.2f} % of white matter's b0,"
-            f" identity {model.identity[:12]}"
+            f" identity {model.identity[:12]}",
+            soft_wrap=True,
         )
     return 0
 

@@ -225,6 +225,7 @@ class _Learner:
         }
         row |= {f"train_{name}": averaged(total / self.count) for name, total in self.sums.items()}
         row |= {f"val_{name}": value for name, value in self._judge().items()}
+        row |= self.objective.noise_levels()
         row |= {"learning_rate": self.optimiser.param_groups[0]["lr"], "patches_per_second": speed}
         self.log.append(row)
         self.sums, self.count = {}, 0

@@ -77,6 +77,12 @@ class Objective(nn.Module):
         )
         return terms, elsewhere
 
+    def noise_levels(self) -> dict[str, float]:
+        """Return what weighs the likelihoods: the channels' median noise, and b0's and shells'."""
+        signal = self.log_signal_noise.detach().exp().tolist()
+        named = {f"noise_{'b0' if n == 0 else f'shell{n}'}": one for n, one in enumerate(signal)}
+        return {"noise_coefficients": self.log_noise.detach().exp().median().item(), **named}
+
     def _precision(self) -> torch.autocast:
         """Let the layers, but not the losses, compute in the precision of the settings."""
         device = self.log_noise.device.type
