@@ -104,7 +104,6 @@ def read_lesson(dataset: Path, settings: TrainingSettings) -> Lesson:
         if files.subject in train or split == "val":
             made = make_training_scan(
                 read_scan(files),
-                subject=files.subject,
                 fit=settings.fit,
                 order=ORDER,
                 bs=BS,
@@ -143,23 +142,28 @@ class PlainLoop:
             self.learner.adversary.parameters(), lr=settings.learning_rate
         )
         volumes = max(scan.signal.shape[1] for scan in lesson.scans)
-        parts = [self._materialise(scan, lesson.sites, volumes) for scan in lesson.scans]
+        parts = [
+            self._materialise(number, scan, lesson.sites, volumes)
+            for number, scan in enumerate(lesson.scans)
+        ]
         patches = TensorDataset(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
         self.mixing = torch.stack([_padded(scan.mixing, volumes) for scan in lesson.scans])
         self.shell = torch.stack([_padded(scan.shell[None], volumes)[0] for scan in lesson.scans])
+        self.measured = torch.stack(
+            [torch.arange(volumes) < scan.signal.shape[1] for scan in lesson.scans]
+        )
         self.batches = _endless(DataLoader(patches, settings.batch, shuffle=True))
 
     def _materialise(
-        self, scan: TrainingScan, sites: Sequence[str], volumes: int
+        self, number: int, scan: TrainingScan, sites: Sequence[str], volumes: int
     ) -> tuple[Tensor, ...]:
         count = len(scan.neighbours)
         patch = torch.from_numpy(cut(scan.values, scan.neighbours).reshape(count, -1))
-        self.scans = getattr(self, "scans", -1) + 1
         return (
             patch,
             _padded(scan.signal, volumes),
             torch.full((count,), sites.index(scan.site)),
-            torch.full((count,), self.scans),
+            torch.full((count,), number),
         )
 
     def train(self, updates: int) -> None:
@@ -185,7 +189,10 @@ class PlainLoop:
         )
         loss = loss + settings.prior * kl_to_prior(posterior)
         loss = loss + settings.marginal * kl_to_marginal(posterior, settings.bound)
-        loss = loss + settings.projection * (0.5 * residual.square() + noise).sum(dim=1).mean()
+        loss = loss + settings.projection * (
+            ((0.5 * residual.square() + noise) * self.measured[scan]).sum(dim=1).mean()
+        )
+        site, code = site[settings.judged], code[settings.judged]
         elsewhere = network.decoder(code, torch.randint(network.settings.sites, site.shape))
         for _ in range(settings.adversary_updates):
             self.opponent.zero_grad()

@@ -18,7 +18,7 @@ def training_scan(site, seed):
     scan = make_scan(gradients, seed=seed, site=Site(site), name=f"{site}{seed}")
     scan = scan.with_signal(scan.signal * np.float32(1 + 0.1 * seed))
     recipe = {"fit": "laplace-beltrami", "order": ORDER, "bs": BS, "tissue": "white-matter"}
-    return make_training_scan(scan, subject=str(seed), **recipe)
+    return make_training_scan(scan, **recipe)
 
 
 def lesson():

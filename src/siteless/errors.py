@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -51,6 +53,15 @@ def _rebuild(
     kind: type[SitelessError], problem: str, remedy: str, path: Path | None
 ) -> SitelessError:
     return kind(problem, remedy=remedy, path=path)
+
+
+@contextmanager
+def errors_at(path: Path) -> Iterator[None]:
+    """Name a file in the errors raised inside that name none."""
+    try:
+        yield
+    except SitelessError as error:
+        raise error if error.path else error.at(path) from None
 
 
 class MissingFileError(SitelessError):

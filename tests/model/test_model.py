@@ -112,6 +112,10 @@ def test_files_of_other_programs_versions_and_none_are_told(model, tmp_path):
     save_file({"weight": torch.zeros(3)}, path, metadata={"siteless": told})
     with pytest.raises(ModelError, match="of another version of siteless"):
         load_model(path)
+    for told in ("[]", "null", "3", "{"):
+        save_file({"weight": torch.zeros(3)}, path, metadata={"siteless": told})
+        with pytest.raises(ModelError, match="the file is of another program"):
+            load_model(path)
     with pytest.raises(MissingFileError, match="the model is not there"):
         load_model(tmp_path / "none.safetensors")
 
@@ -141,8 +145,9 @@ def test_codes_do_not_depend_on_gain(model, scan):
 
 
 def test_units_of_a_site_need_the_site(model, scan):
-    with pytest.raises(ModelError, match="has not learned the scan's site, elsewhere; expected"):
-        model.encode(replace(scan, site=Site("elsewhere")))
+    for site, told in ((Site("elsewhere"), "elsewhere"), (None, "which nothing tells")):
+        with pytest.raises(ModelError, match=f"not learned the scan's site, {told}; expected"):
+            model.encode(replace(scan, site=site))
     shared = Model(model.card, Autoencoder(model.card.network))
     codes = [shared.encode(replace(scan, site=site)) for site in (Site("b site"), None)]
     np.testing.assert_array_equal(codes[0].mean, codes[1].mean)
@@ -150,7 +155,10 @@ def test_units_of_a_site_need_the_site(model, scan):
 
 def test_rendering_is_at_the_level_of_the_target(model, scan):
     codes = model.encode(scan)
+    before = codes.mean.copy()
     rendered = model.decode(codes, "b site")
+    assert not np.allclose(rendered.values, model.decode(codes, "a").values)
+    np.testing.assert_array_equal(codes.mean, before)
     with torch.no_grad():
         expected = model.network.decode(
             torch.from_numpy(codes.mean[:3]), torch.ones(3, dtype=torch.int64)

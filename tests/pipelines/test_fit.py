@@ -14,8 +14,9 @@ from lessons import QUICK, SHELLS
 from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
 from siteless.bids import find_scans
 from siteless.cli import _fit, main
+from siteless.errors import OutputError, TrainingError
 from siteless.model import load_model
-from siteless.pipelines import FitFiles, fit_model
+from siteless.pipelines import FitFiles, encode_dataset, fit_model
 from siteless.pipelines._fit import _split
 from siteless.training import PRESETS
 
@@ -87,7 +88,12 @@ def test_coefficients_are_used_again(fitted, manifest, tmp_path):
 
 def test_a_finished_fit_is_resumed_at_once_and_not_overwritten(fitted, manifest, capsys):
     before = fitted.read_bytes()
-    assert main(["fit", str(manifest), "--model", str(fitted), "--resume"]) == 0
+    again = fit_model(manifest, fitted, settings=QUICK, resume=True)
+    assert again.identity == load_model(fitted).identity
+    for change in ({"seed": 1}, {"tissue": "brain"}, {"settings": replace(QUICK, prior=0.7)}):
+        [name] = change
+        with pytest.raises(OutputError, match=f"differs from what is asked for in {name}"):
+            fit_model(manifest, fitted, **({"settings": QUICK, "resume": True} | change))
     assert main(["fit", str(manifest), "--model", str(fitted)]) == 1
     assert "the model is there already; choose another name" in capsys.readouterr().err
     assert fitted.read_bytes() == before
@@ -115,8 +121,60 @@ def test_encode_writes_images_and_a_table(fitted, manifest, tmp_path, capsys):
     white = nib.load(manifest.parent / "s0a_wm.nii.gz").get_fdata() > 0
     assert image.shape == (*white.shape, 8)
     assert int(first["voxels"]) == white.sum()
+    sidecar = json.loads((out / first["image"].replace(".nii.gz", ".json")).read_text())
+    assert sidecar["Model"] == first["model"] == load_model(fitted).identity
     assert float(first["mean_3"]) == pytest.approx(image[white][:, 3].mean(), rel=1e-4, abs=1e-5)
     assert float(first["sd_0"]) == pytest.approx(image[white][:, 0].std(), rel=1e-3, abs=1e-5)
+
+
+def test_rows_of_earlier_runs_are_kept_and_other_models_refused(fitted, manifest, tmp_path):
+    out = tmp_path / "codes"
+    for person in ("1", "0", "1"):
+        table = encode_dataset(fitted, manifest, out, filters={"sub": [person]}, nprocs=1)
+    rows = table.read_text().splitlines()
+    assert sorted(row.split("\t")[0] for row in rows[1:]) == ["sub-0"] * 2 + ["sub-1"] * 2
+    other = tmp_path / "m.safetensors"
+    fit_model(manifest, other, settings=replace(QUICK, updates=20), nprocs=1)
+    with pytest.raises(OutputError, match="holds codes of another model"):
+        encode_dataset(other, manifest, out, nprocs=1)
+
+
+def test_encode_tells_what_it_cannot_encode_before_it_writes(fitted, tmp_path, capsys):
+    three = _write(tmp_path / "three", people=1, sites="abc")
+    out = tmp_path / "codes"
+    words = ["encode", str(three), str(out), "--model", str(fitted), "--nprocs", "1"]
+    assert main(words) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert "s0c.nii.gz: the model has not learned the scan's site, c; expected one of a, b" in line
+    assert not out.exists()
+    assert main([*words, "--sites", "a", "b"]) == 0
+    assert len((out / "codes.tsv").read_text().splitlines()) == 3
+
+
+def test_scans_of_b0_only_are_left_out(fitted, tmp_path):
+    root = tmp_path / "data"
+    _write(root, people=2)
+    write_raw(make_scan(make_gradients({})), root, "s9a")
+    rows = [line.split("\t") for line in (root / "scans.tsv").read_text().splitlines()]
+    records = [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
+    more = {"subject": "9", "site": "a", "dwi": "s9a.nii.gz", "mask": "n/a", "wm_mask": "n/a"}
+    manifest = write_table(root / "scans.tsv", [*records, more])
+    settings = replace(QUICK, updates=20)
+    model = fit_model(manifest, tmp_path / "m.safetensors", settings=settings, nprocs=1)
+    assert model.card.summary["left_out"] == ["s9a"]
+    table = encode_dataset(fitted, manifest, tmp_path / "codes", nprocs=1)
+    assert len(table.read_text().splitlines()) == 5
+
+
+def test_a_model_that_was_fitted_again_is_read_again(manifest, tmp_path):
+    tables = []
+    for seed in (0, 1):
+        out = tmp_path / "m.safetensors"
+        out.unlink(missing_ok=True)
+        fit_model(manifest, out, settings=replace(QUICK, updates=20), seed=seed, nprocs=1)
+        codes = tmp_path / f"codes {seed}"
+        tables.append(encode_dataset(out, manifest, codes, nprocs=1).read_text())
+    assert tables[0] != tables[1]
 
 
 def _command(manifest, out, *words):
@@ -128,7 +186,7 @@ def _command(manifest, out, *words):
 def test_an_ended_fit_goes_on_to_the_same_bytes(manifest, tmp_path, how):
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     out, whole = tmp_path / "out" / "model.safetensors", tmp_path / "whole" / "model.safetensors"
-    state = FitFiles(out).work / "model.safetensors.state"
+    state = out.with_name("model_state")
     process = subprocess.Popen(
         _command(manifest, out), env=environment, stderr=subprocess.PIPE, text=True
     )
@@ -139,11 +197,24 @@ def test_an_ended_fit_goes_on_to_the_same_bytes(manifest, tmp_path, how):
     assert process.returncode == (130 if how == signal.SIGINT else -how)
     assert not out.exists()
     if how == signal.SIGINT:
-        assert told.splitlines()[-1] == "siteless: interrupted"
+        assert told.splitlines()[-1] == "siteless: interrupted; go on with --resume"
     subprocess.run(_command(manifest, out, "--resume"), env=environment, check=True)
     subprocess.run(_command(manifest, whole), env=environment, check=True)
     assert out.read_bytes() == whole.read_bytes()
     assert not state.exists()
+
+
+def test_another_fit_is_not_gone_on_with(manifest, tmp_path):
+    out = tmp_path / "m.safetensors"
+
+    def interrupt(update, *_):
+        if update == 25:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit_model(manifest, out, settings=QUICK, watch=interrupt, nprocs=1)
+    with pytest.raises(TrainingError, match="other settings or other scans"):
+        fit_model(manifest, out, settings=QUICK, tissue="brain", resume=True, nprocs=1)
 
 
 def test_splits_come_from_the_table_or_from_the_seed(manifest):
@@ -204,8 +275,21 @@ def _no_training_people(root):
     return _write(root, people=2, split=["val", "test"]), "no scan of site a is there to train on"
 
 
+def _misspelled_split(root):
+    manifest = _write(root, people=2, split=["train", "validation"])
+    return manifest, "expected train, val or test in the split column, found 'validation'"
+
+
 @pytest.mark.parametrize(
-    "make", [_one_site, _other_shells, _no_white_matter, _no_usable_voxel, _no_training_people]
+    "make",
+    [
+        _one_site,
+        _other_shells,
+        _no_white_matter,
+        _no_usable_voxel,
+        _no_training_people,
+        _misspelled_split,
+    ],
 )
 def test_data_that_cannot_be_learned_from_are_one_line(make, tmp_path, capsys):
     manifest, message = make(tmp_path / "data")
@@ -224,10 +308,13 @@ def test_data_that_cannot_be_learned_from_are_one_line(make, tmp_path, capsys):
         (["--model", "m.safetensors", "--device", "cuda"], "the device 'cuda' cannot be used"),
         (["--model", "m.safetensors", "--device", "xyz"], "the device 'xyz' cannot be used"),
         (["--model", "m.safetensors", "--sites", "a", "z"], "no scan is of site 'z'; choose of a"),
+        (["--model", "m.safetensors", "--work-dir", "file"], "file: cannot write here"),
+        (["--model", "file/m.safetensors"], "file: cannot write here"),
     ],
 )
 def test_mistaken_words_are_one_line(manifest, tmp_path, monkeypatch, capsys, words, message):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("mine")
     assert main(["fit", str(manifest), *words]) == 1
     [line] = capsys.readouterr().err.splitlines()
     assert message in line

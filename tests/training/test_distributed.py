@@ -18,6 +18,18 @@ def _log(out, *launcher):
     return json.loads(out.read_text())
 
 
+def test_one_process_tells_of_an_error_and_all_end(tmp_path):
+    missing = tmp_path / "none"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    words = ["-m", "siteless", "fit", str(missing), "--model", str(tmp_path / "m.safetensors")]
+    shown = subprocess.run(
+        [*command, "--nproc-per-node=2", *words], capture_output=True, text=True, check=False
+    )
+    told = [line for line in shown.stderr.splitlines() if line.startswith("siteless: ")]
+    assert shown.returncode == 1
+    assert told == [f"siteless: {missing}: there is no such file; correct the path or restore it"]
+
+
 def test_two_processes_have_the_losses_of_one(tmp_path):
     alone = _log(tmp_path / "alone.json")
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")

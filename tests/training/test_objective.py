@@ -72,9 +72,7 @@ def test_the_weights_are_the_papers_with_its_signs_corrected(objective, batch):
 def test_the_projection_is_dipys():
     gradients = make_gradients({1200: 20, 3000: 20})
     scan = make_scan(gradients)
-    made = make_training_scan(
-        scan, subject="1", fit="laplace-beltrami", order=ORDER, bs=BS, tissue="brain"
-    )
+    made = make_training_scan(scan, fit="laplace-beltrami", order=ORDER, bs=BS, tissue="brain")
     coefficients = fit_coefficients(scan, order=ORDER)
     values = torch.from_numpy(coefficients.values)
     ours = values @ torch.from_numpy(made.mixing)

@@ -1,3 +1,4 @@
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -5,12 +6,12 @@ import pytest
 
 from lessons import BS, ORDER, SHELLS
 from phantoms import make_gradients, make_scan
-from siteless.errors import SignalError
+from siteless.errors import OutputError, SignalError
 from siteless.harmonics import fit_coefficients, project
 from siteless.patches import cut, index_neighbours
 from siteless.training import is_stored, make_training_scan, open_scan, store_scan
 
-RECIPE = {"subject": "1", "fit": "laplace-beltrami", "order": ORDER, "bs": BS}
+RECIPE = {"fit": "laplace-beltrami", "order": ORDER, "bs": BS}
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +81,21 @@ def test_mapped_scans_hold_no_file_open(scan, tmp_path):
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     opened[0].values[:] = 0
     assert open_scan(tmp_path / "one").values.any()
+
+
+def test_two_fits_can_store_the_same_scan_at_once(scan, tmp_path):
+    made = make_training_scan(scan, tissue="white-matter", **RECIPE)
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda _: store_scan(made, tmp_path / "one"), range(40)))
+    assert is_stored(tmp_path / "one")
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+
+
+def test_a_place_that_cannot_be_written_to_is_told(scan, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    made = make_training_scan(scan, tissue="white-matter", **RECIPE)
+    with pytest.raises(OutputError, match="cannot write here"):
+        store_scan(made, tmp_path / "file" / "one")
 
 
 @pytest.mark.parametrize("name", ["values", "scan.json", "signal", "shell"])

@@ -11,8 +11,10 @@ from siteless.bids._read import (
     read_sidecar,
     read_volumes,
 )
+from siteless.bids._tables import read_table as read_rows
 from siteless.bids._tree import ENTITIES
 from siteless.bids._write import (
+    require_outside,
     write_description,
     write_dwi,
     write_json,
@@ -35,10 +37,12 @@ __all__ = [
     "read_gradients",
     "read_header",
     "read_mask",
+    "read_rows",
     "read_scan",
     "read_sidecar",
     "read_signal",
     "read_volumes",
+    "require_outside",
     "write_description",
     "write_dwi",
     "write_json",

@@ -135,6 +135,16 @@ def write_json(path: Path, content: Mapping[str, Any]) -> Path:
     return path
 
 
+def require_outside(out: Path, dataset: Path) -> None:
+    """Refuse an output inside a dataset's folder, but for its derivatives."""
+    if not dataset.is_dir() or not out.resolve().is_relative_to(dataset.resolve()):
+        return
+    if out.resolve().relative_to(dataset.resolve()).parts[:1] != ("derivatives",):
+        raise OutputError(
+            "the output is inside the dataset", remedy="choose another folder", path=out
+        )
+
+
 @contextmanager
 def staged(folder: Path) -> Iterator[Path]:
     """Give a hidden folder to write into; its files move to `folder` only when all succeeded."""

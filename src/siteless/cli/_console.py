@@ -64,10 +64,7 @@ def shown_fit() -> Iterator[tuple[ShowProgress, ShowTraining]]:
         terms.plain = _terms(log)
 
     with Live(Group(bars, terms), console=console, transient=True):
-        yield (
-            lambda done, total, _: bars.update(reading, completed=done, total=total),
-            show_training,
-        )
+        yield show_reading, show_training
 
 
 def _terms(log: Sequence[Mapping[str, float]]) -> str:

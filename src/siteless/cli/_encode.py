@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from siteless.cli._options import add_dataset_options, add_nprocs, filters_of, require_outside
+from siteless.cli._options import add_dataset_options, add_nprocs, filters_of
 
 _DESCRIPTION = """\
 Write the codes of scans: for each scan an image with a volume for each unit, and a row of
@@ -28,6 +28,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--model", type=Path, required=True, metavar="FILE", help="that `siteless fit` wrote"
     )
+    parser.add_argument(
+        "--sites", nargs="+", metavar="SITE", help="only scans of these sites (default: all)"
+    )
     add_nprocs(parser)
     parser.set_defaults(run=run)
 
@@ -37,16 +40,16 @@ def run(options: argparse.Namespace) -> int:
     from siteless.cli._console import shown_progress, stdout
     from siteless.pipelines import encode_dataset
 
-    require_outside(options.out, options.dataset)
     with shown_progress("Encoding scans") as progress:
         table = encode_dataset(
             options.model,
             options.dataset,
             options.out,
+            sites=options.sites,
             site_from=options.site_from,
             filters=filters_of(options),
             nprocs=options.nprocs,
             progress=progress,
         )
-    stdout().print(str(table))
+    stdout().print(str(table), soft_wrap=True, markup=False, highlight=False)
     return 0

@@ -13,7 +13,6 @@ from siteless.cli._options import (
     filters_of,
     natural,
     positive,
-    require_outside,
 )
 from siteless.errors import OutputError, TrainingError
 
@@ -83,14 +82,12 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Fit and return the exit code."""
-    for out in (options.model, options.work_dir):
-        if out:
-            require_outside(out, options.dataset)
     if options.model.suffix != ".safetensors":
         raise OutputError(
             "expected a name that ends in .safetensors", remedy="rename it", path=options.model
         )
-    from siteless.cli._console import shown_fit, stdout
+    from siteless.cli._console import shown_fit
+    from siteless.cli._info import show_card
     from siteless.pipelines import fit_model
     from siteless.training import PRESETS as SETTINGS
     from siteless.training import joined, rank
@@ -121,13 +118,7 @@ def run(options: argparse.Namespace) -> int:
         first = rank() == 0
     if first:
         _tell_left_out(model.card.summary["left_out"])
-        best = model.card.summary["best"]
-        stdout().print(
-            f"{options.model}: {best['val_active_units']} of {model.card.network.code} units used,"
-            f" validation RMSE {best['val_rmse_percent']:.2f} % of white matter's b0,"
-            f" identity {model.identity[:12]}",
-            soft_wrap=True,
-        )
+        show_card(model)
     return 0
 
 
@@ -136,7 +127,8 @@ def _tell_left_out(names: list[str]) -> None:
 
     if names:
         shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-        stdout().print(f"left out, as they have no shell: {count(len(names), 'scan')} ({shown})")
+        told = f"left out, as they have no shell: {count(len(names), 'scan')} ({shown})"
+        stdout().print(told, soft_wrap=True, markup=False, highlight=False)
 
 
 def _minutes(text: str) -> float:

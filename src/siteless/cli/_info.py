@@ -26,18 +26,24 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Show a model and return the exit code."""
-    from siteless.cli._console import stdout
     from siteless.model import load_model
 
     model = load_model(options.model)
     if options.json:
         told = {"identity": model.identity, **asdict(model.card)}
         print(json.dumps(told, indent=2))  # noqa: T201
-        return 0
+    else:
+        show_card(model)
+    return 0
+
+
+def show_card(model: Model) -> None:
+    """Print what a person must know of a model."""
+    from siteless.cli._console import stdout
+
     console = stdout()
     for name, value in _lines(model):
         console.print(f"{name:<12}{value}", soft_wrap=True, markup=False, highlight=False)
-    return 0
 
 
 def _lines(model: Model) -> list[tuple[str, str]]:
@@ -57,7 +63,7 @@ def _lines(model: Model) -> list[tuple[str, str]]:
         *zip(["sites", *[""] * (len(sites) - 1)], sites, strict=True),
         ("signal", f"b0, {show_bs(card.bs)}; harmonics to order {card.order}, {card.basis}"),
         ("fit", card.fit.replace("-", " ")),
-        ("tissue", card.tissue.replace("-", " ")),
+        ("tissue", card.tissue.replace("-", " ") + _masks(summary["masks_computed"])),
         (
             "network",
             f"patches of {network.neighbours} x {network.channels} to a code of {network.code}, "
@@ -76,6 +82,10 @@ def _lines(model: Model) -> list[tuple[str, str]]:
         ),
         ("made with", ", ".join(f"{name} {number}" for name, number in card.versions.items())),
     ]
+
+
+def _masks(computed: int) -> str:
+    return f" (masks computed for {computed} scans)" if computed else ""
 
 
 def _people(number: int) -> str:

@@ -29,11 +29,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = options.run(options)
     except SitelessError as error:
-        if os.environ.get("RANK", "0") == "0":  # of the processes of torchrun, one speaks
+        among_others = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK") != "0"
+        if not among_others:  # of the processes of torchrun, one speaks
             print(f"siteless: {error}", file=sys.stderr)  # noqa: T201
         return 1
     except KeyboardInterrupt:
-        print("siteless: interrupted", file=sys.stderr)  # noqa: T201
+        hint = "; go on with --resume" if hasattr(options, "resume") else ""
+        print(f"siteless: interrupted{hint}", file=sys.stderr)  # noqa: T201
         return 130
     except BrokenPipeError:
         # The reader, such as `head`, has left; Python must not complain again at exit.

@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from siteless.errors import DatasetError, OutputError
+from siteless.errors import DatasetError
 
 _WITHOUT_CHOICE = ("datatype", "suffix", "extension")
 
@@ -51,16 +51,6 @@ def add_nprocs(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def require_outside(out: Path, dataset: Path) -> None:
-    """Refuse an output inside the input, but for its derivatives folder."""
-    if not dataset.is_dir() or not out.resolve().is_relative_to(dataset.resolve()):
-        return
-    if "derivatives" not in out.resolve().relative_to(dataset.resolve()).parts[:-1]:
-        raise OutputError(
-            "the output is inside the dataset", remedy="choose another folder", path=out
-        )
-
-
 def filters_of(options: argparse.Namespace) -> dict[str, list[str | None]]:
     """Gather the options that choose scans, as allowed labels by entity."""
     filters = _read_filters(options.bids_filter_file) if options.bids_filter_file else {}
@@ -80,7 +70,7 @@ def positive(text: str) -> int:
 
 def natural(text: str) -> int:
     """Parse a whole number of at least 0."""
-    if not text.isdigit():
+    if not text.isdigit() or int(text) >= 2**63:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 0, got {text!r}")
     return int(text)
 

@@ -28,6 +28,7 @@ def save_model(model: Model, path: Path) -> None:
         aside.write_bytes(content)
         aside.replace(path)
     except OSError as error:
+        aside.unlink(missing_ok=True)
         raise OutputError(
             f"cannot write the model ({error.strerror})", remedy="check the folder", path=path
         ) from None
@@ -69,6 +70,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     try:
         with safe_open(path, framework="pt") as stored:
             told = json.loads((stored.metadata() or {})["siteless"])
+            if not isinstance(told, dict):
+                raise KeyError("siteless")
             return told, {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
     except (KeyError, json.JSONDecodeError):
         problem = "expected a model of siteless, but the file is of another program"

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from siteless.acquisition import Array, Scan, same_b
-from siteless.errors import GradientTableError, MaskError, ModelError
+from siteless.acquisition import Array, GradientTable, Scan, Site, same_b
+from siteless.errors import GradientTableError, ModelError
 from siteless.harmonics import Coefficients, FitName, fit_coefficients
 from siteless.network import Autoencoder, NetworkSettings
 from siteless.patches import cut, index_neighbours
@@ -117,13 +117,10 @@ class Model:
         SitelessError
             When the scan's shells or site are not the model's, or it has no such voxel.
         """
-        self._require_shells(scan)
-        site = torch.tensor([self._units_of(scan)])
+        site = torch.tensor([self.require_known(scan.gradients, scan.site)])
         level = white_matter_level(scan)
         coefficients = fit_coefficients(scan, order=self.card.order, fit=self.card.fit)
         where = tissue_mask(scan, self.card.tissue)
-        if not where.any():
-            raise MaskError(f"there is no voxel of {self.card.tissue}", remedy="give a mask")
         patches = index_neighbours(scan.mask)[where.T[scan.mask.T]]
         values = coefficients.values / np.float32(level)
         starts = range(0, len(patches), _BLOCK)
@@ -154,24 +151,29 @@ class Model:
     def _sites(self) -> list[str]:
         return list(self.card.sites)
 
-    def _units_of(self, scan: Scan) -> int:
-        """Return the number of the site whose units the scan's coefficients are in."""
-        if str(scan.site) in self._sites:
-            return self._sites.index(str(scan.site))
-        if torch.equal(self.network.scale, self.network.scale[:1].expand_as(self.network.scale)):
-            return 0  # sites share their units
-        raise ModelError(
-            f"the model has not learned the scan's site, {scan.site}",
-            remedy=f"expected one of {', '.join(self._sites)}; fit a model with scans of it",
-        )
+    def require_known(self, gradients: GradientTable, site: Site | None) -> int:
+        """Return the number of the site whose units a scan is in; refuse what was not learned.
 
-    def _require_shells(self, scan: Scan) -> None:
-        found = tuple(shell.b for shell in scan.gradients.shells)
+        Raises
+        ------
+        SitelessError
+            When the shells are not the model's, or its sites have units of their own and the
+            scan's is not among them.
+        """
+        found = tuple(shell.b for shell in gradients.shells)
         if not same_shells(found, self.card.bs):
             raise GradientTableError(
                 f"expected the model's shells of {show_bs(self.card.bs)}, found {show_bs(found)}",
                 remedy="leave the scan out, or fit a model to scans like it",
             )
+        if str(site) in self._sites:
+            return self._sites.index(str(site))
+        if torch.equal(self.network.scale, self.network.scale[:1].expand_as(self.network.scale)):
+            return 0  # sites share their units
+        raise ModelError(
+            f"the model has not learned the scan's site, {site or 'which nothing tells'}",
+            remedy=f"expected one of {', '.join(self._sites)}; choose scans of them with --sites",
+        )
 
 
 def same_shells(first: tuple[float, ...], second: tuple[float, ...]) -> bool:

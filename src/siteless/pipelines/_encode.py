@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 
 from siteless.bids import (
+    Dataset,
     ScanFiles,
     derivative_path,
     find_scans,
+    read_rows,
     read_scan,
+    require_outside,
     write_description,
+    write_json,
     write_map,
     write_table,
 )
-from siteless.errors import OutputError, SitelessError
+from siteless.errors import DatasetError, OutputError, errors_at
 from siteless.model import Model, load_model
+from siteless.pipelines._choice import read_table, scans_of_sites
 from siteless.pipelines._parallel import Progress, run_all
 
-Row = dict[str, object]
+Row = dict[str, str]
 
 
 def encode_dataset(
@@ -27,6 +32,7 @@ def encode_dataset(
     dataset: Path | str,
     out: Path | str,
     *,
+    sites: Sequence[str] | None = None,
     site_from: str | None = None,
     filters: Mapping[str, Collection[str | None]] | None = None,
     nprocs: int | None = None,
@@ -40,9 +46,12 @@ def encode_dataset(
         File that `siteless fit` wrote.
     dataset, site_from, filters
         As for `siteless.bids.find_scans`.
+    sites
+        To encode scans of, all by default. Scans without shells are left out.
     out
         Folder of the derivative dataset. ``codes.tsv`` in it has, for each scan, the mean and the
-        standard deviation of every unit over the voxels.
+        standard deviation of every unit over the voxels; rows of earlier runs with the same
+        model are kept.
     nprocs
         Processes; by default one for each core that may be used.
     progress
@@ -53,48 +62,78 @@ def encode_dataset(
     Path
         The table.
     """
-    out, model = Path(out), Path(model)
-    load_model(model)
+    out, path = Path(out), Path(model)
+    learned = load_model(path)
     found = find_scans(dataset, site_from=site_from, filters=filters)
     if found.errors:
         raise found.errors[0]
+    scans = _usable(learned, found, sites)
+    require_outside(out, found.root)
+    table = out / "codes.tsv"
+    earlier = _earlier_rows(table, learned.identity)
     root = found.root if found.root.is_dir() else found.root.parent
-    if out.resolve() == root.resolve():
-        raise OutputError("the output is the dataset", remedy="choose another folder", path=out)
-    write_description(
-        out, name="Codes of scans", sources=(root,), ignored=("codes.tsv", "*_dwimap.*")
-    )
+    ignored = ("codes.tsv", "*_dwimap.*")
+    write_description(out, name="Codes of scans", sources=(root,), ignored=ignored)
     rows: dict[int, Row] = {}
-    work = partial(_encode, model, out)
-    for position, row in run_all(work, found.scans, nprocs=nprocs):
+    work = partial(_encode, path, learned.identity, out)
+    for position, row in run_all(work, scans, nprocs=nprocs):
         rows[position] = row
         if progress:
-            progress(len(rows), len(found.scans), found.scans[position].name)
-    table = out / "codes.tsv"
-    write_table(table, [rows[position] for position in sorted(rows)])
+            progress(len(rows), len(scans), scans[position].name)
+    fresh = {row["image"] for row in rows.values()}
+    kept = [row for row in earlier if row["image"] not in fresh]
+    write_table(table, [*kept, *(rows[position] for position in sorted(rows))])
     return table
 
 
+def _earlier_rows(table: Path, identity: str) -> list[Row]:
+    """Return what earlier runs wrote; codes of two models must not be mixed."""
+    if not table.exists():
+        return []
+    rows = read_rows(table, "image", "model")
+    if any(row.get("model") != identity for row in rows):
+        raise OutputError(
+            "the folder holds codes of another model", remedy="choose another folder", path=table
+        )
+    return [dict(row) for row in rows]
+
+
+def _usable(model: Model, found: Dataset, sites: Sequence[str] | None) -> list[ScanFiles]:
+    """Return the scans that have shells, which all must be the model's."""
+    chosen = scans_of_sites(found.scans, sites, found.root) if sites else found.scans
+    usable = []
+    for files in chosen:
+        gradients = read_table(files)
+        if gradients.shells:
+            with errors_at(files.dwi):
+                model.require_known(gradients, files.site)
+            usable.append(files)
+    if not usable:
+        raise DatasetError("no scan has a shell", remedy="give diffusion scans", path=found.root)
+    return usable
+
+
 @cache
-def _model(path: Path) -> Model:
+def _model(path: Path, _identity: str) -> Model:
     return load_model(path)
 
 
-def _encode(path: Path, out: Path, files: ScanFiles) -> Row:
+def _encode(path: Path, identity: str, out: Path, files: ScanFiles) -> Row:
     scan = read_scan(files)
-    try:
-        codes = _model(path).encode(scan)
-    except SitelessError as error:
-        raise error if error.path else error.at(files.dwi) from None
+    with errors_at(files.dwi):
+        codes = _model(path, identity).encode(scan)
     image = derivative_path(out, "code", files.entities)
     write_map(image, codes.on_grid(), scan.affine)
+    told = {"Model": identity, "Site": str(files.site or "n/a"), "Level": codes.level}
+    write_json(image.with_name(image.name.replace(".nii.gz", ".json")), told)
     means, spreads = codes.mean.mean(axis=0), codes.mean.std(axis=0)
     return {
         "participant_id": f"sub-{files.subject}",
         "session_id": f"ses-{files.entities['ses']}" if "ses" in files.entities else "n/a",
         "site": str(files.site or "n/a"),
         "image": image.relative_to(out).as_posix(),
-        "voxels": len(codes.mean),
+        "model": identity,
+        "voxels": str(len(codes.mean)),
         **{f"mean_{unit}": f"{value:.6g}" for unit, value in enumerate(means)},
         **{f"sd_{unit}": f"{value:.6g}" for unit, value in enumerate(spreads)},
     }

@@ -19,14 +19,20 @@ from siteless.bids import (
     Dataset,
     ScanFiles,
     find_scans,
-    read_gradients,
-    read_header,
     read_scan,
+    require_outside,
     write_table,
 )
-from siteless.errors import DatasetError, GradientTableError, OutputError, SitelessError
+from siteless.errors import (
+    DatasetError,
+    GradientTableError,
+    OutputError,
+    SitelessError,
+    errors_at,
+)
 from siteless.harmonics import max_order
 from siteless.model import Model, ModelCard, load_model, same_shells, save_model, show_bs
+from siteless.pipelines._choice import read_table, scans_of_sites
 from siteless.pipelines._parallel import Progress, run_all
 from siteless.report import draw_training
 from siteless.tissue import Tissue
@@ -40,10 +46,10 @@ from siteless.training import (
     is_stored,
     make_training_scan,
     open_scan,
+    raise_everywhere,
     rank,
     store_scan,
     train,
-    wait,
 )
 
 Watch = Callable[[int, int, Sequence[Row]], None]
@@ -127,25 +133,26 @@ def fit_model(
         Called with the number of updates done, their total, and the log.
     """
     files = FitFiles(Path(out))
-    if files.model.exists():
-        if resume:
-            return load_model(files.model)
+    work = work or files.work
+    if files.model.exists() and not resume:
         raise OutputError(
             "the model is there already", remedy="choose another name", path=files.model
         )
-    _require_writable(files.model)
+    for folder in (files.model.parent, work):
+        _require_writable(folder, dataset=Path(dataset))
     settings = settings or PRESETS[preset]
     found = find_scans(dataset, site_from=site_from, filters=filters)
     choice = _choose(found, sites, seed)
     recipe = _Recipe(fit=settings.fit, order=choice.order, bs=choice.bs, tissue=tissue)
-    work = work or files.work
+    if files.model.exists():
+        return _finished(files.model, recipe, settings, seed, choice)
     scans = _prepare(recipe, work / "coefficients", choice.scans, nprocs=nprocs, progress=progress)
     learning = len(choice.learning)
     lesson = Lesson(scans[:learning], scans[learning:], choice.sites)
-    checkpoint = work / f"{files.model.name}.state"
+    checkpoint = files.model.with_name(f"{files.model.stem}_state")
     if not resume and rank() == 0:
         checkpoint.unlink(missing_ok=True)
-    wait()
+    raise_everywhere(None)
     training = train(
         lesson,
         settings,
@@ -158,22 +165,52 @@ def fit_model(
     summary = _summary(lesson, training, choice)
     model = Model(_card(lesson, training, recipe, preset, seed, summary), training.network)
     if rank() == 0:
+        _write_log(files.log, training.log)
         draw_training(training.log, files.picture)
         save_model(model, files.model)
         checkpoint.unlink(missing_ok=True)
     return model
 
 
-def _require_writable(path: Path) -> None:
-    """Refuse a place that cannot be written to before hours are spent."""
+def _require_writable(folder: Path, *, dataset: Path) -> None:
+    """Refuse a folder of the dataset, or that cannot be written to, before hours are spent."""
+    require_outside(folder, dataset)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=path.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise OutputError(
-            f"cannot write here ({error.strerror})", remedy="choose another folder", path=path
+            f"cannot write here ({error.strerror})", remedy="choose another folder", path=folder
         ) from None
+
+
+def _finished(
+    path: Path, recipe: _Recipe, settings: TrainingSettings, seed: int, choice: _Choice
+) -> Model:
+    """Return a model that is there already, if it is what was asked for."""
+    card = load_model(path).card
+    asked = {
+        **asdict(recipe),
+        "seed": seed,
+        "sites": list(choice.sites),
+        "settings": asdict(settings) | {"precision": card.settings["precision"]},
+        "people": sorted({scan.subject for scan in choice.learning}),
+    }
+    found = asdict(card) | {"sites": list(card.sites), "people": card.summary["training_people"]}
+    other = [name for name, value in asked.items() if _plain(found[name]) != _plain(value)]
+    if other:
+        raise OutputError(
+            f"the model that is there differs from what is asked for in {', '.join(other)}",
+            remedy="give the same options as then, or choose another name",
+            path=path,
+        )
+    return load_model(path)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON keeps it."""
+    return json.loads(json.dumps(value))
 
 
 @dataclass(frozen=True)
@@ -196,8 +233,8 @@ class _Choice:
 def _choose(found: Dataset, sites: Sequence[str] | None, seed: int) -> _Choice:
     if found.errors:
         raise found.errors[0]
-    chosen = _of_sites(found.scans, sites, found.root)
-    tables = [_read_table(scan) for scan in chosen]
+    chosen = scans_of_sites(found.scans, sites, found.root)
+    tables = [read_table(scan) for scan in chosen]
     weighted = [scan for scan, table in zip(chosen, tables, strict=True) if table.shells]
     bs, order = _common_shells(weighted, [table for table in tables if table.shells], found.root)
     labels = sorted({str(scan.site) for scan in weighted})
@@ -226,10 +263,8 @@ class _Recipe:
         place = folder / self.key(files)
         if not is_stored(place):
             scan = read_scan(files)
-            try:
-                made = make_training_scan(scan, subject=files.subject, **vars(self))
-            except SitelessError as error:
-                raise error if error.path else error.at(files.dwi) from None
+            with errors_at(files.dwi):
+                made = make_training_scan(scan, **vars(self))
             store_scan(made, place)
 
     def key(self, files: ScanFiles) -> str:
@@ -261,36 +296,30 @@ def _prepare(
     progress: Progress | None,
 ) -> list[TrainingScan]:
     """Make the store on the first process, and map it on all."""
-    if rank() == 0:
-        if progress:
-            progress(0, len(scans), "")
-        work = partial(recipe.store, folder)
-        for done, (position, _) in enumerate(run_all(work, scans, nprocs=nprocs), start=1):
-            if progress:
-                progress(done, len(scans), scans[position].name)
-    wait()
+    error = None
+    try:
+        if rank() == 0:
+            _store(recipe, folder, scans, nprocs=nprocs, progress=progress)
+    except SitelessError as caught:
+        error = caught
+    raise_everywhere(error)
     return [open_scan(folder / recipe.key(files)) for files in scans]
 
 
-def _of_sites(
-    scans: Sequence[ScanFiles], sites: Sequence[str] | None, root: Path
-) -> list[ScanFiles]:
-    lost = [scan for scan in scans if scan.site is None]
-    if lost:
-        raise DatasetError(
-            "nothing tells the scan's site",
-            remedy="add a site column to participants.tsv or sessions.tsv, or use --site-from",
-            path=lost[0].dwi,
-        )
-    known = {str(scan.site) for scan in scans}
-    unknown = [site for site in sites or () if site not in known]
-    if unknown:
-        raise DatasetError(
-            f"no scan is of site {unknown[0]!r}",
-            remedy=f"choose of {', '.join(sorted(known))}",
-            path=root,
-        )
-    return [scan for scan in scans if sites is None or str(scan.site) in sites]
+def _store(
+    recipe: _Recipe,
+    folder: Path,
+    scans: Sequence[ScanFiles],
+    *,
+    nprocs: int | None,
+    progress: Progress | None,
+) -> None:
+    if progress:
+        progress(0, len(scans), "")
+    work = partial(recipe.store, folder)
+    for done, (position, _) in enumerate(run_all(work, scans, nprocs=nprocs), start=1):
+        if progress:
+            progress(done, len(scans), scans[position].name)
 
 
 def _common_shells(
@@ -313,17 +342,18 @@ def _common_shells(
     return tuple(typical), min(_HIGHEST_ORDER, max_order(min(counts)))
 
 
-def _read_table(files: ScanFiles) -> GradientTable:
-    header, affine = read_header(files.dwi)
-    shape = header.get_data_shape()
-    return read_gradients(files, affine, shape[3] if len(shape) > 3 else 1)
-
-
 def _split(
     scans: Sequence[ScanFiles], *, seed: int, root: Path
 ) -> tuple[list[ScanFiles], list[ScanFiles]]:
     """Part scans by the tables' ``split`` column, or else let one person in ten validate."""
     told = [scan.attributes.get("split") for scan in scans]
+    unknown = [word for word in told if word not in (None, "train", "val", "test")]
+    if unknown:
+        raise DatasetError(
+            f"expected train, val or test in the split column, found {unknown[0]!r}",
+            remedy="correct it",
+            path=root,
+        )
     if any(told):
         learning = [scan for scan, split in zip(scans, told, strict=True) if split == "train"]
         validating = [scan for scan, split in zip(scans, told, strict=True) if split == "val"]
@@ -356,9 +386,13 @@ def _validating_people(scans: Sequence[ScanFiles], seed: int) -> set[str]:
 def _record(path: Path, watch: Watch | None, update: int, total: int, log: Sequence[Row]) -> None:
     """Keep the log on disk as it grows, and tell the watcher."""
     if log and log[-1]["update"] == update and rank() == 0:
-        write_table(path, [{k: f"{v:.6g}" for k, v in row.items()} for row in log])
+        _write_log(path, log)
     if watch:
         watch(update, total, log)
+
+
+def _write_log(path: Path, log: Sequence[Row]) -> None:
+    write_table(path, [{k: f"{v:.6g}" for k, v in row.items()} for row in log])
 
 
 def _summary(lesson: Lesson, training: Training, choice: _Choice) -> dict[str, Any]:
@@ -366,8 +400,9 @@ def _summary(lesson: Lesson, training: Training, choice: _Choice) -> dict[str, A
     return {
         "training_scans": {site: _count(lesson.scans, site) for site in lesson.sites},
         "validation_scans": {site: _count(lesson.validation, site) for site in lesson.sites},
-        "training_people": sorted({scan.subject for scan in lesson.scans}),
-        "validation_people": sorted({scan.subject for scan in lesson.validation}),
+        "training_people": sorted({scan.subject for scan in choice.learning}),
+        "validation_people": sorted({scan.subject for scan in choice.validating}),
+        "masks_computed": sum(not (scan.mask and scan.white_matter) for scan in choice.scans),
         "left_out": [scan.name for scan in choice.left_out],
         "patches": sum(len(scan.neighbours) for scan in lesson.scans),
         "best": {k: v for k, v in training.best.items() if k != "patches_per_second"},

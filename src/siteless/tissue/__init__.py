@@ -1,6 +1,6 @@
 """What a voxel is: its diffusion tensor, and masks of the brain and of white matter."""
 
-from siteless.tissue._level import TISSUES, Tissue, tissue_mask, white_matter_level
+from siteless.tissue._level import Tissue, tissue_mask, white_matter_level
 from siteless.tissue._masks import (
     BRAIN_MASK_METHOD,
     WHITE_MATTER_METHOD,
@@ -11,7 +11,6 @@ from siteless.tissue._tensor import Tensor, fit_tensor
 
 __all__ = [
     "BRAIN_MASK_METHOD",
-    "TISSUES",
     "WHITE_MATTER_METHOD",
     "Tensor",
     "Tissue",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
@@ -10,7 +10,6 @@ from siteless.acquisition import Array, Scan
 from siteless.errors import SignalError
 
 Tissue = Literal["white-matter", "brain"]
-TISSUES: tuple[Tissue, ...] = get_args(Tissue)
 
 
 def tissue_mask(scan: Scan, tissue: Tissue) -> Array:

@@ -1,6 +1,6 @@
 """Scans to weights: what to learn from, batches, the loss and the loop."""
 
-from siteless.training._distributed import joined, rank, wait, world
+from siteless.training._distributed import joined, raise_everywhere, rank
 from siteless.training._loop import Lesson, Row, Training, Watch, train
 from siteless.training._scan import TrainingScan, make_training_scan
 from siteless.training._settings import PRESETS, TrainingSettings
@@ -18,9 +18,8 @@ __all__ = [
     "joined",
     "make_training_scan",
     "open_scan",
+    "raise_everywhere",
     "rank",
     "store_scan",
     "train",
-    "wait",
-    "world",
 ]

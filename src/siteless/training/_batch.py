@@ -6,6 +6,7 @@ process of several can take its part.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -86,7 +87,7 @@ class Sampler:
 
     def draw_from_each(self, patches: int, *, seed: Sequence[int]) -> Batch:
         """Draw a batch with a group of every scan."""
-        size = max(8, patches // len(self.scans))
+        size = 2 ** max(3, int(math.log2(patches / len(self.scans))))
         return self._gather(self.scans, size, np.random.default_rng(seed), slice(None))
 
     def _gather(

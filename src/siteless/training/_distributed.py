@@ -5,23 +5,35 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
 
 import torch
 from torch import Tensor, distributed
-from torch.distributed.nn.functional import all_gather
+
+from siteless.errors import SitelessError, TrainingError
+from siteless.training._batch import GROUPS
+
+# The others wait while the first process reads a large cohort.
+_PATIENCE = timedelta(days=2)
 
 
 @contextmanager
 def joined(device: str) -> Iterator[None]:
     """Join the other processes that torchrun started, if it did."""
-    if "WORLD_SIZE" not in os.environ:
+    if not distributed.is_torchelastic_launched():
         yield
         return
+    if GROUPS % int(os.environ["WORLD_SIZE"]):
+        raise TrainingError(
+            f"expected a number of processes that divides {GROUPS}, found "
+            f"{os.environ['WORLD_SIZE']}",
+            remedy="start 2, 4, 8 or 16",
+        )
     if device.startswith("cuda"):
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-        distributed.init_process_group("nccl")
-    else:
-        distributed.init_process_group("gloo")
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    backend = "nccl" if device.startswith("cuda") else "gloo"
+    distributed.init_process_group(backend, timeout=_PATIENCE)
     try:
         yield
     finally:
@@ -38,21 +50,36 @@ def world() -> int:
     return distributed.get_world_size() if distributed.is_initialized() else 1
 
 
-def wait() -> None:
-    """Wait until every process is here."""
-    if distributed.is_initialized():
-        distributed.barrier()
+def raise_everywhere(error: SitelessError | None) -> None:
+    """Wait for the first process, and raise its error, if it has one, in all of them."""
+    told = [error]
+    if world() > 1:
+        distributed.broadcast_object_list(told, src=0)
+    if told[0] is not None:
+        raise told[0]
 
 
 def gathered(rows: Tensor) -> Tensor:
     """Return the rows of all processes; gradients find their way back."""
     if world() == 1:
         return rows
-    if torch.is_grad_enabled():
-        return torch.cat(all_gather(rows))
-    parts = [torch.empty_like(rows) for _ in range(world())]
-    distributed.all_gather(parts, rows)
-    return torch.cat(parts)
+    collected: Tensor = _Gather.apply(rows)  # type: ignore[no-untyped-call]
+    return collected
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, rows: Tensor) -> Tensor:
+        context.count = len(rows)
+        parts = [torch.empty_like(rows) for _ in range(world())]
+        distributed.all_gather(parts, rows.contiguous())
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Tensor:
+        gradient = gradient.contiguous()
+        distributed.all_reduce(gradient)  # what every process's loss asks of every row
+        return gradient.split(context.count)[rank()]
 
 
 def averaged(value: Tensor) -> float:

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from siteless.errors import TrainingError
+from siteless.errors import OutputError, TrainingError
 from siteless.network import Adversary, Autoencoder, NetworkSettings, adversarial_loss
-from siteless.training._batch import GROUPS, Batch, Sampler
+from siteless.training._batch import Batch, Sampler
 from siteless.training._distributed import agreed, averaged, rank, world
 from siteless.training._objective import Objective, Terms
 from siteless.training._scan import TrainingScan
@@ -109,20 +109,16 @@ def train(
     TrainingError
         When the loss is no longer finite, or the checkpoint is of another training.
     """
-    if GROUPS % world():
-        raise TrainingError(
-            f"expected a number of processes that divides {GROUPS}, found {world()}",
-            remedy="start 2, 4, 8 or 16",
-        )
     settings = settings.on(device)
     learner = _Learner(lesson, settings, seed=seed, device=device)
+    learner.plan += f" {minutes}"
     if checkpoint and checkpoint.exists():
         learner.load(checkpoint)
     elif minutes is not None:
         learner.total = _count_updates_within(minutes, lesson, settings, device)
     interval = min(max(learner.total // _EVALUATIONS, _CLOSEST), _FARTHEST)
     start, first = time.monotonic(), learner.update
-    while learner.update < learner.total and learner.waited < settings.patience:
+    while learner.update < learner.total and agreed(learner.waited) < settings.patience:
         learner.step()
         if learner.update % interval == 0 or learner.update == learner.total:
             seconds = time.monotonic() - start
@@ -227,6 +223,11 @@ class _Learner:
         row |= {f"val_{name}": value for name, value in self._judge().items()}
         row |= self.objective.noise_levels()
         row |= {"learning_rate": self.optimiser.param_groups[0]["lr"], "patches_per_second": speed}
+        if not math.isfinite(row["val_loss"]):
+            raise TrainingError(
+                f"the loss of the validation scans is no longer finite at update {self.update}",
+                remedy="look for scans with extreme signal",
+            )
         self.log.append(row)
         self.sums, self.count = {}, 0
         if not self.validates or not self.best or row["val_loss"] < self.best["val_loss"]:
@@ -258,14 +259,22 @@ class _Learner:
         """Write all that training needs to go on, whole or not at all."""
         state = {name: getattr(self, name).state_dict() for name in _STATEFUL}
         aside = path.with_name(path.name + ".part")
-        torch.save(state | {name: getattr(self, name) for name in _COUNTERS}, aside)
-        aside.replace(path)
+        try:
+            torch.save(state | {name: getattr(self, name) for name in _COUNTERS}, aside)
+            aside.replace(path)
+        except (OSError, RuntimeError) as error:  # torch tells of a full disk by the latter
+            aside.unlink(missing_ok=True)
+            raise OutputError(
+                f"cannot keep the state of training ({str(error).splitlines()[0]})",
+                remedy="check space and permissions, then go on with --resume",
+                path=path,
+            ) from None
 
     def load(self, path: Path) -> None:
         """Go on from where a training of the same plan was."""
         try:
             state = torch.load(path, weights_only=True, map_location=self.held_out.patch.device)
-            plan = state["plan"]
+            plan, *_ = [state[name] for name in (*_COUNTERS, *_STATEFUL)]
         except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, KeyError, TypeError):
             raise TrainingError(
                 "the state of the interrupted training cannot be read",
@@ -315,7 +324,7 @@ _COUNTERS = ("plan", "update", "total", "waited", "best", "best_weights", "log")
 def _plan(lesson: Lesson, settings: TrainingSettings, seed: int) -> str:
     """Describe a training, so that another one is not mistaken for it."""
     scans = [
-        [(s.name, s.site, s.level) for s in part] for part in (lesson.scans, lesson.validation)
+        [(s.name, s.site, s.content) for s in part] for part in (lesson.scans, lesson.validation)
     ]
     return json.dumps([asdict(settings), seed, list(lesson.sites), scans])
 
@@ -336,8 +345,10 @@ def _everywhere(module: nn.Module) -> nn.Module:
 @contextmanager
 def _frozen(module: nn.Module) -> Iterator[None]:
     module.requires_grad_(requires_grad=False)
-    yield
-    module.requires_grad_(requires_grad=True)
+    try:
+        yield
+    finally:
+        module.requires_grad_(requires_grad=True)
 
 
 def _copied(weights: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, fields
+from functools import cached_property
 
 import numpy as np
 
 from siteless.acquisition import Array, Scan
-from siteless.errors import MaskError
 from siteless.harmonics import FitName, fit_coefficients, nearest_shells, projection_matrix
 from siteless.patches import index_neighbours
 from siteless.tissue import Tissue, tissue_mask, white_matter_level
@@ -22,8 +23,8 @@ class TrainingScan:
 
     Attributes
     ----------
-    site, subject, name
-        Where, who, and what the scan is called.
+    site, name
+        Where the scan is from, and what it is called.
     order
         Highest degree of the harmonics.
     level
@@ -41,7 +42,6 @@ class TrainingScan:
     """
 
     site: str
-    subject: str
     name: str
     order: int
     level: float
@@ -51,19 +51,25 @@ class TrainingScan:
     mixing: Array
     shell: Array
 
+    @cached_property
+    def content(self) -> str:
+        """Hash of all that the scan holds."""
+        digest = hashlib.blake2b(digest_size=16)
+        for field in fields(self):
+            value = getattr(self, field.name)
+            plain = not isinstance(value, np.ndarray)
+            digest.update(f"{field.name} {value if plain else value.shape}".encode())
+            digest.update(b"" if plain else np.ascontiguousarray(value).data)
+        return digest.hexdigest()
+
 
 def make_training_scan(
-    scan: Scan, *, subject: str, fit: FitName, order: int, bs: tuple[float, ...], tissue: Tissue
+    scan: Scan, *, fit: FitName, order: int, bs: tuple[float, ...], tissue: Tissue
 ) -> TrainingScan:
     """Fit a scan and gather what training needs of it."""
     level = white_matter_level(scan)
     coefficients = fit_coefficients(scan, order=order, fit=fit)
     inside = tissue_mask(scan, tissue).T[scan.mask.T] & (coefficients.b0 > _DARK * level)
-    if not inside.any():
-        raise MaskError(
-            f"no voxel of the {tissue.replace('-', ' ')} holds signal",
-            remedy="give another mask, or leave the scan out",
-        )
     patches = index_neighbours(scan.mask)[inside]
     rows, compact = np.unique(patches, return_inverse=True)
     volumes = np.flatnonzero(~scan.gradients.is_b0)
@@ -72,7 +78,6 @@ def make_training_scan(
     only_b0 = np.eye(len(mixing), 1, dtype=np.float32)
     return TrainingScan(
         site=str(scan.site),
-        subject=subject,
         name=scan.name,
         order=order,
         level=level,

@@ -79,6 +79,19 @@ class TrainingSettings:
     adversary_widths: tuple[int, ...] = (32, 32)
     activation: Literal["tanh", "silu", "relu"] = "tanh"
 
+    def __post_init__(self) -> None:
+        if (self.epochs is None) == (self.updates is None):
+            raise ValueError(
+                "expected either epochs or updates, and None for the other, got "
+                f"{self.epochs} and {self.updates}"
+            )
+        above = ("noise", "batch", "patience", "adversary_updates")
+        wrong = [name for name in above if not getattr(self, name) > 0]
+        if wrong:
+            raise ValueError(f"{wrong[0]} must be above 0, got {getattr(self, wrong[0])}")
+        if not 0 < self.adversary_share <= 1:
+            raise ValueError(f"adversary_share must be in (0, 1], got {self.adversary_share}")
+
     def on(self, device: str) -> TrainingSettings:
         """Return the settings with the precision that is fastest on a device."""
         if self.precision != "fastest":

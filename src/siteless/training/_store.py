@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import shutil
+from contextlib import suppress
 from dataclasses import fields
 from math import prod
 from pathlib import Path
-from tempfile import mkdtemp
-from typing import Any
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
 
 from siteless.acquisition import Array
+from siteless.errors import OutputError
 from siteless.training._scan import TrainingScan
 
 _ARRAYS = {
@@ -29,41 +28,53 @@ _PLAIN = tuple(field.name for field in fields(TrainingScan) if field.name not in
 
 def store_scan(scan: TrainingScan, folder: Path) -> None:
     """Write a scan into a new folder, which appears when it is whole."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(mkdtemp(prefix=".siteless-", dir=folder.parent))
     try:
-        arrays = {name: np.ascontiguousarray(getattr(scan, name)) for name in _ARRAYS}
-        for name, array in arrays.items():
-            array.tofile(aside / name)
-        told = {name: getattr(scan, name) for name in _PLAIN}
-        shapes = {name: array.shape for name, array in arrays.items()}
-        described = json.dumps({"scan": told, "shapes": shapes, "hash": _hash(told, arrays)})
-        (aside / "scan.json").write_text(described, encoding="utf-8")
-        shutil.rmtree(folder, ignore_errors=True)
-        aside.replace(folder)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".siteless-", dir=folder.parent) as stage:
+            aside = Path(stage) / "scan"
+            _write(scan, aside)
+            if folder.exists() and not is_stored(folder):
+                with suppress(FileNotFoundError):  # another fit has taken it away
+                    folder.replace(Path(stage) / "broken")
+            if not folder.exists():
+                aside.replace(folder)
+    except OSError as error:
+        if is_stored(folder):
+            return  # another fit has stored the same scan at the same time
+        raise OutputError(
+            f"cannot write here ({error.strerror or error})",
+            remedy="check space and permissions, then run again",
+            path=folder.parent,
+        ) from None
 
 
 def is_stored(folder: Path) -> bool:
     """Whether a folder holds a scan as it was written."""
     try:
-        stored, arrays = _read(folder)
-        told = stored["scan"]
-        return set(told) == set(_PLAIN) and bool(stored["hash"] == _hash(told, arrays))
+        stored = json.loads((folder / "scan.json").read_text(encoding="utf-8"))
+        return bool(open_scan(folder).content == stored["content"])
     except (OSError, RuntimeError, ValueError, KeyError, TypeError):
         return False
 
 
 def open_scan(folder: Path) -> TrainingScan:
     """Map a stored scan into memory."""
-    stored, arrays = _read(folder)
+    stored = json.loads((folder / "scan.json").read_text(encoding="utf-8"))
+    arrays = {name: _map(folder / name, stored["shapes"][name]) for name in _ARRAYS}
     return TrainingScan(**(stored["scan"] | arrays))
 
 
-def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
-    stored = json.loads((folder / "scan.json").read_text(encoding="utf-8"))
-    return stored, {name: _map(folder / name, stored["shapes"][name]) for name in _ARRAYS}
+def _write(scan: TrainingScan, folder: Path) -> None:
+    folder.mkdir()
+    arrays = {name: np.ascontiguousarray(getattr(scan, name)) for name in _ARRAYS}
+    for name, array in arrays.items():
+        array.tofile(folder / name)
+    described = {
+        "scan": {name: getattr(scan, name) for name in _PLAIN},
+        "shapes": {name: array.shape for name, array in arrays.items()},
+        "content": scan.content,
+    }
+    (folder / "scan.json").write_text(json.dumps(described), encoding="utf-8")
 
 
 def _map(path: Path, shape: list[int]) -> Array:
@@ -76,11 +87,3 @@ def _map(path: Path, shape: list[int]) -> Array:
         .numpy()
         .reshape(shape)
     )
-
-
-def _hash(told: dict[str, Any], arrays: dict[str, Array]) -> str:
-    digest = hashlib.blake2b(json.dumps(told).encode(), digest_size=16)
-    for name, array in arrays.items():
-        digest.update(f"{name} {array.shape}".encode())
-        digest.update(array.data)
-    return digest.hexdigest()

@@ -1,0 +1,39 @@
+"""Which scans a command works on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from siteless.acquisition import GradientTable
+from siteless.bids import ScanFiles, read_gradients, read_header
+from siteless.errors import DatasetError
+
+
+def scans_of_sites(
+    scans: Sequence[ScanFiles], sites: Sequence[str] | None, root: Path
+) -> list[ScanFiles]:
+    """Return the scans of some sites, all by default; every scan must have one."""
+    lost = [scan for scan in scans if scan.site is None]
+    if lost:
+        raise DatasetError(
+            "nothing tells the scan's site",
+            remedy="add a site column to participants.tsv or sessions.tsv, or use --site-from",
+            path=lost[0].dwi,
+        )
+    known = {str(scan.site) for scan in scans}
+    unknown = [site for site in sites or () if site not in known]
+    if unknown:
+        raise DatasetError(
+            f"no scan is of site {unknown[0]!r}",
+            remedy=f"choose of {', '.join(sorted(known))}",
+            path=root,
+        )
+    return [scan for scan in scans if sites is None or str(scan.site) in sites]
+
+
+def read_table(files: ScanFiles) -> GradientTable:
+    """Read a scan's gradient table, and no signal."""
+    header, affine = read_header(files.dwi)
+    shape = header.get_data_shape()
+    return read_gradients(files, affine, shape[3] if len(shape) > 3 else 1)
