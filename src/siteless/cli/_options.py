@@ -19,7 +19,7 @@ def add_dataset_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="a BIDS dataset (raw, or a derivative such as QSIPrep's), or a tab-separated "
         "manifest with the columns subject, site and dwi, and optionally session, bval, bvec, "
-        "mask, wm_mask, age and sex",
+        "mask, wm_mask, age, sex and split",
     )
     parser.add_argument(
         "--site-from",
