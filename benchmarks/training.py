@@ -229,7 +229,11 @@ def _padded(array: np.ndarray, volumes: int) -> Tensor:
 def measure_memory(dataset: Path, model: Path) -> None:
     """Watch the memory that is a fit's own: not that of files mapped into it."""
     command = [sys.executable, "-m", "siteless", "fit", dataset, "--model", model]
-    process = subprocess.Popen([*map(str, command), "--minutes", "0.5"], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [*map(str, command), "--minutes", "0.5"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     peak = 0
     while process.poll() is None:
         peak = max(peak, _own_memory(process.pid))

@@ -1,4 +1,5 @@
 import gzip
+import zlib
 from contextlib import suppress
 
 import nibabel as nib
@@ -55,6 +56,16 @@ def test_masks_have_three_dimensions_and_their_own_type(tmp_path):
     write_image(path, mask.astype(np.uint8), image.header, image.affine)
     assert np.array_equal(nib.load(path).get_fdata() > 0, mask)
     assert nib.load(path).get_data_dtype() == np.uint8
+
+
+def test_a_compressed_file_is_what_zlib_makes_of_the_image(tmp_path):
+    """Other libraries, such as ISA-L, now and then make another file of the same image."""
+    image = _image("<f4")
+    write_image(tmp_path / "out.nii", image.get_fdata(dtype="f4"), image.header, image.affine)
+    write_image(tmp_path / "out.nii.gz", image.get_fdata(dtype="f4"), image.header, image.affine)
+    deflate = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS)
+    expected = deflate.compress((tmp_path / "out.nii").read_bytes()) + deflate.flush()
+    assert (tmp_path / "out.nii.gz").read_bytes()[10:-8] == expected
 
 
 def test_the_same_values_give_the_same_bytes(tmp_path):
