@@ -12,7 +12,7 @@ from siteless.bids._dataset import ScanFiles
 from siteless.bids._gradient_files import read_gradients
 from siteless.bids._nifti import read_signal
 from siteless.bids._tables import read_json
-from siteless.errors import GradientTableError, MaskError, SitelessError, UnreadableFileError
+from siteless.errors import GradientTableError, MaskError, UnreadableFileError, errors_at
 from siteless.tissue import (
     BRAIN_MASK_METHOD,
     WHITE_MATTER_METHOD,
@@ -34,7 +34,7 @@ def read_scan(files: ScanFiles) -> Scan:
     """
     signal, affine = read_volumes(files)
     gradients = read_gradients(files, affine, signal.shape[3])
-    try:
+    with errors_at(files.dwi):
         brain, brain_origin = read_brain_mask(files, signal, affine, gradients)
         require_finite(signal, brain)
         white, white_origin = _read_white_matter(files, signal, affine, gradients, brain)
@@ -49,8 +49,6 @@ def read_scan(files: ScanFiles) -> Scan:
             mask_origin=brain_origin,
             white_matter_origin=white_origin,
         )
-    except SitelessError as error:
-        raise error if error.path else error.at(files.dwi) from None
 
 
 def read_volumes(files: ScanFiles) -> tuple[Array, Array]:
