@@ -18,6 +18,8 @@ The way data goes, a line a layer:
     what was learned, in one file: scans to codes, codes and sites to coefficients
 `training`
     patches to weights
+`methods`
+    a scan and a target site to a scan
 `simulation`
     travelling subjects with known truth
 `preflight`

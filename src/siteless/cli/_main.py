@@ -8,18 +8,20 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from siteless.cli import _check, _encode, _fit, _info, _simulate
+from siteless.cli import _check, _encode, _fit, _harmonize, _info, _simulate
 from siteless.errors import SitelessError
 
 _DESCRIPTION = """\
 Remove what a scanner adds to a diffusion MRI scan.
 
 siteless reads scans from many sites (BIDS datasets, QSIPrep output, or a table of paths).
-Start by checking yours, or by simulating some; then learn a model:
+Start by checking yours, or by simulating some; then learn a model and
+render scans as one site:
 
   siteless check DATASET
   siteless simulate OUT
   siteless fit DATASET --model FILE
+  siteless harmonize DATASET OUT --model FILE --to SITE
 """
 
 
@@ -54,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _check.add_parser(commands)
     _fit.add_parser(commands)
+    _harmonize.add_parser(commands)
     _info.add_parser(commands)
     _encode.add_parser(commands)
     _simulate.add_parser(commands)

@@ -7,14 +7,17 @@ if TYPE_CHECKING:
     from siteless.pipelines._check import CheckReport, check_dataset, write_report
     from siteless.pipelines._encode import encode_dataset
     from siteless.pipelines._fit import FitFiles, fit_model
+    from siteless.pipelines._harmonize import HarmonizeReport, harmonize_dataset
     from siteless.pipelines._simulate import simulate_cohort
 
 __all__ = [
     "CheckReport",
     "FitFiles",
+    "HarmonizeReport",
     "check_dataset",
     "encode_dataset",
     "fit_model",
+    "harmonize_dataset",
     "simulate_cohort",
     "write_report",
 ]
@@ -23,6 +26,7 @@ _HOMES = {
     "_check": ("CheckReport", "check_dataset", "write_report"),
     "_encode": ("encode_dataset",),
     "_fit": ("FitFiles", "fit_model"),
+    "_harmonize": ("HarmonizeReport", "harmonize_dataset"),
     "_simulate": ("simulate_cohort",),
 }
 
