@@ -18,11 +18,11 @@ help:  ## list what make can do
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	@touch $@
 
-demo: .venv/installed  ## install, then simulate a small cohort, check it and fit a model to it
+demo: .venv/installed  ## install, then simulate a small cohort, check it, fit a model, render it as one site
 	$(BIN)/siteless simulate $(DEMO) --preset tiny
 	$(BIN)/siteless check $(DEMO)
 	$(BIN)/siteless fit $(DEMO) --model $(DEMO)_fit/model.safetensors --epochs 60 --resume
-	$(BIN)/siteless info $(DEMO)_fit/model.safetensors
+	$(BIN)/siteless harmonize $(DEMO) $(DEMO)_fit/harmonized --model $(DEMO)_fit/model.safetensors --to prisma60
 
 test: lint  ## install, then run every test but the slow ones
 	$(BIN)/pytest -m "not slow"
