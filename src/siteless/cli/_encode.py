@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from siteless.cli._options import add_dataset_options, add_nprocs, filters_of
+from siteless.cli._options import add_dataset_options, add_model, add_nprocs, filters_of
 
 _DESCRIPTION = """\
 Write the codes of scans: for each scan an image with a volume for each unit, and a row of
@@ -25,12 +25,7 @@ def add_parser(commands: Any) -> None:
     )
     add_dataset_options(parser)
     parser.add_argument("out", metavar="OUT", type=Path, help="folder for the derivative dataset")
-    parser.add_argument(
-        "--model", type=Path, required=True, metavar="FILE", help="that `siteless fit` wrote"
-    )
-    parser.add_argument(
-        "--sites", nargs="+", metavar="SITE", help="only scans of these sites (default: all)"
-    )
+    add_model(parser)
     add_nprocs(parser)
     parser.set_defaults(run=run)
 

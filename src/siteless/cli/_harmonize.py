@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from siteless.cli._options import add_dataset_options, add_nprocs, filters_of
+from siteless.cli._options import add_dataset_options, add_model, add_nprocs, filters_of
 
 _DESCRIPTION = """\
 Render scans as another site would show them, at their own b-vectors, and write them as a BIDS
@@ -32,13 +32,8 @@ def add_parser(commands: Any) -> None:
     )
     add_dataset_options(parser)
     parser.add_argument("out", metavar="OUT", type=Path, help="folder for the derivative dataset")
-    parser.add_argument(
-        "--model", type=Path, required=True, metavar="FILE", help="that `siteless fit` wrote"
-    )
+    add_model(parser)
     parser.add_argument("--to", required=True, metavar="SITE", help="site to render scans as")
-    parser.add_argument(
-        "--sites", nargs="+", metavar="SITE", help="only scans of these sites (default: all)"
-    )
     parser.add_argument(
         "--outside",
         choices=("scaled", "unchanged"),

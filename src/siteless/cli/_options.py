@@ -41,6 +41,16 @@ def add_dataset_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Add the model, and the sites to use it on."""
+    parser.add_argument(
+        "--model", type=Path, required=True, metavar="FILE", help="that `siteless fit` wrote"
+    )
+    parser.add_argument(
+        "--sites", nargs="+", metavar="SITE", help="only scans of these sites (default: all)"
+    )
+
+
 def add_nprocs(parser: argparse.ArgumentParser) -> None:
     """Add the number of processes."""
     parser.add_argument(

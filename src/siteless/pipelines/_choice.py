@@ -1,13 +1,15 @@
-"""Which scans a command works on."""
+"""Which scans a command works on, and with which model."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from siteless.acquisition import GradientTable
 from siteless.bids import ScanFiles, read_gradients, read_header
 from siteless.errors import DatasetError
+from siteless.model import Model, load_model
 
 
 def scans_of_sites(
@@ -37,3 +39,9 @@ def read_table(files: ScanFiles) -> GradientTable:
     header, affine = read_header(files.dwi)
     shape = header.get_data_shape()
     return read_gradients(files, affine, shape[3] if len(shape) > 3 else 1)
+
+
+@cache
+def read_model(path: Path, _identity: str) -> Model:
+    """Read a model once a process; the identity tells a file that was written anew."""
+    return load_model(path)

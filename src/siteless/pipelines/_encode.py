@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 from siteless.bids import (
@@ -21,7 +21,7 @@ from siteless.bids import (
 )
 from siteless.errors import DatasetError, OutputError, errors_at
 from siteless.model import Model, load_model
-from siteless.pipelines._choice import read_table, scans_of_sites
+from siteless.pipelines._choice import read_model, read_table, scans_of_sites
 from siteless.pipelines._parallel import Progress, run_all
 
 Row = dict[str, str]
@@ -113,15 +113,10 @@ def _usable(model: Model, found: Dataset, sites: Sequence[str] | None) -> list[S
     return usable
 
 
-@cache
-def _model(path: Path, _identity: str) -> Model:
-    return load_model(path)
-
-
 def _encode(path: Path, identity: str, out: Path, files: ScanFiles) -> Row:
     scan = read_scan(files)
     with errors_at(files.dwi):
-        codes = _model(path, identity).encode(scan)
+        codes = read_model(path, identity).encode(scan)
     image = derivative_path(out, "code", files.entities)
     write_map(image, codes.on_grid(), scan.affine)
     told = {"Model": identity, "Site": str(files.site or "n/a"), "Level": codes.level}

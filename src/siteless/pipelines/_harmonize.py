@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,8 @@ from siteless.bids import (
 )
 from siteless.errors import ModelError, SitelessError, errors_at
 from siteless.methods import Outside, harmonize
-from siteless.model import Model, load_model
-from siteless.pipelines._choice import read_table, scans_of_sites
+from siteless.model import load_model
+from siteless.pipelines._choice import read_model, read_table, scans_of_sites
 from siteless.pipelines._parallel import Progress, run_all
 
 
@@ -159,7 +158,7 @@ class _Job:
         gradients = read_table(files)
         if not gradients.shells:
             return _Outcome()
-        model = _model(self.model, self.identity)
+        model = read_model(self.model, self.identity)
         model.require_known(gradients, files.site)
         rendered = harmonize(model, read_scan(files), self.to, outside=self.outside)
         return _Outcome(write_scan(rendered, files, self.out, metadata={"Siteless": told}))
@@ -185,8 +184,3 @@ def _is_of(image: Path, told: dict[str, Any]) -> bool:
         return bool(json.loads(sidecar.read_text(encoding="utf-8")).get("Siteless") == told)
     except (OSError, ValueError, AttributeError):
         return False
-
-
-@cache
-def _model(path: Path, _identity: str) -> Model:
-    return load_model(path)
