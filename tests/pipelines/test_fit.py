@@ -186,7 +186,7 @@ def _command(manifest, out, *words):
 def test_an_ended_fit_goes_on_to_the_same_bytes(manifest, tmp_path, how):
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     out, whole = tmp_path / "out" / "model.safetensors", tmp_path / "whole" / "model.safetensors"
-    state = out.with_name("model_state")
+    state = FitFiles(out).state
     process = subprocess.Popen(
         _command(manifest, out), env=environment, stderr=subprocess.PIPE, text=True
     )
@@ -298,6 +298,7 @@ def test_data_that_cannot_be_learned_from_are_one_line(make, tmp_path, capsys):
     told = capsys.readouterr().err.splitlines()
     assert message in told[-1]
     assert not out.exists()
+    assert not FitFiles(out).work.exists() or "s1a" in message
     assert not any("Traceback" in line for line in told)
 
 

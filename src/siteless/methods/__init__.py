@@ -1,5 +1,5 @@
 """A scan and a target site to a scan."""
 
-from siteless.methods._invariant import OUTSIDE, Outside, harmonize
+from siteless.methods._invariant import Outside, harmonize
 
-__all__ = ["OUTSIDE", "Outside", "harmonize"]
+__all__ = ["Outside", "harmonize"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
@@ -11,7 +11,6 @@ from siteless.harmonics import fit_coefficients, project
 from siteless.model import Model
 
 Outside = Literal["scaled", "unchanged"]
-OUTSIDE: tuple[Outside, ...] = get_args(Outside)
 
 
 def harmonize(

@@ -76,8 +76,13 @@ class FitFiles:
 
     @property
     def work(self) -> Path:
-        """Coefficients, and the state to go on from."""
+        """Coefficients of the scans."""
         return self.model.with_name(f"{self.model.stem}_work")
+
+    @property
+    def state(self) -> Path:
+        """What an interrupted fit goes on from."""
+        return self.model.with_name(f"{self.model.stem}_state")
 
 
 def fit_model(
@@ -124,7 +129,7 @@ def fit_model(
     resume
         Go on with an interrupted fit; what is finished is returned as it is.
     work
-        Folder for coefficients and the state; by default beside the model. Fits can share it.
+        Folder for coefficients; by default beside the model. Fits can share it.
     nprocs
         Processes that read scans; by default one for each core that may be used.
     progress
@@ -139,19 +144,20 @@ def fit_model(
             "the model is there already", remedy="choose another name", path=files.model
         )
     for folder in (files.model.parent, work):
-        _require_writable(folder, dataset=Path(dataset))
+        require_outside(folder, Path(dataset))
     settings = settings or PRESETS[preset]
     found = find_scans(dataset, site_from=site_from, filters=filters)
     choice = _choose(found, sites, seed)
     recipe = _Recipe(fit=settings.fit, order=choice.order, bs=choice.bs, tissue=tissue)
     if files.model.exists():
         return _finished(files.model, recipe, settings, seed, choice)
+    for folder in (files.model.parent, work):
+        _require_writable(folder)
     scans = _prepare(recipe, work / "coefficients", choice.scans, nprocs=nprocs, progress=progress)
     learning = len(choice.learning)
     lesson = Lesson(scans[:learning], scans[learning:], choice.sites)
-    checkpoint = files.model.with_name(f"{files.model.stem}_state")
     if not resume and rank() == 0:
-        checkpoint.unlink(missing_ok=True)
+        files.state.unlink(missing_ok=True)
     raise_everywhere(None)
     training = train(
         lesson,
@@ -159,7 +165,7 @@ def fit_model(
         seed=seed,
         device=device,
         minutes=minutes,
-        checkpoint=checkpoint,
+        checkpoint=files.state,
         watch=partial(_record, files.log, watch),
     )
     summary = _summary(lesson, training, choice)
@@ -168,13 +174,12 @@ def fit_model(
         _write_log(files.log, training.log)
         draw_training(training.log, files.picture)
         save_model(model, files.model)
-        checkpoint.unlink(missing_ok=True)
+        files.state.unlink(missing_ok=True)
     return model
 
 
-def _require_writable(folder: Path, *, dataset: Path) -> None:
-    """Refuse a folder of the dataset, or that cannot be written to, before hours are spent."""
-    require_outside(folder, dataset)
+def _require_writable(folder: Path) -> None:
+    """Refuse a folder that cannot be written to before hours are spent."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):
@@ -189,7 +194,8 @@ def _finished(
     path: Path, recipe: _Recipe, settings: TrainingSettings, seed: int, choice: _Choice
 ) -> Model:
     """Return a model that is there already, if it is what was asked for."""
-    card = load_model(path).card
+    model = load_model(path)
+    card = model.card
     asked = {
         **asdict(recipe),
         "seed": seed,
@@ -205,7 +211,7 @@ def _finished(
             remedy="give the same options as then, or choose another name",
             path=path,
         )
-    return load_model(path)
+    return model
 
 
 def _plain(value: Any) -> Any:
