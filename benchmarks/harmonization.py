@@ -77,7 +77,7 @@ def judge(dataset: Path, model: Model) -> None:
             scan = read_scan(by_place[person, source])
             goal = read_scan(by_place[person, target])
             clean = _noiseless(dataset, by_place[person, target], goal)
-            unit = 100 / model.card.sites[target]
+            unit = 100 / model.level(target)
             own = fit_coefficients(scan, order=model.card.order, fit=model.card.fit)
             for name, method in methods.items():
                 given = _signal(method(scan, own, source, target), goal)
@@ -142,7 +142,7 @@ def _with_values(own: Coefficients, values: np.ndarray) -> Coefficients:
 def _scaled(
     model: Model, scan: Scan, own: Coefficients, _source: str, target: str
 ) -> Coefficients:
-    return _with_values(own, own.values * (model.card.sites[target] / white_matter_level(scan)))
+    return _with_values(own, own.values * (model.level(target) / white_matter_level(scan)))
 
 
 def _energies(training: Sequence[ScanFiles], site: str, model: Model) -> np.ndarray:
@@ -181,7 +181,7 @@ def _smoothed(
     model: Model, scan: Scan, _own: Coefficients, source: str, target: str
 ) -> Coefficients:
     at_home = model.decode(model.encode(scan), source)
-    ratio = model.card.sites[target] / model.card.sites[source]
+    ratio = model.level(target) / model.level(source)
     return _with_values(at_home, at_home.values * ratio)
 
 

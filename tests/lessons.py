@@ -4,11 +4,25 @@ import numpy as np
 
 from phantoms import make_gradients, make_scan
 from siteless.acquisition import Site
+from siteless.harmonics import fit_coefficients
+from siteless.model import LearnedSite, Typical
 from siteless.training import Lesson, TrainingSettings, make_training_scan
 
 SHELLS = {1200: 20, 3000: 20}
 ORDER, BS = 4, (1200.0, 3000.0)
 QUICK = TrainingSettings(batch=256, updates=60, encoder=(64, 32), decoder=(32, 64), code=8)
+
+
+def learned_site(level):
+    """Make what a model knows of a site whose scans look like the phantom's."""
+    scan = make_scan(make_gradients(SHELLS))
+    values = fit_coefficients(scan, order=ORDER).values[scan.white_matter.T[scan.mask.T]]
+    return LearnedSite(
+        level=level,
+        bvals=tuple(scan.gradients.bvals.tolist()),
+        bvecs=tuple(map(tuple, scan.gradients.bvecs.tolist())),
+        typical=Typical.of([values / np.float32(1200)], ORDER),
+    )
 
 
 def training_scan(site, seed):

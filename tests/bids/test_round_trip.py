@@ -156,10 +156,11 @@ def test_the_image_appears_last_and_an_old_one_goes_first(tmp_path, monkeypatch)
         return replace_file(source, target)
 
     monkeypatch.setattr(Path, "replace", watched)
-    with staged(tmp_path) as stage:
-        for name in ("x.bval", "x.bvec", "x.json", "x.nii.gz"):
+    with staged(tmp_path, last="x.nii.gz") as stage:
+        for name in ("x.nii.gz", "x.bval", "x_map.nii.gz"):
             (stage / name).write_text("new")
-    assert [name for name, _ in moved] == ["x.bval", "x.bvec", "x.json", "x.nii.gz"]
+    assert moved[-1][0] == "x.nii.gz"
+    assert len(moved) == 3
     assert not any(image_there for _, image_there in moved)
     assert (tmp_path / "x.nii.gz").read_text() == "new"
 

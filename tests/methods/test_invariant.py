@@ -1,14 +1,17 @@
+import copy
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from scipy import ndimage
 
-from lessons import QUICK, SHELLS, lesson
+from lessons import QUICK, SHELLS, learned_site, lesson
 from phantoms import make_gradients, make_scan
 from siteless.acquisition import Site
 from siteless.errors import GradientTableError, ModelError
 from siteless.harmonics import project
-from siteless.methods import harmonize
+from siteless.methods import harmonize, render
 from siteless.model import Model, ModelCard
 from siteless.training import train
 
@@ -18,7 +21,7 @@ def model():
     """A model of two sites whose levels are 1200 and 2400."""
     trained = train(lesson(), replace(QUICK, updates=200))
     card = ModelCard(
-        sites={"a": 1200.0, "b": 2400.0},
+        sites={"a": learned_site(1200.0), "b": learned_site(2400.0)},
         bs=(1200.0, 3000.0),
         order=4,
         fit="laplace-beltrami",
@@ -47,13 +50,129 @@ def test_white_matter_is_what_the_model_renders(model, scan):
     assert rendered.gradients is scan.gradients
 
 
-@pytest.mark.parametrize(("outside", "factor"), [("scaled", 2400 / 1200), ("unchanged", 1.0)])
-def test_what_is_not_rendered_is_scaled_or_left(model, scan, outside, factor):
-    rendered = harmonize(model, scan, "b", outside=outside)
-    level = model.encode(scan).level
-    ratio = 2400 / level if outside == "scaled" else factor
+def test_what_is_not_rendered_can_be_left(model, scan):
+    made = render(model, scan, "b", outside="unchanged")
     other = ~scan.white_matter
-    np.testing.assert_allclose(rendered.signal[other], ratio * scan.signal[other], rtol=1e-5)
+    np.testing.assert_array_equal(made.scan.signal[other], scan.signal[other])
+    assert not made.change[other].any()
+    assert made.change[scan.white_matter].any()
+
+
+def _volumes(scan):
+    return [scan.gradients.is_b0, *(shell.volumes for shell in scan.gradients.shells)]
+
+
+def _ratio(made, scan, where, volumes):
+    return made.scan.signal[where][:, volumes].mean() / scan.signal[where][:, volumes].mean()
+
+
+def test_there_is_no_step_at_the_boundary(model, scan):
+    made = render(model, scan, "b")
+    white = scan.white_matter
+    inner = white & ndimage.binary_dilation(~white)
+    outer = scan.mask & ~white & ndimage.binary_dilation(white)
+    for volumes in _volumes(scan):
+        inside, outside = (_ratio(made, scan, rim, volumes) for rim in (inner, outer))
+        assert outside == pytest.approx(inside, rel=0.01)
+
+
+def test_far_from_what_is_rendered_the_mean_scale_is_taken(model, scan):
+    white = np.zeros_like(scan.white_matter)
+    white[:6] = scan.white_matter[:6]
+    half = replace(scan, white_matter=white)
+    made = render(model, half, "b")
+    for volumes in _volumes(scan):
+        expected = _ratio(made, half, white, volumes)
+        far = np.zeros_like(white)
+        far[-2:] = True
+        assert _ratio(made, half, far, volumes) == pytest.approx(expected, rel=0.03)
+
+
+def test_every_volume_of_a_voxel_keeps_its_contrast_where_it_is_scaled(model, scan):
+    made = render(model, scan, "b")
+    other = scan.mask & ~scan.white_matter
+    for volumes in _volumes(scan):
+        ratio = made.scan.signal[other][:, volumes] / scan.signal[other][:, volumes]
+        np.testing.assert_allclose(ratio, np.broadcast_to(ratio[:, :1], ratio.shape), rtol=1e-4)
+
+
+def test_change_is_the_distance_from_the_scan_at_the_targets_level(model, scan):
+    made = render(model, scan, "b")
+    own, level = model.fit(scan), model.encode(scan).level
+    assert made.levels == (level, pytest.approx(2400))
+    dense = make_gradients({1200: 400, 3000: 400}, b0=1)
+    after = project(model.decode(model.encode(scan), "b"), dense)
+    before = project(own, dense)[scan.white_matter.T[scan.mask.T]] * (2400 / level)
+    changed = made.change.T[:, scan.white_matter.T].T
+    for volume, volumes in enumerate([dense.is_b0, *(shell.volumes for shell in dense.shells)]):
+        expected = np.sqrt(np.square(after - before)[:, volumes].mean(axis=1))
+        np.testing.assert_allclose(changed[:, volume], expected, rtol=0.02)
+    assert not made.change[~scan.mask].any()
+
+
+def test_spread_is_how_much_renderings_of_drawn_codes_differ(model, scan):
+    made, codes = render(model, scan, "b"), model.encode(scan)
+    rng = np.random.default_rng(0)
+    drawn = []
+    for _ in range(100):
+        noise = rng.normal(size=codes.mean.shape) * np.sqrt(codes.variance)
+        one = replace(codes, mean=(codes.mean + noise).astype(np.float32))
+        drawn.append(project(model.decode(one, "b"), scan.gradients))
+    deviation = np.std(drawn, axis=0)
+    ours = made.spread.T[:, scan.white_matter.T].T
+    for volume, volumes in enumerate(_volumes(scan)):
+        expected = np.sqrt(np.square(deviation[:, volumes]).mean(axis=1))
+        assert ours[:, volume].mean() == pytest.approx(expected.mean(), rel=0.05)
+    assert not made.spread[~scan.white_matter].any()
+    sure = replace(codes, variance=np.zeros_like(codes.variance))
+    np.testing.assert_allclose(model.spread(sure, "b"), 0, atol=1e-2)
+
+
+def test_what_is_unlike_the_training_scans_is_flagged(model, scan):
+    healthy = render(model, scan, "b")
+    assert healthy.unfamiliar_part < 0.05
+    lesion = np.zeros_like(scan.white_matter)
+    lesion[8:12, 8:14, 6:12] = True
+    lesion &= scan.white_matter
+    signal = scan.signal.copy()
+    free = np.exp(-scan.gradients.b * 2.5e-3).astype(np.float32)
+    signal[lesion] = 0.3 * signal[lesion] + 1200 * free
+    made = render(model, scan.with_signal(signal), "b")
+    assert made.unfamiliar[lesion].mean() > 0.9
+    assert made.unfamiliar[scan.white_matter & ~lesion].mean() < 0.05
+    assert not made.unfamiliar[~scan.white_matter].any()
+
+
+def _with_names_swapped(model):
+    """Return the model as it would be had its two sites been numbered the other way round."""
+    network = copy.deepcopy(model.network)
+    network.set_units(model.network.offset.flip(0), model.network.scale.flip(0))
+    first = network.decoder.hidden[0]
+    with torch.no_grad():
+        first.weight[:, -2:] = first.weight[:, -2:].flip(1)
+    sites = dict(reversed(model.card.sites.items()))
+    return Model(replace(model.card, sites=sites), network)
+
+
+def test_the_average_favours_no_site(model, scan):
+    average = harmonize(model, scan, "average")
+    swapped = harmonize(_with_names_swapped(model), scan, "average")
+    np.testing.assert_allclose(swapped.signal, average.signal, rtol=1e-4, atol=1e-2)
+    codes = model.encode(scan)
+    parts = [model.decode(codes, site).values / model.level(site) for site in "ab"]
+    level = np.sqrt(1200 * 2400)
+    assert model.level("average") == pytest.approx(level)
+    expected = level * (parts[0] + parts[1]) / 2
+    np.testing.assert_allclose(
+        model.decode(codes, "average").values, expected, rtol=1e-4, atol=0.1
+    )
+
+
+def test_the_protocol_of_a_site_can_be_rendered_at(model, scan):
+    table = model.protocol("b")
+    assert harmonize(model, scan, "b", gradients=table).signal.shape[3] == len(table)
+    with pytest.raises(ModelError, match="average of sites has no gradient table"):
+        model.protocol("average")
 
 
 def test_at_home_a_scan_comes_closer_to_its_noiseless_truth(model):
@@ -74,6 +193,10 @@ def test_signal_is_finite_and_nowhere_negative(model, scan):
     rendered = harmonize(model, weak, "b")
     assert np.isfinite(rendered.signal).all()
     assert rendered.signal.min() >= 0
+    outside = scan.signal.copy()
+    outside[0, 0, 0] = np.nan
+    outside[0, 0, 1] = np.inf
+    assert np.isfinite(harmonize(model, scan.with_signal(outside), "b").signal).all()
 
 
 def test_the_input_is_not_changed(model, scan):
@@ -93,5 +216,5 @@ def test_other_gradients_are_rendered_at_in_the_brain(model, scan):
 
 
 def test_an_unknown_target_is_refused(model, scan):
-    with pytest.raises(ModelError, match="does not know the site 'c'; choose of a, b"):
+    with pytest.raises(ModelError, match="does not know the site 'c'; choose of a, b, or average"):
         harmonize(model, scan, "c")

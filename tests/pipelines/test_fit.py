@@ -68,7 +68,7 @@ def test_a_fit_leaves_the_model_its_log_and_a_picture(fitted):
     assert card.order == 6
     assert card.summary["training_people"] == ["0", "1"]
     assert card.summary["validation_people"] == ["2"]
-    assert card.sites["a"] == pytest.approx(1200, rel=0.05)
+    assert card.sites["a"].level == pytest.approx(1200, rel=0.05)
 
 
 def test_the_same_fit_gives_the_same_bytes(fitted, manifest, tmp_path):

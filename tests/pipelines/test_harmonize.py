@@ -1,35 +1,17 @@
 import json
+import shutil
 from dataclasses import replace
 
 import nibabel as nib
 import numpy as np
 import pytest
 
-from lessons import QUICK, SHELLS
-from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
+from lessons import QUICK
+from phantoms import make_gradients, write_table
 from siteless.bids import find_scans, read_scan
 from siteless.cli import main
 from siteless.model import load_model
 from siteless.pipelines import fit_model, harmonize_dataset
-
-
-@pytest.fixture(scope="module")
-def study(tmp_path_factory):
-    """Two people at two sites, as a BIDS dataset, and a model of them beside it."""
-    root = tmp_path_factory.mktemp("study v1.0")
-    data = root / "data"
-    for person in ("01", "02"):
-        rows = [{"session_id": f"ses-{site}", "site": site} for site in "ab"]
-        write_table(data / f"sub-{person}" / f"sub-{person}_sessions.tsv", rows)
-        for site in "ab":
-            folder = data / f"sub-{person}" / f"ses-{site}" / "dwi"
-            stem = f"sub-{person}_ses-{site}"
-            scan = make_scan(make_gradients(SHELLS, seed="ab".index(site)), seed=int(person))
-            write_raw(scan, folder, f"{stem}_dwi")
-            write_mask(scan.mask, scan.affine, folder / f"{stem}_desc-brain_mask.nii.gz")
-            write_mask(scan.white_matter, scan.affine, folder / f"{stem}_label-WM_mask.nii.gz")
-    fit_model(data, root / "m.safetensors", settings=replace(QUICK, updates=40), nprocs=1)
-    return root
 
 
 def _times(folder):
@@ -76,12 +58,92 @@ def test_one_and_two_processes_give_the_same_bytes(study, tmp_path):
         for root in (tmp_path / "1", tmp_path / "2")
     )
     assert first == second
-    assert len(first) == 4
+    assert len(first) == 4 * 4  # the scan and three maps
+
+
+def test_other_gradients_are_rendered_at_and_written(study, tmp_path, capsys):
+    name = "sub-01/ses-a/dwi/sub-01_ses-a_desc-harmonized_dwi"
+    words = ["harmonize", str(study / "data"), str(tmp_path), "--model"]
+    words += [str(study / "m.safetensors"), "--to", "b", "--participant-label", "01"]
+    model = load_model(study / "m.safetensors")
+    assert main([*words, "--gradients", "target"]) == 0
+    scan = read_scan(find_scans(tmp_path, site_from="ses").scans[0])
+    np.testing.assert_allclose(scan.gradients.bvecs, model.protocol("b").bvecs, atol=1e-6)
+    assert json.loads((tmp_path / f"{name}.json").read_text())["Siteless"]["Gradients"] == "target"
+
+    given = tmp_path / "given.bval", tmp_path / "given.bvec"
+    table = make_gradients({1200: 7}, b0=1)
+    bvals, bvecs = table.bvals, table.bvecs
+    np.savetxt(given[0], bvals[None], fmt="%g")
+    np.savetxt(given[1], bvecs.T, fmt="%.7f")
+    assert main([*words, "--gradients", *map(str, given)]) == 0
+    assert "2 scans rendered" in capsys.readouterr().out
+    assert nib.load(tmp_path / f"{name}.nii.gz").shape[3] == 8
+    np.testing.assert_allclose(np.loadtxt(tmp_path / f"{name}.bvec"), bvecs.T, atol=1e-6)
+    np.savetxt(given[0], np.where(bvals > 0, 700, 0)[None], fmt="%g")
+    assert main([*words, "--gradients", *map(str, given)]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert "given.bval" in line
+    assert "b=700" in line
+
+
+def test_maps_say_where_and_how_much(study, tmp_path):
+    harmonize_dataset(study / "data", tmp_path, study / "m.safetensors", "average", nprocs=1)
+    folder = tmp_path / "sub-01" / "ses-a" / "dwi"
+    volumes = ["b0", "b=1200", "b=3000"]
+    for name in ("desc-harmonized_stat-std_dwimap", "desc-change_dwimap"):
+        image = nib.load(folder / f"sub-01_ses-a_{name}.nii.gz")
+        assert json.loads((folder / f"sub-01_ses-a_{name}.json").read_text())["Volumes"] == volumes
+        assert image.shape[3] == 3
+        assert image.get_fdata().max() > 0
+    mask = nib.load(folder / "sub-01_ses-a_desc-unfamiliar_mask.nii.gz")
+    told = json.loads((folder / "sub-01_ses-a_desc-harmonized_dwi.json").read_text())
+    found = told["SitelessFound"]
+    assert mask.get_fdata().sum() == pytest.approx(found["Unfamiliar"] * found["RenderedVoxels"])
+    assert mask.get_data_dtype() == np.uint8
+
+
+def test_the_names_of_sites_decide_nothing(study, tmp_path):
+    """Exchange them in the tables, learn again, and render as the average: nothing changes."""
+    swapped = tmp_path / "data"
+    shutil.copytree(study / "data", swapped)
+    for table in swapped.rglob("*_sessions.tsv"):
+        rows = [{"session_id": f"ses-{s}", "site": o} for s, o in zip("ab", "ba", strict=True)]
+        write_table(table, rows)
+    quick = replace(QUICK, updates=40)
+    fit_model(swapped, tmp_path / "m.safetensors", settings=quick, nprocs=1)
+    for data, model, out in (
+        (study / "data", study / "m.safetensors", tmp_path / "1"),
+        (swapped, tmp_path / "m.safetensors", tmp_path / "2"),
+    ):
+        report = harmonize_dataset(data, out, model, "average", nprocs=1)
+        assert len(report.written) == 4
+    for image in (tmp_path / "1").rglob("*.nii.gz"):
+        other = tmp_path / "2" / image.relative_to(tmp_path / "1")
+        ours, theirs = nib.load(image).get_fdata(), nib.load(other).get_fdata()
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-3)
+
+
+def test_a_scan_unlike_those_that_were_learned_is_warned_of(study, tmp_path, capsys):
+    data = tmp_path / "data"
+    shutil.copytree(study / "data", data)
+    image = data / "sub-01/ses-a/dwi/sub-01_ses-a_dwi.nii.gz"
+    original = nib.load(image)
+    noise = np.random.default_rng(0).normal(scale=300, size=original.shape)
+    noisy = np.hypot(original.get_fdata() + noise, noise[::-1])
+    nib.Nifti1Image(noisy.astype(np.int16), original.affine).to_filename(image)
+    words = ["harmonize", str(data), str(tmp_path / "out"), "--model"]
+    words += [str(study / "m.safetensors"), "--to", "b", "--site", "a", "--nprocs", "1"]
+    for there in ("2 scans rendered as b:", "0 scans rendered as b, 2 there already:"):
+        assert main(words) == 0
+        shown = capsys.readouterr()
+        assert there in shown.out
+        [line] = [one for one in shown.err.splitlines() if "warning" in one]
+        assert "sub-01_ses-a_desc-harmonized_dwi.nii.gz" in line
+        assert "look at sub-01_ses-a_desc-unfamiliar_mask.nii.gz" in line
 
 
 def test_a_scan_that_fails_is_named_and_the_others_are_done(study, tmp_path, capsys):
-    import shutil
-
     data = tmp_path / "data"
     shutil.copytree(study / "data", data)
     broken = data / "sub-01/ses-a/dwi/sub-01_ses-a_dwi.nii.gz"
@@ -103,7 +165,11 @@ def test_a_scan_that_fails_is_named_and_the_others_are_done(study, tmp_path, cap
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--to", "c"], "the model does not know the site 'c'; choose of a, b"),
+        (["--to", "c"], "the model does not know the site 'c'; choose of a, b, or average"),
+        (["--to", "a", "--gradients", "mine"], "--gradients is own, target, or a .bval and"),
+        (["--to", "average", "--gradients", "target"], "no gradient table of its own"),
+        (["--to", "a", "--gradients", "x.bval", "x.bvec"], "x.bval: there is no such file"),
+        (["--to", "a", "--dask", "tcp://127.0.0.1:1"], "no Dask scheduler answers at tcp://127"),
         (["--to", "a", "--sites", "z"], "no scan is of site 'z'; choose of a, b"),
         (["--to", "a", "--participant-label", "09"], "no scan has sub-09"),
     ],

@@ -1,7 +1,7 @@
 """Scans on disk to `Scan` objects and back: BIDS, QSIPrep output, and manifests."""
 
 from siteless.bids._dataset import Dataset, ScanFiles, find_scans
-from siteless.bids._gradient_files import read_gradients
+from siteless.bids._gradient_files import read_gradient_pair, read_gradients
 from siteless.bids._names import NAMES, derivative_path
 from siteless.bids._nifti import Header, make_header, read_header, read_signal
 from siteless.bids._read import (
@@ -14,7 +14,9 @@ from siteless.bids._read import (
 from siteless.bids._tables import read_table as read_rows
 from siteless.bids._tree import ENTITIES
 from siteless.bids._write import (
+    Map,
     require_outside,
+    sidecar_of,
     write_description,
     write_dwi,
     write_json,
@@ -29,11 +31,13 @@ __all__ = [
     "NAMES",
     "Dataset",
     "Header",
+    "Map",
     "ScanFiles",
     "derivative_path",
     "find_scans",
     "make_header",
     "read_brain_mask",
+    "read_gradient_pair",
     "read_gradients",
     "read_header",
     "read_mask",
@@ -43,6 +47,7 @@ __all__ = [
     "read_signal",
     "read_volumes",
     "require_outside",
+    "sidecar_of",
     "write_description",
     "write_dwi",
     "write_json",

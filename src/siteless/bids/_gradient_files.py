@@ -47,9 +47,16 @@ def read_gradients(files: ScanFiles, affine: Array, volumes: int | None = None) 
             remedy="put it beside the image, or further up with fewer entities (BIDS)",
             path=files.dwi,
         )
-    bvals = _read_bvals(files.bval, volumes)
-    bvecs = _read_bvecs(files.bvec, len(bvals))
-    return _at(files.bvec, lambda: GradientTable.from_fsl(bvals, bvecs, affine))
+    return read_gradient_pair(files.bval, files.bvec, affine, volumes)
+
+
+def read_gradient_pair(
+    bval: Path, bvec: Path, affine: Array, volumes: int | None = None
+) -> GradientTable:
+    """Read FSL's two files, as of an image with an affine, into world axes."""
+    bvals = _read_bvals(bval, volumes)
+    bvecs = _read_bvecs(bvec, len(bvals))
+    return _at(bvec, lambda: GradientTable.from_fsl(bvals, bvecs, affine))
 
 
 def write_gradients(gradients: GradientTable, affine: Array, bval: Path, bvec: Path) -> None:

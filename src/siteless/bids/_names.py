@@ -11,13 +11,16 @@ from siteless.errors import DatasetError
 # BIDS's order of the entities that diffusion images can have.
 _ENTITY_ORDER = (
     *("sub", "ses", "acq", "ce", "rec", "dir", "run", "part", "space", "split", "chunk"),
-    *("seg", "res", "den", "label", "model", "param", "stat", "desc"),
+    *("seg", "res", "den", "label", "model", "param", "desc", "stat"),
 )
 
 # Output: the entities it adds to its scan's, and the end of its name.
 NAMES: Mapping[str, tuple[Mapping[str, str], str]] = {
     "scan": ({}, "_dwi.nii.gz"),
     "harmonized": ({"desc": "harmonized"}, "_dwi.nii.gz"),
+    "spread": ({"desc": "harmonized", "stat": "std"}, "_dwimap.nii.gz"),
+    "change": ({"desc": "change"}, "_dwimap.nii.gz"),
+    "unfamiliar": ({"desc": "unfamiliar"}, "_mask.nii.gz"),
     "noiseless": ({"desc": "noiseless"}, "_dwi.nii.gz"),
     "brain": ({"desc": "brain"}, "_mask.nii.gz"),
     "white_matter": ({"label": "WM"}, "_mask.nii.gz"),
@@ -54,7 +57,8 @@ def derivative_path(out: Path, output: str, entities: Mapping[str, str]) -> Path
     merged = {key: _label(value) for key, value in {**kept, **added}.items()}
     known = [key for key in _ENTITY_ORDER if key in merged]
     unknown = [key for key in merged if key not in _ENTITY_ORDER]
-    ordered = [*known[:-1], *unknown, known[-1]]
+    own = [key for key in known if key not in added]
+    ordered = [*own, *unknown, *(key for key in known if key in added)]
     stem = "_".join(f"{key}-{merged[key]}" for key in ordered)
     folders = [f"{key}-{merged[key]}" for key in ("sub", "ses") if key in merged]
     return out.joinpath(*folders, "dwi", stem + ending)

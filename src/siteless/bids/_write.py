@@ -7,8 +7,12 @@ numbers, and no scale has to be chosen that would round weak signal at high b-va
 from __future__ import annotations
 
 import json
+import os
+import platform
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,6 +33,22 @@ BIDS_VERSION = "1.10.0"
 _NOT_YET_IN_BIDS = ("*.bval", "*.bvec")
 
 
+@dataclass(frozen=True, eq=False)
+class Map:
+    """A map or mask, and what its sidecar says of it.
+
+    Attributes
+    ----------
+    values
+        Shape (x, y, z) or (x, y, z, volume); booleans are written as bytes.
+    sidecar
+        What goes into the JSON file beside it.
+    """
+
+    values: Array
+    sidecar: Mapping[str, Any]
+
+
 def write_scan(
     scan: Scan,
     files: ScanFiles,
@@ -36,17 +56,33 @@ def write_scan(
     *,
     output: str = "harmonized",
     metadata: Mapping[str, Any] | None = None,
+    maps: Mapping[str, Map] | None = None,
 ) -> Path:
-    """Write a scan derived from the scan in `files`.
+    """Write a scan derived from the scan in `files`, all of its files or none.
 
     The header is the source's but for shape, type and, where it differs, the affine. ``.bval``,
     ``.bvec`` and ``.json`` go beside the image; the JSON file is the source's with where the masks
     came from, and `metadata`, added.
 
+    Parameters
+    ----------
+    scan
+        To write.
+    files
+        It was derived from.
+    out
+        Root of the derivative dataset.
+    output
+        A key of `NAMES`.
+    metadata
+        Added to the sidecar.
+    maps
+        Written beside the scan, by their keys in `NAMES`.
+
     Returns
     -------
     Path
-        The image.
+        The image. Where it is, all else is.
     """
     image = derivative_path(out, output, files.entities)
     header, _ = read_header(files.dwi)
@@ -56,8 +92,18 @@ def write_scan(
         "WhiteMatterMask": scan.white_matter_origin,
     }
     sidecar = read_sidecar(files) | told | dict(metadata or {})
-    write_dwi(image, scan.signal, scan.gradients, header, scan.affine, sidecar)
+    with staged(image.parent, last=image.name) as stage:
+        for name, one in (maps or {}).items():
+            path = stage / derivative_path(out, name, files.entities).name
+            write_image(path, _stored(one.values), make_header(scan.affine), scan.affine)
+            sidecar_of(path).write_text(_json(one.sidecar), encoding="utf-8")
+        _write_dwi(stage / image.name, scan.signal, scan.gradients, header, scan.affine, sidecar)
     return image
+
+
+def sidecar_of(image: Path) -> Path:
+    """Return where the JSON file of an image is."""
+    return image.with_name(image.name.removesuffix(".gz").removesuffix(".nii") + ".json")
 
 
 def write_dwi(
@@ -69,20 +115,33 @@ def write_dwi(
     sidecar: Mapping[str, Any],
 ) -> None:
     """Write an image with ``.bval``, ``.bvec`` and ``.json`` beside it, all or none."""
-    with staged(image.parent) as stage:
-        stem = image.name.removesuffix(".nii.gz")
-        bval, bvec = stage / f"{stem}.bval", stage / f"{stem}.bvec"
-        write_gradients(gradients, affine, bval, bvec)
-        (stage / f"{stem}.json").write_text(_json(sidecar), encoding="utf-8")
-        # The image's name sorts last and so is moved last: where it is, all else is.
-        write_image(stage / image.name, signal, header, affine)
+    with staged(image.parent, last=image.name) as stage:
+        _write_dwi(stage / image.name, signal, gradients, header, affine, sidecar)
+
+
+def _write_dwi(
+    image: Path,
+    signal: Array,
+    gradients: GradientTable,
+    header: Header,
+    affine: Array,
+    sidecar: Mapping[str, Any],
+) -> None:
+    stem = image.name.removesuffix(".nii.gz")
+    bval, bvec = image.with_name(f"{stem}.bval"), image.with_name(f"{stem}.bvec")
+    write_gradients(gradients, affine, bval, bvec)
+    sidecar_of(image).write_text(_json(sidecar), encoding="utf-8")
+    write_image(image, signal, header, affine)
 
 
 def write_map(path: Path, values: Array, affine: Array) -> None:
     """Write a mask or a map; booleans become bytes."""
-    stored = values.astype(np.uint8) if values.dtype == bool else values
     with staged(path.parent) as stage:
-        write_image(stage / path.name, stored, make_header(affine), affine)
+        write_image(stage / path.name, _stored(values), make_header(affine), affine)
+
+
+def _stored(values: Array) -> Array:
+    return values.astype(np.uint8) if values.dtype == bool else values
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
@@ -146,16 +205,25 @@ def require_outside(out: Path, dataset: Path) -> None:
 
 
 @contextmanager
-def staged(folder: Path) -> Iterator[Path]:
-    """Give a hidden folder to write into; its files move to `folder` only when all succeeded."""
+def staged(folder: Path, last: str = "") -> Iterator[Path]:
+    """Give a hidden folder to write into; its files move to `folder` only when all succeeded.
+
+    Parameters
+    ----------
+    folder
+        Where files go.
+    last
+        The file that is moved last, and that tells that all are there.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=folder, prefix=".siteless-") as stage:
+        _sweep(folder)
+        with TemporaryDirectory(dir=folder, prefix=_stage_prefix(os.getpid())) as stage:
             yield Path(stage)
-            paths = sorted(Path(stage).iterdir())
             # What is replaced goes first, so that new files never stand beside an old image.
-            (folder / paths[-1].name).unlink(missing_ok=True)
-            for path in paths:
+            if last:
+                (folder / last).unlink(missing_ok=True)
+            for path in sorted(Path(stage).iterdir(), key=lambda path: path.name == last):
                 path.replace(folder / path.name)
     except OSError as error:
         raise OutputError(
@@ -163,6 +231,28 @@ def staged(folder: Path) -> Iterator[Path]:
             remedy="check space and permissions, then run again",
             path=folder,
         ) from None
+
+
+def _stage_prefix(process: int) -> str:
+    return f".siteless-{platform.node()}-{process}-"
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed processes of this machine have left behind."""
+    for stage in folder.glob(f".siteless-{platform.node()}-*"):
+        process = stage.name.split("-")[-2]
+        if process.isdigit() and not _is_alive(int(process)):
+            shutil.rmtree(stage, ignore_errors=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)  # asks only
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # of another user
+        pass
+    return True
 
 
 def _json(content: Mapping[str, Any]) -> str:

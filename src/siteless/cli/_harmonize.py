@@ -5,19 +5,28 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from siteless.cli._options import add_dataset_options, add_model, add_nprocs, filters_of
+from siteless.errors import DatasetError
+
+if TYPE_CHECKING:
+    from siteless.pipelines import Gradients, HarmonizeReport
 
 _DESCRIPTION = """\
-Render scans as another site would show them, at their own b-vectors, and write them as a BIDS
-derivative. Nothing is fitted again. What an earlier run has written with the same model and
-settings is kept; a scan that fails is named at the end, and the others are done.
+Render scans as another site would show them, at their own b-vectors or others, and write them as a
+BIDS derivative, with maps of how uncertain the rendering is, how much it has changed, and what is
+unlike the scans that the model was learned from. Nothing is fitted again. What an earlier run has
+written with the same model and settings is kept; a scan that fails is named at the end, and the
+others are done.
 """
 _EXAMPLES = """\
 examples:
   siteless harmonize my_study harmonized --model my_study.safetensors --to berlin
-  siteless harmonize my_study harmonized --model my_study.safetensors --to berlin --sites leeds
+  siteless harmonize my_study harmonized --model my_study.safetensors --to average
+  siteless harmonize my_study harmonized --model my_study.safetensors --to berlin --site leeds
+  siteless harmonize my_study harmonized --model my_study.safetensors --to berlin \\
+      --gradients target --dask tcp://node1:8786
 """
 
 
@@ -33,22 +42,45 @@ def add_parser(commands: Any) -> None:
     add_dataset_options(parser)
     parser.add_argument("out", metavar="OUT", type=Path, help="folder for the derivative dataset")
     add_model(parser)
-    parser.add_argument("--to", required=True, metavar="SITE", help="site to render scans as")
+    add_rendering(parser)
+    add_nprocs(parser)
+    parser.add_argument(
+        "--dask",
+        metavar="ADDRESS",
+        help="work on a cluster: the address of a Dask scheduler, or the file that has it",
+    )
+    parser.set_defaults(run=run)
+
+
+def add_rendering(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how scans are rendered."""
+    parser.add_argument(
+        "--to",
+        required=True,
+        metavar="SITE",
+        help="site to render scans as, or average: the mean of all sites of the model",
+    )
+    parser.add_argument(
+        "--gradients",
+        nargs="+",
+        default=["own"],
+        metavar="WHICH",
+        help="b-vectors to render at: own (default), target (the target site's protocol), or a "
+        ".bval and a .bvec file",
+    )
     parser.add_argument(
         "--outside",
         choices=("scaled", "unchanged"),
         default="scaled",
-        help="what happens to voxels that the model has not learned (default: scaled by the ratio "
-        "of the target site's level to the scan's)",
+        help="what happens to voxels that the model has not learned (default: scaled as the "
+        "rendered voxels near by)",
     )
     parser.add_argument("--force", action="store_true", help="render again what is there already")
-    add_nprocs(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Harmonize and return the exit code."""
-    from siteless.cli._console import count, shown_progress, stdout
+    from siteless.cli._console import shown_progress
     from siteless.pipelines import harmonize_dataset
 
     with shown_progress("Rendering scans") as progress:
@@ -60,20 +92,47 @@ def run(options: argparse.Namespace) -> int:
             sites=options.sites,
             site_from=options.site_from,
             filters=filters_of(options),
+            gradients=_gradients(options.gradients),
             outside=options.outside,
             force=options.force,
             nprocs=options.nprocs,
+            cluster=options.dask,
             progress=progress,
+        )
+    return show_report(report, options.to, options.out)
+
+
+def _gradients(words: list[str]) -> Gradients:
+    match words:
+        case ["own" | "target" as which]:
+            return which
+        case [bval, bvec]:
+            return Path(bval), Path(bvec)
+    raise DatasetError(
+        f"--gradients is own, target, or a .bval and a .bvec file; found {' '.join(words)}"
+    )
+
+
+def show_report(report: HarmonizeReport, to: str, out: Path) -> int:
+    """Print what became of scans and return the exit code."""
+    from siteless.cli._console import count, stdout
+
+    for image, part in report.unfamiliar.items():
+        mask = image.name.replace("desc-harmonized_dwi", "desc-unfamiliar_mask")
+        print(  # noqa: T201
+            f"siteless: warning: {image}: {100 * part:.0f} % of the rendered voxels are unlike "
+            f"the training scans of their site (expected 0.1 %); look at {mask}",
+            file=sys.stderr,
         )
     for error in report.errors:
         print(f"siteless: {error}", file=sys.stderr)  # noqa: T201
-    parts = [f"{count(len(report.written), 'scan')} rendered as {options.to}"]
+    parts = [f"{count(len(report.written), 'scan')} rendered as {to}"]
     if report.skipped:
         parts.append(f"{len(report.skipped)} there already")
     if report.left_out:
         parts.append(f"{len(report.left_out)} without shells left out")
     if report.errors:
         parts.append(f"{len(report.errors)} failed")
-    told = f"{', '.join(parts)}: {options.out}"
+    told = f"{', '.join(parts)}: {out}"
     stdout().print(told, soft_wrap=True, markup=False, highlight=False)
     return 1 if report.errors else 0

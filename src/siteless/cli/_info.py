@@ -53,9 +53,10 @@ def _lines(model: Model) -> list[tuple[str, str]]:
     card, summary = model.card, model.card.summary
     best, network = summary["best"], card.network
     sites = [
-        f"{site}: level {level:.4g}, {count(summary['training_scans'][site], 'training scan')}, "
+        f"{site}: level {known.level:.4g}, protocol of {len(known.bvals)} volumes, "
+        f"{count(summary['training_scans'][site], 'training scan')}, "
         f"{summary['validation_scans'][site]} for validation"
-        for site, level in card.sites.items()
+        for site, known in card.sites.items()
     ]
     widths = "-".join(map(str, network.encoder))
     return [

@@ -47,7 +47,12 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         "--model", type=Path, required=True, metavar="FILE", help="that `siteless fit` wrote"
     )
     parser.add_argument(
-        "--sites", nargs="+", metavar="SITE", help="only scans of these sites (default: all)"
+        "--site",
+        "--sites",
+        dest="sites",
+        nargs="+",
+        metavar="SITE",
+        help="only scans of these sites (default: all)",
     )
 
 

@@ -8,6 +8,8 @@ from siteless.harmonics._basis import (
 )
 from siteless.harmonics._coefficients import (
     Coefficients,
+    degree_energies,
+    mean_over_directions,
     nearest_shells,
     project,
     projection_matrix,
@@ -22,9 +24,11 @@ __all__ = [
     "choose_penalty",
     "coefficient_orders",
     "count_coefficients",
+    "degree_energies",
     "fit_coefficients",
     "fitting_matrix",
     "max_order",
+    "mean_over_directions",
     "nearest_shells",
     "project",
     "projection_matrix",

@@ -115,11 +115,36 @@ def rish(coefficients: Coefficients) -> Array:
     Array
         Shape (voxel, shell, order / 2 + 1), float32.
     """
-    degrees = coefficient_orders(coefficients.order)
+    return degree_energies(coefficients.values, coefficients.order)
+
+
+def degree_energies(values: Array, order: int) -> Array:
+    """Return `rish` of the channels of `Coefficients`, shape (voxel, channel), without a mask."""
+    degrees = coefficient_orders(order)
     starts = np.flatnonzero(np.diff(degrees, prepend=-1))
-    shells = range(len(coefficients.bs))
-    energies = [np.add.reduceat(coefficients.shell(i) ** 2, starts, axis=1) for i in shells]
-    return np.stack(energies, axis=1)
+    shells = values[:, 1:].reshape(len(values), -1, len(degrees))
+    return np.add.reduceat(np.square(shells), starts, axis=2)
+
+
+def mean_over_directions(squares: Array, shells: int) -> Array:
+    """Return b0's square and each shell's mean square over all directions.
+
+    The basis is orthonormal: the mean over the sphere is the sum over its 4 pi.
+
+    Parameters
+    ----------
+    squares
+        Of the channels of `Coefficients`, shape (voxel, channel).
+    shells
+        How many there are.
+
+    Returns
+    -------
+    Array
+        Shape (voxel, 1 + shell).
+    """
+    sums = squares[:, 1:].reshape(len(squares), shells, -1).sum(axis=2)
+    return np.column_stack([squares[:, 0], sums / np.float32(4 * np.pi)])
 
 
 def nearest_shells(gradients: GradientTable, bs: Sequence[float]) -> Array:

@@ -2,15 +2,65 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from scipy import ndimage
 
 from siteless.acquisition import Array, GradientTable, Scan, Site
-from siteless.harmonics import fit_coefficients, project
+from siteless.harmonics import (
+    Coefficients,
+    count_coefficients,
+    mean_over_directions,
+    nearest_shells,
+    project,
+    projection_matrix,
+)
 from siteless.model import Model
 
 Outside = Literal["scaled", "unchanged"]
+# mm. What is not rendered is scaled as what is rendered within about this distance.
+_REACH = 4.0
+# Further away, where the smoothed mask is below this, the mean scale of the scan takes over.
+_NEAR = 0.02
+
+
+@dataclass(frozen=True, eq=False)
+class Rendering:
+    """A scan rendered as a site, with what tells how far to trust it.
+
+    Maps have a volume for b0 and one for each shell, are in units of the rendered signal, and are
+    zero where they do not apply.
+
+    Attributes
+    ----------
+    scan
+        Of the target site.
+    spread
+        Standard deviation under the posterior of the code, shape (x, y, z, 1 + shell).
+    change
+        Root-mean-square difference, over directions, between the rendered scan and the scan at
+        the target's level, shape (x, y, z, 1 + shell); zero where a scan is left unchanged.
+    rendered
+        Voxels that were rendered, shape (x, y, z), bool.
+    unfamiliar
+        Voxels among them that are unlike the training voxels of the scan's site.
+    levels
+        Of the scan and of the target: the median b0 of white matter.
+    """
+
+    scan: Scan
+    spread: Array
+    change: Array
+    rendered: Array
+    unfamiliar: Array
+    levels: tuple[float, float]
+
+    @property
+    def unfamiliar_part(self) -> float:
+        """Which part of the rendered voxels is unfamiliar."""
+        return float(self.unfamiliar.sum() / self.rendered.sum())
 
 
 def harmonize(
@@ -21,10 +71,23 @@ def harmonize(
     gradients: GradientTable | None = None,
     outside: Outside = "scaled",
 ) -> Scan:
+    """Return a scan as a site would show it: the scan of `render`."""
+    return render(model, scan, site, gradients=gradients, outside=outside).scan
+
+
+def render(
+    model: Model,
+    scan: Scan,
+    site: str,
+    *,
+    gradients: GradientTable | None = None,
+    outside: Outside = "scaled",
+) -> Rendering:
     """Render a scan as a site would show it.
 
     Voxels of the tissue that the model has learned are rendered from their codes. The others are
-    multiplied by the ratio of the target site's typical level to the scan's, or left as they are.
+    scaled, b0 and each shell by the ratio of rendered to measured signal in rendered voxels near
+    by, so that there is no step at the boundary; or they are left as they are.
 
     Parameters
     ----------
@@ -33,35 +96,94 @@ def harmonize(
     scan
         Any scan with the model's shells.
     site
-        To render the scan as.
+        To render the scan as, or ``average``.
     gradients
-        In world axes, to render at; the scan's own by default. b0 volumes are the rendered mean
-        b0. With another table, signal outside the brain is zero, as no fit tells it.
+        In world axes, to render at; the scan's own by default. With another table, signal
+        outside the brain is zero, as no fit tells it. b0 volumes are the rendered mean b0.
     outside
         ``scaled`` or ``unchanged``: what is not rendered.
 
     Returns
     -------
-    Scan
-        Of the target site; finite, and nowhere below zero.
+    Rendering
+        Its signal is finite, and nowhere below zero.
     """
-    codes = model.encode(scan)
+    own = model.fit(scan)
+    codes = model.encode(scan, own)
     rendered = model.decode(codes, site)
-    ratio = model.card.sites[site] / codes.level if outside == "scaled" else 1.0
-    if gradients is None:
-        volumes = scan.volumes * np.float32(ratio)
-    else:
-        volumes = _projected(model, scan, gradients) * np.float32(ratio)
+    level = model.level(site)
+    scales = np.ones((1 + len(own.bs), scan.mask.size), dtype=np.float32)
+    if outside == "scaled":
+        scales = _scales(own, rendered, scan.voxel_size)
     table = scan.gradients if gradients is None else gradients
+    volumes = _scaled(scan, own, scales, gradients)
     volumes[:, np.flatnonzero(codes.where.T)] = project(rendered, table).T
-    shape = (*scan.mask.shape, len(table))
-    signal = np.maximum(volumes, 0, out=volumes).T.reshape(shape, order="F")
-    return scan.with_signal(signal, gradients=table, site=Site(site, origin="rendered"))
+    for volume in volumes:
+        np.fmax(volume, 0, out=volume)  # NaN, which may be outside the brain, becomes 0 too
+        volume[np.isinf(volume)] = 0
+    signal = volumes.T.reshape((*scan.mask.shape, len(table)), order="F")
+    inside = codes.where.T[scan.mask.T]
+    typical = model.card.sites[str(scan.site)].typical
+    unlike = typical.is_unlike(own.values[inside] / np.float32(codes.level), own.order)
+    ratio = np.float32(level / codes.level)
+    shift = scales[:, scan.voxels] - (ratio if outside == "scaled" else 1)
+    change = np.sqrt(mean_over_directions(np.square(own.values), len(own.bs))) * np.abs(shift.T)
+    difference = rendered.values - ratio * own.values[inside]
+    change[inside] = np.sqrt(mean_over_directions(np.square(difference), len(own.bs)))
+    return Rendering(
+        scan=scan.with_signal(signal, gradients=table, site=Site(site, origin="rendered")),
+        spread=rendered.on_grid(model.spread(codes, site)),
+        change=own.on_grid(change),
+        rendered=codes.where,
+        unfamiliar=rendered.on_grid(unlike),
+        levels=(codes.level, level),
+    )
 
 
-def _projected(model: Model, scan: Scan, gradients: GradientTable) -> Array:
-    """Return the scan's own fit at other gradients, shape (volume, voxel), zero outside brain."""
-    own = fit_coefficients(scan, order=model.card.order, fit=model.card.fit)
-    volumes = np.zeros((len(gradients), scan.mask.size), dtype=np.float32)
-    volumes[:, scan.voxels] = project(own, gradients).T
+def _scales(own: Coefficients, rendered: Coefficients, voxel_size: Array) -> Array:
+    """Return what b0 and each shell are multiplied by where nothing is rendered.
+
+    Returns
+    -------
+    Array
+        Shape (1 + shell, voxel), float32: the ratio of rendered to measured means, smoothed.
+    """
+    inside = rendered.mask.T[own.mask.T]
+    sigma = _REACH / voxel_size
+    scales = np.empty((1 + len(own.bs), own.mask.size), dtype=np.float32)
+    for scale, after, before in zip(
+        scales, _means(rendered).T, _means(own)[inside].T, strict=True
+    ):
+        near, mean = _NEAR * before.mean(), after.sum() / before.sum()
+        above = ndimage.gaussian_filter(rendered.on_grid(after), sigma) + near * mean
+        below = ndimage.gaussian_filter(rendered.on_grid(before), sigma) + near
+        scale[:] = (above / below).T.ravel()
+    return scales
+
+
+def _means(coefficients: Coefficients) -> Array:
+    """Return the channels of b0 and of each shell's mean, shape (voxel, 1 + shell)."""
+    starts = 1 + count_coefficients(coefficients.order) * np.arange(len(coefficients.bs))
+    return coefficients.values[:, [0, *starts]].clip(min=0)
+
+
+def _scaled(
+    scan: Scan, own: Coefficients, scales: Array, gradients: GradientTable | None
+) -> Array:
+    """Scale what was measured, or the fit where it is wanted at other gradients.
+
+    Returns
+    -------
+    Array
+        Shape (volume, voxel), float32.
+    """
+    table = scan.gradients if gradients is None else gradients
+    shells = 1 + nearest_shells(table, own.bs)
+    volumes = np.zeros((len(table), scan.mask.size), dtype=np.float32)
+    mixing = projection_matrix(table, bs=own.bs, order=own.order)
+    for number, (volume, shell) in enumerate(zip(volumes, shells, strict=True)):
+        if gradients is None:
+            np.multiply(scan.volumes[number], scales[shell], out=volume)
+        else:
+            volume[scan.voxels] = scales[shell, scan.voxels] * (own.values @ mixing[:, number])
     return volumes

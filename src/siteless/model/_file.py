@@ -12,10 +12,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from siteless.errors import MissingFileError, ModelError, OutputError
-from siteless.model._model import Model, ModelCard
+from siteless.model._model import LearnedSite, Model, ModelCard
+from siteless.model._typical import Typical
 from siteless.network import Autoencoder, NetworkSettings
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 def save_model(model: Model, path: Path) -> None:
@@ -52,10 +53,7 @@ def load_model(path: Path | str) -> Model:
             "the model is of another version of siteless", remedy="fit it again", path=path
         )
     try:
-        settings = {k: _as_tuple(v) for k, v in told.pop("network").items()}
-        card = ModelCard(
-            network=NetworkSettings(**settings), **{k: _as_tuple(v) for k, v in told.items()}
-        )
+        card = _card(told)
         network = Autoencoder(card.network)
         network.load_state_dict(weights)
     except (AttributeError, KeyError, TypeError, RuntimeError):
@@ -90,8 +88,21 @@ def _contiguous(network: Autoencoder) -> dict[str, torch.Tensor]:
     return {name: weight.cpu().contiguous() for name, weight in network.state_dict().items()}
 
 
-def _as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+def _card(told: dict[str, Any]) -> ModelCard:
+    """Make a card from what JSON kept of it."""
+    sites = {label: _site(_as_tuples(site)) for label, site in told.pop("sites").items()}
+    network = NetworkSettings(**_as_tuples(told.pop("network")))
+    return ModelCard(sites=sites, network=network, bs=tuple(told.pop("bs")), **told)
+
+
+def _site(told: dict[str, Any]) -> LearnedSite:
+    return LearnedSite(typical=Typical(**told.pop("typical")), **told)
+
+
+def _as_tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _as_tuples(one) for key, one in value.items()}
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
 def _damaged(path: Path) -> ModelError:

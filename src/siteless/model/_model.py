@@ -4,23 +4,49 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from siteless.acquisition import Array, GradientTable, Scan, Site, same_b
 from siteless.errors import GradientTableError, ModelError
-from siteless.harmonics import Coefficients, FitName, fit_coefficients
-from siteless.network import Autoencoder, NetworkSettings
+from siteless.harmonics import Coefficients, FitName, fit_coefficients, mean_over_directions
+from siteless.model._typical import Typical
+from siteless.network import Autoencoder, NetworkSettings, Posterior
 from siteless.patches import cut, index_neighbours
 from siteless.tissue import Tissue, tissue_mask, white_matter_level
 
+# The target that favours no site: the mean of what every site of the model would show.
+AVERAGE = "average"
 # Patches that are encoded or decoded at a time.
 _BLOCK = 8192
+# Codes that are drawn to tell how far a rendering may vary.
+_DRAWS = 8
+
+
+@dataclass(frozen=True)
+class LearnedSite:
+    """What a model knows of a site, beside how to render it.
+
+    Attributes
+    ----------
+    level
+        Median over its training scans of white matter's b0.
+    bvals, bvecs
+        Its protocol: the gradient table, in world axes, of a training scan.
+    typical
+        How its training voxels are distributed.
+    """
+
+    level: float
+    bvals: tuple[float, ...]
+    bvecs: tuple[tuple[float, ...], ...]
+    typical: Typical
 
 
 @dataclass(frozen=True)
@@ -30,8 +56,7 @@ class ModelCard:
     Attributes
     ----------
     sites
-        Labels in the order of the network's numbers, with each site's typical level: the median
-        over its training scans of white matter's b0.
+        By label, in the order of the network's numbers.
     bs
         b-values of the shells, s/mm2.
     order, basis
@@ -50,7 +75,7 @@ class ModelCard:
         Of the libraries that trained it.
     """
 
-    sites: Mapping[str, float]
+    sites: Mapping[str, LearnedSite]
     bs: tuple[float, ...]
     order: int
     fit: FitName
@@ -108,9 +133,20 @@ class Model:
             digest.update(array.tobytes())
         return digest.hexdigest()
 
+    def fit(self, scan: Scan) -> Coefficients:
+        """Fit a scan as those that were learned from."""
+        return fit_coefficients(scan, order=self.card.order, fit=self.card.fit)
+
     @torch.inference_mode()
-    def encode(self, scan: Scan) -> Codes:
+    def encode(self, scan: Scan, coefficients: Coefficients | None = None) -> Codes:
         """Return the codes of a scan's voxels of the tissue that the model is of.
+
+        Parameters
+        ----------
+        scan
+            Of a site of the model.
+        coefficients
+            Of `fit`, when they are there already.
 
         Raises
         ------
@@ -119,7 +155,7 @@ class Model:
         """
         site = torch.tensor([self.require_known(scan.gradients, scan.site)])
         level = white_matter_level(scan)
-        coefficients = fit_coefficients(scan, order=self.card.order, fit=self.card.fit)
+        coefficients = coefficients or self.fit(scan)
         where = tissue_mask(scan, self.card.tissue)
         patches = index_neighbours(scan.mask)[where.T[scan.mask.T]]
         values = coefficients.values / np.float32(level)
@@ -132,33 +168,79 @@ class Model:
 
     @torch.inference_mode()
     def decode(self, codes: Codes, site: str) -> Coefficients:
-        """Render codes as a site, at the site's typical level."""
-        if site not in self.card.sites:
-            raise ModelError(
-                f"the model does not know the site {site!r}",
-                remedy=f"choose of {', '.join(self.card.sites)}",
-            )
-        number = self._sites.index(site)
-        blocks = [
-            self.network.decode(block, torch.full((len(block),), number))
-            for block in torch.from_numpy(codes.mean).split(_BLOCK)
-        ]
-        values = torch.cat(blocks).numpy() * np.float32(self.card.sites[site])
+        """Render codes as a site, or as the average of sites, at its typical level."""
+        level, numbers = np.float32(self.level(site)), self._targets(site)
+        blocks = torch.from_numpy(codes.mean).split(_BLOCK)
+        values = torch.cat([self._render(block, numbers) for block in blocks]).numpy() * level
         bs, order = self.card.bs, self.card.order
         return Coefficients(values, codes.where, bs, order, penalties=(0.0,) * len(bs))
 
-    @property
-    def _sites(self) -> list[str]:
-        return list(self.card.sites)
+    @torch.inference_mode()
+    def spread(self, codes: Codes, site: str) -> Array:
+        """Return how much a rendering varies under the posterior of its codes.
+
+        Returns
+        -------
+        Array
+            Standard deviation of b0 and, as a root mean square over directions, of each shell;
+            shape (voxel, 1 + shell), in units of the rendered signal.
+        """
+        level, numbers = np.float32(self.level(site)), self._targets(site)
+        generator = torch.Generator().manual_seed(0)
+        parts = []
+        for mean, variance in zip(
+            torch.from_numpy(codes.mean).split(_BLOCK),
+            torch.from_numpy(codes.variance).split(_BLOCK),
+            strict=True,
+        ):
+            draws = Posterior(mean, variance).sample
+            rendered = [self._render(draws(generator), numbers) for _ in range(_DRAWS)]
+            parts.append(torch.stack(rendered).var(dim=0).numpy())
+        return np.sqrt(mean_over_directions(np.concatenate(parts), len(self.card.bs))) * level
+
+    def level(self, site: str) -> float:
+        """Return a target's typical level; the average's is the sites' geometric mean."""
+        levels = [self.card.sites[label].level for label in self._labels(site)]
+        return float(np.exp(np.mean(np.log(levels))))
+
+    def protocol(self, site: str) -> GradientTable:
+        """Return the gradient table of a site, in world axes."""
+        if site == AVERAGE:
+            raise ModelError(
+                "the average of sites has no gradient table of its own",
+                remedy="choose a site, or render at other gradients",
+            )
+        [label] = self._labels(site)
+        known = self.card.sites[label]
+        return GradientTable(np.array(known.bvals), np.array(known.bvecs))
+
+    def _labels(self, site: str) -> list[str]:
+        """Return the sites that a target is made of."""
+        if site == AVERAGE:
+            return list(self.card.sites)
+        if site not in self.card.sites:
+            raise ModelError(
+                f"the model does not know the site {site!r}",
+                remedy=f"choose of {', '.join(self.card.sites)}, or {AVERAGE}",
+            )
+        return [site]
+
+    def _targets(self, site: str) -> list[int]:
+        labels = list(self.card.sites)
+        return [labels.index(label) for label in self._labels(site)]
+
+    def _render(self, code: Tensor, sites: Sequence[int]) -> Tensor:
+        """Render codes as sites, and return the mean, in units of the level."""
+        rendered = [self.network.decode(code, torch.full((len(code),), site)) for site in sites]
+        return torch.stack(rendered).mean(dim=0)
 
     def require_known(self, gradients: GradientTable, site: Site | None) -> int:
-        """Return the number of the site whose units a scan is in; refuse what was not learned.
+        """Return the number of a scan's site; refuse what was not learned.
 
         Raises
         ------
         SitelessError
-            When the shells are not the model's, or its sites have units of their own and the
-            scan's is not among them.
+            When the shells are not the model's, or the site is not among its sites.
         """
         found = tuple(shell.b for shell in gradients.shells)
         if not same_shells(found, self.card.bs):
@@ -166,14 +248,13 @@ class Model:
                 f"expected the model's shells of {show_bs(self.card.bs)}, found {show_bs(found)}",
                 remedy="leave the scan out, or fit a model to scans like it",
             )
-        if str(site) in self._sites:
-            return self._sites.index(str(site))
-        if torch.equal(self.network.scale, self.network.scale[:1].expand_as(self.network.scale)):
-            return 0  # sites share their units
-        raise ModelError(
-            f"the model has not learned the scan's site, {site or 'which nothing tells'}",
-            remedy=f"expected one of {', '.join(self._sites)}; choose scans of them with --sites",
-        )
+        labels = list(self.card.sites)
+        if str(site) not in labels:
+            raise ModelError(
+                f"the model has not learned the scan's site, {site or 'which nothing tells'}",
+                remedy=f"expected one of {', '.join(labels)}; choose scans of them with --site",
+            )
+        return labels.index(str(site))
 
 
 def same_shells(first: tuple[float, ...], second: tuple[float, ...]) -> bool:

@@ -7,12 +7,13 @@ if TYPE_CHECKING:
     from siteless.pipelines._check import CheckReport, check_dataset, write_report
     from siteless.pipelines._encode import encode_dataset
     from siteless.pipelines._fit import FitFiles, fit_model
-    from siteless.pipelines._harmonize import HarmonizeReport, harmonize_dataset
+    from siteless.pipelines._harmonize import Gradients, HarmonizeReport, harmonize_dataset
     from siteless.pipelines._simulate import simulate_cohort
 
 __all__ = [
     "CheckReport",
     "FitFiles",
+    "Gradients",
     "HarmonizeReport",
     "check_dataset",
     "encode_dataset",
@@ -26,7 +27,7 @@ _HOMES = {
     "_check": ("CheckReport", "check_dataset", "write_report"),
     "_encode": ("encode_dataset",),
     "_fit": ("FitFiles", "fit_model"),
-    "_harmonize": ("HarmonizeReport", "harmonize_dataset"),
+    "_harmonize": ("Gradients", "HarmonizeReport", "harmonize_dataset"),
     "_simulate": ("simulate_cohort",),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -31,7 +32,17 @@ from siteless.errors import (
     errors_at,
 )
 from siteless.harmonics import max_order
-from siteless.model import Model, ModelCard, load_model, same_shells, save_model, show_bs
+from siteless.model import (
+    AVERAGE,
+    LearnedSite,
+    Model,
+    ModelCard,
+    Typical,
+    load_model,
+    same_shells,
+    save_model,
+    show_bs,
+)
 from siteless.pipelines._choice import read_table, scans_of_sites
 from siteless.pipelines._parallel import Progress, run_all
 from siteless.report import draw_training
@@ -56,6 +67,8 @@ Watch = Callable[[int, int, Sequence[Row]], None]
 # One person in so many validates, when no table says who does.
 _VALIDATION = 10
 _HIGHEST_ORDER = 8
+# Voxels that tell what is typical of a site: of a scan, and at most of all its scans.
+_TYPICAL_PER_SCAN, _TYPICAL_PER_SITE = 20_000, 2_000_000
 
 
 @dataclass(frozen=True)
@@ -168,8 +181,7 @@ def fit_model(
         checkpoint=files.state,
         watch=partial(_record, files.log, watch),
     )
-    summary = _summary(lesson, training, choice)
-    model = Model(_card(lesson, training, recipe, preset, seed, summary), training.network)
+    model = Model(_card(lesson, training, recipe, choice, preset, seed), training.network)
     if rank() == 0:
         _write_log(files.log, training.log)
         draw_training(training.log, files.picture)
@@ -243,7 +255,13 @@ def _choose(found: Dataset, sites: Sequence[str] | None, seed: int) -> _Choice:
     tables = [read_table(scan) for scan in chosen]
     weighted = [scan for scan, table in zip(chosen, tables, strict=True) if table.shells]
     bs, order = _common_shells(weighted, [table for table in tables if table.shells], found.root)
-    labels = sorted({str(scan.site) for scan in weighted})
+    labels = list(dict.fromkeys(str(scan.site) for scan in weighted))  # names decide nothing
+    if AVERAGE in labels:
+        raise DatasetError(
+            f"a site is called {AVERAGE!r}, which is the name of the mean of sites",
+            remedy="rename it",
+            path=found.root,
+        )
     if len(labels) < 2:
         raise DatasetError(
             f"expected scans of at least two sites, found {', '.join(labels)} only",
@@ -419,24 +437,43 @@ def _card(
     lesson: Lesson,
     training: Training,
     recipe: _Recipe,
+    choice: _Choice,
     preset: str,
     seed: int,
-    summary: dict[str, Any],
 ) -> ModelCard:
-    levels = {
-        site: float(np.median([s.level for s in lesson.scans if s.site == site]))
-        for site in lesson.sites
-    }
     return ModelCard(
-        sites=levels,
+        sites={site: _learned_site(site, lesson, recipe, choice) for site in lesson.sites},
         **asdict(recipe),
         network=training.network.settings,
         preset=preset,
         seed=seed,
         settings=asdict(training.settings),
-        summary=summary,
+        summary=_summary(lesson, training, choice),
         versions={name: version(name) for name in ("siteless", "torch", "numpy")},
     )
+
+
+def _learned_site(site: str, lesson: Lesson, recipe: _Recipe, choice: _Choice) -> LearnedSite:
+    scans = [scan for scan in lesson.scans if scan.site == site]
+    most = min(_TYPICAL_PER_SCAN, _TYPICAL_PER_SITE // len(scans))
+    centres = (scan.neighbours[:, 0] for scan in scans)
+    rows = [own[:: max(1, len(own) // most)] for own in centres]
+    samples = [scan.values[own] for scan, own in zip(scans, rows, strict=True)]
+    protocol = _protocol([files for files in choice.learning if str(files.site) == site])
+    return LearnedSite(
+        level=float(np.median([scan.level for scan in scans])),
+        bvals=tuple(protocol.bvals.tolist()),
+        bvecs=tuple(map(tuple, protocol.bvecs.round(9).tolist())),
+        typical=Typical.of(samples, recipe.order),
+    )
+
+
+def _protocol(scans: Sequence[ScanFiles]) -> GradientTable:
+    """Return the table of the first scan that has as many volumes as most."""
+    tables = [read_table(files) for files in scans]
+    sizes = Counter(map(len, tables))
+    [(usual, _)] = sizes.most_common(1)
+    return next(table for table in tables if len(table) == usual)
 
 
 def _count(scans: Sequence[TrainingScan], site: str) -> int:

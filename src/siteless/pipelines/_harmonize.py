@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
+import numpy as np
+
+from siteless.acquisition import GradientTable, Scan
 from siteless.bids import (
+    Map,
     ScanFiles,
     derivative_path,
     find_scans,
+    read_gradient_pair,
     read_scan,
     require_outside,
+    sidecar_of,
     write_description,
     write_scan,
 )
-from siteless.errors import ModelError, SitelessError, errors_at
-from siteless.methods import Outside, harmonize
-from siteless.model import load_model
+from siteless.errors import OutputError, SitelessError, errors_at
+from siteless.harmonics import nearest_shells
+from siteless.methods import Outside, Rendering, render
+from siteless.model import RARE, Model, load_model
 from siteless.pipelines._choice import read_model, read_table, scans_of_sites
-from siteless.pipelines._parallel import Progress, run_all
+from siteless.pipelines._parallel import Progress, connected, run_all, run_on_cluster
+
+# The scan's own b-vectors, those of the target's protocol, or a .bval and a .bvec file.
+Gradients: TypeAlias = Literal["own", "target"] | tuple[Path, Path]
+# A scan with a larger part of unfamiliar voxels is unlike those that were learned from.
+_UNFAMILIAR = 10 * RARE
 
 
 @dataclass(frozen=True)
@@ -35,6 +48,9 @@ class HarmonizeReport:
         Images that were rendered.
     skipped
         Images that an earlier run with the same model and settings has written.
+    unfamiliar
+        Images, of both, whose scan is unlike the training scans of its site; with the part of
+        their rendered voxels that is.
     left_out
         Names of scans without shells.
     errors
@@ -43,6 +59,7 @@ class HarmonizeReport:
 
     written: tuple[Path, ...]
     skipped: tuple[Path, ...]
+    unfamiliar: Mapping[Path, float]
     left_out: tuple[str, ...]
     errors: tuple[SitelessError, ...]
 
@@ -56,9 +73,11 @@ def harmonize_dataset(
     sites: Sequence[str] | None = None,
     site_from: str | None = None,
     filters: Mapping[str, Collection[str | None]] | None = None,
+    gradients: Gradients = "own",
     outside: Outside = "scaled",
     force: bool = False,
     nprocs: int | None = None,
+    cluster: str | None = None,
     progress: Progress | None = None,
 ) -> HarmonizeReport:
     """Render every scan of a dataset as one site; a scan that fails does not stop the others.
@@ -72,40 +91,71 @@ def harmonize_dataset(
     model
         File that `siteless fit` wrote.
     to
-        Site of the model.
+        Site of the model, or ``average``.
     sites
         To render scans of, all by default.
+    gradients
+        To render at: ``own``, ``target``, or a .bval and a .bvec file, taken along the axes of
+        each image as those beside it are.
     outside
-        What happens to voxels that the model has not learned: see `siteless.methods.harmonize`.
+        What happens to voxels that the model has not learned: see `siteless.methods.render`.
     force
         Render again what an earlier run has written.
     nprocs
         Processes; by default one for each core that may be used.
+    cluster
+        Address of a Dask scheduler, whose workers are used instead.
     progress
         Called with the number of scans done, their total, and the name of the last.
+
+    Raises
+    ------
+    SitelessError
+        When nothing can be rendered, or an output cannot be written.
     """
-    out, path = Path(out), Path(model)
+    # Workers elsewhere have other working folders.
+    dataset, out, path = (Path(given).absolute() for given in (dataset, out, model))
     learned = load_model(path)
-    if to not in learned.card.sites:
-        raise ModelError(
-            f"the model does not know the site {to!r}",
-            remedy=f"choose of {', '.join(learned.card.sites)}",
-            path=path,
-        )
+    with errors_at(path):
+        told = _settings(learned, to, gradients, outside)
     found = find_scans(dataset, site_from=site_from, filters=filters)
     if found.errors:
         raise found.errors[0]
     require_outside(out, found.root)
     scans = scans_of_sites(found.scans, sites, found.root)
     root = found.root if found.root.is_dir() else found.root.parent
-    write_description(out, name=f"Scans rendered as site {to}", sources=(root,))
-    job = _Job(path, learned.identity, to, outside, out, force=force)
+    job = _Job(path, out, to, gradients, outside, told, force=force)
     outcomes: dict[int, _Outcome] = {}
-    for position, outcome in run_all(job.run, scans, nprocs=nprocs):
-        outcomes[position] = outcome
-        if progress:
-            progress(len(outcomes), len(scans), scans[position].name)
+    with connected(cluster) as client:
+        name, ignored = f"Scans rendered as {to}", ("*_dwimap.*",)
+        write_description(out, name=name, sources=(root,), ignored=ignored)
+        for position, outcome in _run(job, scans, nprocs=nprocs, client=client):
+            outcomes[position] = outcome
+            if progress:
+                progress(len(outcomes), len(scans), scans[position].name)
     return _report(scans, [outcomes[position] for position in sorted(outcomes)])
+
+
+def _settings(model: Model, to: str, gradients: Gradients, outside: Outside) -> Mapping[str, str]:
+    """Return what a result is known by, whatever its scan; refuse a target there is not."""
+    model.level(to)
+    if gradients == "own":
+        at = "own"
+    elif gradients == "target":
+        model.protocol(to)
+        at = "target"
+    else:
+        table = read_gradient_pair(*gradients, np.eye(4))
+        with errors_at(gradients[0]):
+            nearest_shells(table, model.card.bs)
+        at = hashlib.blake2b(table.bvals.tobytes() + table.bvecs.tobytes()).hexdigest()[:16]
+    return {
+        "Version": version("siteless"),
+        "Model": model.identity,
+        "TargetSite": to,
+        "Gradients": at,
+        "OutsideLearnedTissue": outside,
+    }
 
 
 @dataclass(frozen=True)
@@ -114,15 +164,30 @@ class _Outcome:
 
     image: Path | None = None
     kept: bool = False
+    unfamiliar: float = 0.0
     error: SitelessError | None = None
 
 
+def _run(
+    job: _Job, scans: Sequence[ScanFiles], *, nprocs: int | None, client: Any
+) -> Iterator[tuple[int, _Outcome]]:
+    if client is None:
+        yield from run_all(job.run, scans, nprocs=nprocs)
+        return
+    for position, outcome in run_on_cluster(job.run, scans, client):
+        if isinstance(outcome, SitelessError):
+            yield position, _Outcome(error=outcome.at(scans[position].dwi))
+        else:
+            yield position, outcome
+
+
 def _report(scans: Sequence[ScanFiles], outcomes: Sequence[_Outcome]) -> HarmonizeReport:
-    images = [(o.image, o.kept) for o in outcomes if o.image]
+    images = [(outcome.image, outcome) for outcome in outcomes if outcome.image]
     idle = [s.name for s, o in zip(scans, outcomes, strict=True) if not (o.image or o.error)]
     return HarmonizeReport(
-        written=tuple(image for image, kept in images if not kept),
-        skipped=tuple(image for image, kept in images if kept),
+        written=tuple(image for image, outcome in images if not outcome.kept),
+        skipped=tuple(image for image, outcome in images if outcome.kept),
+        unfamiliar={i: o.unfamiliar for i, o in images if o.unfamiliar > _UNFAMILIAR},
         left_out=tuple(idle),
         errors=tuple(outcome.error for outcome in outcomes if outcome.error),
     )
@@ -133,10 +198,11 @@ class _Job:
     """What is done to each scan; the same in this process and in others."""
 
     model: Path
-    identity: str
-    to: str
-    outside: Outside
     out: Path
+    to: str
+    gradients: Gradients
+    outside: Outside
+    settings: Mapping[str, str]
     force: bool
 
     def run(self, files: ScanFiles) -> _Outcome:
@@ -144,6 +210,8 @@ class _Job:
         try:
             with errors_at(files.dwi):
                 return self._render(files)
+        except OutputError:
+            raise  # the others could not be written either
         except SitelessError as error:
             return _Outcome(error=error)
         except MemoryError:
@@ -152,35 +220,67 @@ class _Job:
 
     def _render(self, files: ScanFiles) -> _Outcome:
         image = derivative_path(self.out, "harmonized", files.entities)
-        told = self._told(files)
-        if not self.force and image.exists() and _is_of(image, told):
-            return _Outcome(image, kept=True)
-        gradients = read_table(files)
-        if not gradients.shells:
+        asked = self._asked(files)
+        earlier = _read_sidecar(image)
+        if not self.force and earlier.get("Siteless") == asked:
+            return _Outcome(image, kept=True, unfamiliar=earlier["SitelessFound"]["Unfamiliar"])
+        own = read_table(files)
+        if not own.shells:
             return _Outcome()
-        model = read_model(self.model, self.identity)
-        model.require_known(gradients, files.site)
-        rendered = harmonize(model, read_scan(files), self.to, outside=self.outside)
-        return _Outcome(write_scan(rendered, files, self.out, metadata={"Siteless": told}))
+        model = read_model(self.model, self.settings["Model"])
+        model.require_known(own, files.site)
+        scan = read_scan(files)
+        table = self._table(model, scan)
+        made = render(model, scan, self.to, gradients=table, outside=self.outside)
+        told = {"Siteless": asked, "SitelessFound": _found(made)}
+        write_scan(made.scan, files, self.out, metadata=told, maps=_maps(made, model))
+        return _Outcome(image, unfamiliar=made.unfamiliar_part)
 
-    def _told(self, files: ScanFiles) -> dict[str, Any]:
+    def _table(self, model: Model, scan: Scan) -> GradientTable | None:
+        if self.gradients == "own":
+            return None
+        if self.gradients == "target":
+            return model.protocol(self.to)
+        return read_gradient_pair(*self.gradients, scan.affine)
+
+    def _asked(self, files: ScanFiles) -> dict[str, Any]:
         """Return what a result is known by, which goes into its sidecar."""
         source = files.dwi.stat() if files.dwi.exists() else None
         return {
-            "Version": version("siteless"),
-            "Model": self.identity,
+            **self.settings,
             "SourceSite": str(files.site or "n/a"),
-            "TargetSite": self.to,
-            "OutsideLearnedTissue": self.outside,
             "SourceSize": source.st_size if source else 0,
             "SourceModified": source.st_mtime_ns if source else 0,
         }
 
 
-def _is_of(image: Path, told: dict[str, Any]) -> bool:
-    """Whether an image that is there has the sidecar that it would get."""
-    sidecar = image.with_name(image.name.replace(".nii.gz", ".json"))
+def _found(made: Rendering) -> dict[str, Any]:
+    """Return what rendering has found out, for the sidecar."""
+    return {
+        "RenderedVoxels": int(made.rendered.sum()),
+        "Unfamiliar": made.unfamiliar_part,
+        "UnfamiliarExpected": RARE,
+        "SourceLevel": made.levels[0],
+        "TargetLevel": made.levels[1],
+    }
+
+
+def _maps(made: Rendering, model: Model) -> dict[str, Map]:
+    volumes = {"Volumes": ["b0", *(f"b={b:.0f}" for b in model.card.bs)]}
+    spread = "Standard deviation of the rendered signal under the posterior of the code"
+    change = "Root-mean-square change of the signal, beside that of the scan's level"
+    unlike = "Rendered voxels that are unlike the training scans of the source site"
+    return {
+        "spread": Map(made.spread, {"Description": spread, "Units": "arbitrary", **volumes}),
+        "change": Map(made.change, {"Description": change, "Units": "arbitrary", **volumes}),
+        "unfamiliar": Map(made.unfamiliar, {"Description": unlike, "Type": "Other"}),
+    }
+
+
+def _read_sidecar(image: Path) -> dict[str, Any]:
+    """Return what the sidecar of an image says, nothing where either is missing or broken."""
     try:
-        return bool(json.loads(sidecar.read_text(encoding="utf-8")).get("Siteless") == told)
-    except (OSError, ValueError, AttributeError):
-        return False
+        told = json.loads(sidecar_of(image).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) and image.exists() else {}

@@ -1,4 +1,4 @@
-"""One function over many items, in this process or in several, with the same body."""
+"""One function over many items: in this process, in several, or on a cluster; the same body."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 from threadpoolctl import threadpool_limits
 
@@ -20,6 +21,8 @@ from siteless.errors import SitelessError
 Progress = Callable[[int, int, str], None]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+# Seconds that a scheduler has to answer in.
+_PATIENCE = 10
 
 
 def run_all(
@@ -64,6 +67,73 @@ def run_all(
             ) from None
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def run_on_cluster(
+    function: Callable[[Item], Result], items: Sequence[Item], client: Any
+) -> Iterator[tuple[int, Result | SitelessError]]:
+    """Do what `run_all` does on the workers of a cluster.
+
+    When a worker dies, its items go to others. An item that several workers have died of has an
+    error for its result.
+
+    Parameters
+    ----------
+    function, items
+        As for `run_all`. Workers must see the same files by the same paths.
+    client
+        Of `connected`.
+    """
+    from distributed import KilledWorker
+    from distributed import as_completed as as_done
+
+    futures = client.map(function, items, pure=False)
+    positions = {future.key: position for position, future in enumerate(futures)}
+    for future in as_done(futures, loop=client.loop):
+        if future.cancelled():
+            raise SitelessError(
+                "the Dask scheduler is gone", remedy="run again: what is done is kept"
+            )
+        if isinstance(future.exception(), KilledWorker):
+            yield positions[future.key], _WORKERS_DIED
+        else:
+            yield positions[future.key], future.result()
+
+
+_WORKERS_DIED = SitelessError(
+    "every worker that was given the scan died, often for lack of memory",
+    remedy="give workers more memory, or let each do one scan at a time (--nthreads 1)",
+)
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[Any]:
+    """Give a Dask client, or None where there is no address.
+
+    Parameters
+    ----------
+    address
+        Of a scheduler, or the file that it has written its address to.
+    """
+    if address is None:
+        yield None
+        return
+    try:
+        from distributed import Client
+    except ImportError:
+        raise SitelessError(
+            "--dask needs Dask, which is not installed", remedy="pip install 'siteless[dask]'"
+        ) from None
+    told = {"scheduler_file": address} if Path(address).is_file() else {"address": address}
+    try:
+        client = Client(**told, timeout=_PATIENCE, set_as_default=False)
+    except (OSError, ValueError):
+        raise SitelessError(
+            f"no Dask scheduler answers at {address}",
+            remedy="start one (`dask scheduler`), and give its address, such as tcp://node1:8786",
+        ) from None
+    with client:
+        yield client
 
 
 @contextmanager

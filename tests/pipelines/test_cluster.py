@@ -1,0 +1,132 @@
+"""A real scheduler with real workers, and processes that are killed."""
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+from siteless.cli import main
+from siteless.pipelines import harmonize_dataset
+
+DASK = Path(sys.executable).with_name("dask")
+# Seconds that processes have to start in.
+PATIENCE = 60
+
+
+def _wait_for(condition):
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """A scheduler's file and the processes of two workers."""
+    told = tmp_path / "scheduler.json"
+    local = ["--host", "127.0.0.1", "--no-dashboard"]
+    started = [
+        subprocess.Popen([DASK, "scheduler", *local, "--port", "0", "--scheduler-file", told])
+    ]
+    _wait_for(lambda: told.exists() and told.read_text().strip())
+    words = ["worker", "--scheduler-file", told, "--nthreads", "1", "--no-nanny", *local]
+    words += ["--local-directory", tmp_path]
+    started += [subprocess.Popen([DASK, *words]) for _ in range(2)]
+    yield told, started[1:]
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def _bytes(root):
+    paths = (path for path in root.rglob("*") if path.is_file())
+    return {path.relative_to(root): path.read_bytes() for path in paths}
+
+
+def _more_people(study, tmp_path):
+    """Copy a study, with the same scans under more names."""
+    data = tmp_path / "data"
+    shutil.copytree(study / "data", data)
+    for person in ("03", "04", "05", "06"):
+        for path in sorted((study / "data" / "sub-01").rglob("*")):
+            place = data / str(path.relative_to(study / "data")).replace("sub-01", f"sub-{person}")
+            if path.is_file():
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, place)
+    return data
+
+
+def test_a_cluster_writes_the_same_bytes_though_a_worker_dies(study, tmp_path, cluster):
+    told, workers = cluster
+    data = _more_people(study, tmp_path)
+    broken = data / "sub-04/ses-b/dwi/sub-04_ses-b_dwi.nii.gz"
+    broken.write_bytes(broken.read_bytes()[:-3000])
+    serial = harmonize_dataset(data, tmp_path / "serial", study / "m.safetensors", "b", nprocs=1)
+    assert len(serial.written) == 11
+    words = ["harmonize", str(data), str(tmp_path / "cluster"), "--to", "b", "--model"]
+    words += [str(study / "m.safetensors"), "--dask", str(told)]
+    shown = tmp_path / "shown"
+    with shown.open("w") as stream:
+        run = subprocess.Popen(
+            [sys.executable, "-m", "siteless", *words], stdout=stream, stderr=stream
+        )
+    _wait_for(lambda: list((tmp_path / "cluster").rglob("*harmonized_dwi.nii.gz")))
+    workers[0].kill()
+    assert run.wait(PATIENCE) == 1
+    lines = shown.read_text().splitlines()
+    assert "11 scans rendered as b, 1 failed" in lines[-1]
+    [error] = [line for line in lines if line.startswith("siteless: ")]
+    assert str(broken) in error
+    ours = _bytes(tmp_path / "cluster")
+    ours = {path: content for path, content in ours.items() if ".siteless-" not in str(path)}
+    assert ours == _bytes(tmp_path / "serial")
+
+
+def test_what_a_killed_run_leaves_is_not_taken_for_a_result(study, tmp_path):
+    words = ["-m", "siteless", "harmonize", str(study / "data"), str(tmp_path), "--to", "b"]
+    words += ["--model", str(study / "m.safetensors"), "--nprocs", "1"]
+    run = subprocess.Popen([sys.executable, *words], stderr=subprocess.DEVNULL)
+    _wait_for(lambda: list(tmp_path.rglob(".siteless-*/*harmonized_dwi.nii.gz")))
+    run.send_signal(signal.SIGKILL)
+    run.wait(PATIENCE)
+    images = [path for path in tmp_path.rglob("*.nii.gz") if ".siteless-" not in str(path)]
+    for image in images:
+        assert np.isfinite(nib.load(image).get_fdata()).all()
+    report = harmonize_dataset(study / "data", tmp_path, study / "m.safetensors", "b", nprocs=1)
+    assert len(report.written) + len(report.skipped) == 4
+    assert report.written
+    assert not list(tmp_path.rglob(".siteless-*"))
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(study, tmp_path):
+    """A limit on the size of files stands in for the disk."""
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+
+    words = ["-m", "siteless", "harmonize", str(study / "data"), str(tmp_path), "--to", "b"]
+    words += ["--model", str(study / "m.safetensors"), "--nprocs", "1"]
+    run = subprocess.run(
+        [sys.executable, *words], preexec_fn=limit, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 1
+    [line] = run.stderr.splitlines()
+    assert "cannot write here (File too large); check space and permissions" in line
+    assert not list(tmp_path.rglob("sub-*/**/*.*"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_no_permission_is_one_line(study, tmp_path, capsys):
+    tmp_path.chmod(0o500)
+    words = ["harmonize", str(study / "data"), str(tmp_path / "out"), "--to", "b"]
+    assert main([*words, "--model", str(study / "m.safetensors")]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert "cannot write here (Permission denied)" in line
