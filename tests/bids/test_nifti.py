@@ -1,6 +1,7 @@
 import gzip
-import zlib
+import io
 from contextlib import suppress
+from unittest import mock
 
 import nibabel as nib
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from siteless.bids import read_header, read_signal
+from siteless.bids._gzip import GzipWriter
 from siteless.bids._nifti import write_image
 from siteless.errors import MissingFileError, SitelessError, UnreadableFileError
 
@@ -58,14 +60,45 @@ def test_masks_have_three_dimensions_and_their_own_type(tmp_path):
     assert nib.load(path).get_data_dtype() == np.uint8
 
 
-def test_a_compressed_file_is_what_zlib_makes_of_the_image(tmp_path):
-    """Other libraries, such as ISA-L, now and then make another file of the same image."""
-    image = _image("<f4")
-    write_image(tmp_path / "out.nii", image.get_fdata(dtype="f4"), image.header, image.affine)
-    write_image(tmp_path / "out.nii.gz", image.get_fdata(dtype="f4"), image.header, image.affine)
-    deflate = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS)
-    expected = deflate.compress((tmp_path / "out.nii").read_bytes()) + deflate.flush()
-    assert (tmp_path / "out.nii.gz").read_bytes()[10:-8] == expected
+@given(st.lists(st.binary(max_size=90_000), max_size=8), st.integers(1, 5))
+def test_what_is_compressed_on_several_cores_comes_back(blocks, repeats):
+    compressed = io.BytesIO()
+    with GzipWriter(compressed) as writer:
+        for block in blocks:
+            writer.write(block * repeats)
+    expected = b"".join(block * repeats for block in blocks)
+    assert gzip.decompress(compressed.getvalue()) == expected
+
+
+def _compressed(content, threads):
+    compressed = io.BytesIO()
+    with mock.patch("siteless.bids._gzip.os.cpu_count", return_value=threads):
+        writer = io.BufferedWriter(GzipWriter(compressed), 2**16)
+    with writer:
+        writer.write(content)
+    return compressed.getvalue()
+
+
+def test_compressed_bytes_depend_on_the_content_alone():
+    rng = np.random.default_rng(0)
+    content = rng.normal(size=10**6).astype("f4").round(2).tobytes()
+    first = _compressed(content, 1)
+    for threads in (1, 2, 3, 4):
+        held = [rng.bytes(rng.integers(10**6)) for _ in range(20)]  # other memory is at hand
+        assert _compressed(content, threads) == first
+        del held
+    assert gzip.decompress(first) == content
+
+
+def test_a_disk_that_fills_up_is_noticed():
+    """Also at the end, when the last blocks are written."""
+    stream = mock.Mock()
+    stream.write.side_effect = [10, OSError(28, "No space left on device")]
+    writer = GzipWriter(stream)
+    writer.write(b"x" * 10**6)
+    with pytest.raises(OSError, match="No space"):
+        writer.close()
+    assert writer.closed
 
 
 def test_the_same_values_give_the_same_bytes(tmp_path):

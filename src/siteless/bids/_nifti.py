@@ -1,13 +1,13 @@
 """NIfTI images: read into float32 volume by volume, written whole or not at all.
 
 Compressed files are read through ISA-L, about three times faster than through zlib. They are
-written by zlib, whose bytes depend on nothing but the image; ISA-L's now and then differ. Reading
-a volume at a time keeps memory at one copy of the signal.
+written by zlib-ng on several cores; ISA-L would be faster, but its bytes now and then differ for
+the same image. Reading a volume at a time keeps memory at one copy of the signal.
 """
 
 from __future__ import annotations
 
-import gzip
+import io
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,13 +20,14 @@ from isal import igzip, isal_zlib
 from nibabel.spatialimages import HeaderDataError
 
 from siteless.acquisition import Array
+from siteless.bids._gzip import GzipWriter
 from siteless.bids._tables import missing, unreadable
 from siteless.errors import UnreadableFileError
 
 Header: TypeAlias = nib.Nifti1Header
 
-# Noise does not compress: higher levels cost time and save nothing.
-_LEVEL = 1
+# Bytes that are compressed at a time, at least.
+_BLOCK = 2**20
 _BROKEN_STREAM: Any = (EOFError, zlib.error, isal_zlib.IsalError, igzip.BadGzipFile)
 
 
@@ -76,9 +77,7 @@ def write_image(path: Path, values: Array, header: Header, affine: Array) -> Non
     with ExitStack() as stack:
         stream: Any = stack.enter_context(path.open("wb"))
         if path.name.endswith(".gz"):
-            # The name and time that gzip stores would make equal images differ.
-            zipped = gzip.GzipFile("", "wb", compresslevel=_LEVEL, fileobj=stream, mtime=0)
-            stream = stack.enter_context(zipped)
+            stream = stack.enter_context(io.BufferedWriter(GzipWriter(stream), _BLOCK))
         image.to_stream(stream)
 
 

@@ -132,7 +132,7 @@ def render(
     change[inside] = np.sqrt(mean_over_directions(np.square(difference), len(own.bs)))
     return Rendering(
         scan=scan.with_signal(signal, gradients=table, site=Site(site, origin="rendered")),
-        spread=rendered.on_grid(model.spread(codes, site)),
+        spread=rendered.on_grid(model.spread(codes, site, rendered)),
         change=own.on_grid(change),
         rendered=codes.where,
         unfamiliar=rendered.on_grid(unlike),

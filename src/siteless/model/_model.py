@@ -26,7 +26,7 @@ AVERAGE = "average"
 # Patches that are encoded or decoded at a time.
 _BLOCK = 8192
 # Codes that are drawn to tell how far a rendering may vary.
-_DRAWS = 8
+_DRAWS = 4
 
 
 @dataclass(frozen=True)
@@ -176,8 +176,15 @@ class Model:
         return Coefficients(values, codes.where, bs, order, penalties=(0.0,) * len(bs))
 
     @torch.inference_mode()
-    def spread(self, codes: Codes, site: str) -> Array:
+    def spread(self, codes: Codes, site: str, rendered: Coefficients) -> Array:
         """Return how much a rendering varies under the posterior of its codes.
+
+        Parameters
+        ----------
+        codes, site
+            As for `decode`.
+        rendered
+            What it has returned.
 
         Returns
         -------
@@ -185,18 +192,18 @@ class Model:
             Standard deviation of b0 and, as a root mean square over directions, of each shell;
             shape (voxel, 1 + shell), in units of the rendered signal.
         """
-        level, numbers = np.float32(self.level(site)), self._targets(site)
+        level, numbers = self.level(site), self._targets(site)
         generator = torch.Generator().manual_seed(0)
+        arrays = codes.mean, codes.variance, rendered.values
+        blocks = (torch.from_numpy(array).split(_BLOCK) for array in arrays)
         parts = []
-        for mean, variance in zip(
-            torch.from_numpy(codes.mean).split(_BLOCK),
-            torch.from_numpy(codes.variance).split(_BLOCK),
-            strict=True,
-        ):
-            draws = Posterior(mean, variance).sample
-            rendered = [self._render(draws(generator), numbers) for _ in range(_DRAWS)]
-            parts.append(torch.stack(rendered).var(dim=0).numpy())
-        return np.sqrt(mean_over_directions(np.concatenate(parts), len(self.card.bs))) * level
+        for mean, variance, expected in zip(*blocks, strict=True):
+            posterior, squares = Posterior(mean, variance), torch.zeros_like(expected)
+            for _ in range(_DRAWS):
+                drawn = self._render(posterior.sample(generator), numbers) * level
+                squares += torch.square(drawn - expected)
+            parts.append(mean_over_directions(squares.numpy() / _DRAWS, len(self.card.bs)))
+        return np.sqrt(np.concatenate(parts))
 
     def level(self, site: str) -> float:
         """Return a target's typical level; the average's is the sites' geometric mean."""
@@ -232,7 +239,7 @@ class Model:
     def _render(self, code: Tensor, sites: Sequence[int]) -> Tensor:
         """Render codes as sites, and return the mean, in units of the level."""
         rendered = [self.network.decode(code, torch.full((len(code),), site)) for site in sites]
-        return torch.stack(rendered).mean(dim=0)
+        return torch.stack(rendered).mean(dim=0) if len(sites) > 1 else rendered[0]
 
     def require_known(self, gradients: GradientTable, site: Site | None) -> int:
         """Return the number of a scan's site; refuse what was not learned.

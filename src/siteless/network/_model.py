@@ -107,9 +107,18 @@ class Decoder(nn.Module):
 
     def forward(self, code: Tensor, site: Tensor) -> Tensor:
         """Render codes of shape (patch, unit) as sites, whole numbers of shape (patch,)."""
-        one_hot = nn.functional.one_hot(site, self.sites).to(code.dtype)
-        rendered: Tensor = self.patch(self.hidden(torch.cat([code, one_hot], dim=1)))
+        rendered: Tensor = self.patch(self._hidden(code, site))
         return rendered
+
+    def centre(self, code: Tensor, site: Tensor, channels: int) -> Tensor:
+        """Render the first channels alone, which are the centre's, shape (patch, channel)."""
+        weight, bias = self.patch.weight[:channels], self.patch.bias[:channels]
+        return nn.functional.linear(self._hidden(code, site), weight, bias)
+
+    def _hidden(self, code: Tensor, site: Tensor) -> Tensor:
+        one_hot = nn.functional.one_hot(site, self.sites).to(code.dtype)
+        hidden: Tensor = self.hidden(torch.cat([code, one_hot], dim=1))
+        return hidden
 
 
 class Adversary(nn.Module):
@@ -167,7 +176,7 @@ class Autoencoder(nn.Module):
 
         The centre is the voxel of a patch that has all its neighbours in view.
         """
-        rendered = self.decoder(code, site)[:, : self.settings.channels]
+        rendered = self.decoder.centre(code, site, self.settings.channels)
         return rendered * self.scale[site] + self.offset[site]
 
 
