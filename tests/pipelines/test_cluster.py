@@ -1,6 +1,7 @@
 """A real scheduler with real workers, and processes that are killed."""
 
 import os
+import re
 import resource
 import shutil
 import signal
@@ -82,7 +83,8 @@ def test_a_cluster_writes_the_same_bytes_though_a_worker_dies(study, tmp_path, c
     workers[0].kill()
     assert run.wait(PATIENCE) == 1
     lines = shown.read_text().splitlines()
-    assert "11 scans rendered as b, 1 failed" in lines[-1]
+    # What the dead worker has written, but not told of, another finds there already.
+    assert re.search(r"1[01] scans rendered as b, (1 there already, )?1 failed", lines[-1])
     [error] = [line for line in lines if line.startswith("siteless: ")]
     assert str(broken) in error
     ours = _bytes(tmp_path / "cluster")
