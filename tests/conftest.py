@@ -1,9 +1,14 @@
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from lessons import QUICK, SHELLS
+from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
+from siteless.pipelines import fit_model
 
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=40)
 settings.load_profile("ci")
@@ -22,3 +27,22 @@ def realscans() -> Path:
 def mrtrix() -> None:
     if shutil.which("mrinfo") is None:
         pytest.skip("MRtrix3 is not installed")
+
+
+@pytest.fixture(scope="session")
+def study(tmp_path_factory):
+    """Two people at two sites, as a BIDS dataset, and a model of them beside it."""
+    root = tmp_path_factory.mktemp("study v1.0")
+    data = root / "data"
+    for person in ("01", "02"):
+        rows = [{"session_id": f"ses-{site}", "site": site} for site in "ab"]
+        write_table(data / f"sub-{person}" / f"sub-{person}_sessions.tsv", rows)
+        for site in "ab":
+            folder = data / f"sub-{person}" / f"ses-{site}" / "dwi"
+            stem = f"sub-{person}_ses-{site}"
+            scan = make_scan(make_gradients(SHELLS, seed="ab".index(site)), seed=int(person))
+            write_raw(scan, folder, f"{stem}_dwi")
+            write_mask(scan.mask, scan.affine, folder / f"{stem}_desc-brain_mask.nii.gz")
+            write_mask(scan.white_matter, scan.affine, folder / f"{stem}_label-WM_mask.nii.gz")
+    fit_model(data, root / "m.safetensors", settings=replace(QUICK, updates=40), nprocs=1)
+    return root

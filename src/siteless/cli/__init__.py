@@ -1,5 +1,6 @@
 """Words in, one pipeline call out."""
 
+from siteless.cli._bids_app import bids_main
 from siteless.cli._main import main
 
-__all__ = ["main"]
+__all__ = ["bids_main", "main"]

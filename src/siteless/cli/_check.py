@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
 
     if options.json:
         _require_outside(options.json, options.dataset)
-    with shown_progress("Checking scans") as progress:
+    with shown_progress("Checking scans", verbose=options.verbose) as progress:
         report = check_dataset(
             options.dataset,
             site_from=options.site_from,

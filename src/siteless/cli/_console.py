@@ -30,11 +30,11 @@ def stdout() -> Console:
 
 
 @contextmanager
-def shown_progress(title: str) -> Iterator[ShowProgress]:
+def shown_progress(title: str, *, verbose: bool = False) -> Iterator[ShowProgress]:
     """Give a function that shows progress when called with done, total and a name."""
     console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _LogLines(title)
+    if verbose or not console.is_terminal:
+        yield _LogLines(title, every=0 if verbose else _LOG_INTERVAL)
         return
     with Progress(*_COLUMNS, TimeRemainingColumn(), console=console, transient=True) as bar:
         task = bar.add_task(title, total=None)
@@ -42,12 +42,13 @@ def shown_progress(title: str) -> Iterator[ShowProgress]:
 
 
 @contextmanager
-def shown_fit() -> Iterator[tuple[ShowProgress, ShowTraining]]:
+def shown_fit(*, verbose: bool = False) -> Iterator[tuple[ShowProgress, ShowTraining]]:
     """Give two functions: one shows how many scans are read, the other how training goes."""
     console = Console(stderr=True)
-    if not console.is_terminal:
+    if verbose or not console.is_terminal:
+        scans = _LogLines("Reading scans", every=0 if verbose else _LOG_INTERVAL)
         lines = _LogLines("Training")
-        yield _LogLines("Reading scans"), lambda done, total, log: lines(done, total, _terms(log))
+        yield scans, lambda done, total, log: lines(done, total, _terms(log))
         return
     bars, terms = Progress(*_COLUMNS, TimeRemainingColumn(), console=console), Text(style="dim")
     reading = bars.add_task("Reading scans", total=None)
@@ -83,15 +84,16 @@ def _terms(log: Sequence[Mapping[str, float]]) -> str:
 class _LogLines:
     """Says how far the work is, at most every few seconds, and when it is done."""
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, every: float = _LOG_INTERVAL) -> None:
         self.title = title
+        self.every = every
         self.last = time.monotonic()
         self.start: tuple[float, int] | None = None
 
     def __call__(self, done: int, total: int, name: str) -> None:
         now = time.monotonic()
         start, first = self.start = self.start or (now, done)
-        if done == total or now - self.last >= _LOG_INTERVAL:
+        if done == total or now - self.last >= self.every:
             self.last = now
             left = (now - start) / max(1, done - first) * (total - done)
             when = "" if done in (first, total) else f", {left / 60:.1f} min left"

@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     from siteless.cli._console import shown_progress, stdout
     from siteless.pipelines import encode_dataset
 
-    with shown_progress("Encoding scans") as progress:
+    with shown_progress("Encoding scans", verbose=options.verbose) as progress:
         table = encode_dataset(
             options.model,
             options.dataset,

@@ -96,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
     settings = SETTINGS[options.preset]
     if options.epochs:
         settings = replace(settings, epochs=options.epochs, updates=None)
-    with joined(options.device), shown_fit() as (progress, watch):
+    with joined(options.device), shown_fit(verbose=options.verbose) as (progress, watch):
         model = fit_model(
             options.dataset,
             options.model,

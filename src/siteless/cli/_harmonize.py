@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     from siteless.cli._console import shown_progress
     from siteless.pipelines import harmonize_dataset
 
-    with shown_progress("Rendering scans") as progress:
+    with shown_progress("Rendering scans", verbose=options.verbose) as progress:
         report = harmonize_dataset(
             options.dataset,
             options.out,

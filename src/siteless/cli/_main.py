@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
 
 from siteless.cli import _check, _encode, _fit, _harmonize, _info, _simulate
@@ -28,22 +30,37 @@ render scans as one site:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, or 1 when something is wrong."""
     options = _parser().parse_args(arguments)
+    hint = "; go on with --resume" if hasattr(options, "resume") else ""
+    with told_as_a_line(hint) as outcome:
+        outcome.code = options.run(options)
+    return outcome.code
+
+
+@dataclass
+class Outcome:
+    """The exit code of a command."""
+
+    code: int = 0
+
+
+@contextmanager
+def told_as_a_line(hint: str = "") -> Iterator[Outcome]:
+    """Turn errors raised inside into one line and an exit code."""
+    outcome = Outcome()
     try:
-        code: int = options.run(options)
+        yield outcome
     except SitelessError as error:
+        outcome.code = 1
         among_others = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK") != "0"
         if not among_others:  # of the processes of torchrun, one speaks
             print(f"siteless: {error}", file=sys.stderr)  # noqa: T201
-        return 1
     except KeyboardInterrupt:
-        hint = "; go on with --resume" if hasattr(options, "resume") else ""
+        outcome.code = 130
         print(f"siteless: interrupted{hint}", file=sys.stderr)  # noqa: T201
-        return 130
     except BrokenPipeError:
         # The reader, such as `head`, has left; Python must not complain again at exit.
+        outcome.code = 1
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    return code
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -21,6 +21,11 @@ def add_dataset_options(parser: argparse.ArgumentParser) -> None:
         "manifest with the columns subject, site and dwi, and optionally session, bval, bvec, "
         "mask, wm_mask, age, sex and split",
     )
+    add_choice(parser)
+
+
+def add_choice(parser: argparse.ArgumentParser) -> None:
+    """Add the options that choose scans from a dataset."""
     parser.add_argument(
         "--site-from",
         metavar="ENTITY",
@@ -28,7 +33,11 @@ def add_dataset_options(parser: argparse.ArgumentParser) -> None:
         "table gives a site",
     )
     parser.add_argument(
-        "--participant-label", nargs="+", metavar="LABEL", help="only these people (without sub-)"
+        "--participant-label",
+        "--participant_label",
+        nargs="+",
+        metavar="LABEL",
+        help="only these people (without sub-)",
     )
     parser.add_argument(
         "--session-label", nargs="+", metavar="LABEL", help="only these sessions (without ses-)"
@@ -57,12 +66,20 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 
 def add_nprocs(parser: argparse.ArgumentParser) -> None:
-    """Add the number of processes."""
+    """Add the number of processes, and how much is told of their work."""
     parser.add_argument(
         "--nprocs",
         type=positive,
         metavar="N",
         help="processes to work with (default: one for each core that may be used)",
+    )
+    add_verbose(parser)
+
+
+def add_verbose(parser: argparse.ArgumentParser) -> None:
+    """Add how much is told of the work."""
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="tell of every scan, a line each"
     )
 
 

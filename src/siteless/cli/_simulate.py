@@ -102,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
         rescans=options.rescans,
         lesions=options.lesions,
     )
-    with shown_progress("Simulating people") as progress:
+    with shown_progress("Simulating people", verbose=options.verbose) as progress:
         out = simulate_cohort(options.out, cohort, nprocs=options.nprocs, progress=progress)
     scans = sum(len(cohort.runs(person)) for person in cohort.people) * len(cohort.scanners)
     people = "1 person" if len(cohort.people) == 1 else f"{len(cohort.people)} people"

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from siteless.pipelines._check import CheckReport, check_dataset, write_report
+    from siteless.pipelines._choice import processes_within
     from siteless.pipelines._encode import encode_dataset
     from siteless.pipelines._fit import FitFiles, fit_model
     from siteless.pipelines._harmonize import Gradients, HarmonizeReport, harmonize_dataset
@@ -19,12 +20,14 @@ __all__ = [
     "encode_dataset",
     "fit_model",
     "harmonize_dataset",
+    "processes_within",
     "simulate_cohort",
     "write_report",
 ]
 
 _HOMES = {
     "_check": ("CheckReport", "check_dataset", "write_report"),
+    "_choice": ("processes_within",),
     "_encode": ("encode_dataset",),
     "_fit": ("FitFiles", "fit_model"),
     "_harmonize": ("Gradients", "HarmonizeReport", "harmonize_dataset"),

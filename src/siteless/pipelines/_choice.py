@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 from siteless.acquisition import GradientTable
-from siteless.bids import ScanFiles, read_gradients, read_header
+from siteless.bids import ScanFiles, find_scans, read_gradients, read_header
 from siteless.errors import DatasetError
 from siteless.model import Model, load_model
+from siteless.pipelines._parallel import available_cpus
+
+# Bytes of a process with its libraries; and copies of a float32 scan that it holds at most.
+_PROCESS, _COPIES = 700_000_000, 4
 
 
 def scans_of_sites(
@@ -32,6 +37,35 @@ def scans_of_sites(
             path=root,
         )
     return [scan for scan in scans if sites is None or str(scan.site) in sites]
+
+
+def processes_within(
+    memory: int,
+    dataset: Path,
+    *,
+    nprocs: int | None = None,
+    site_from: str | None = None,
+    filters: Mapping[str, Collection[str | None]] | None = None,
+) -> int:
+    """Return how many processes that each hold a scan fit into memory, in bytes.
+
+    Raises
+    ------
+    DatasetError
+        When there is no room for one.
+    """
+    found = find_scans(dataset, site_from=site_from, filters=filters)
+    headers = (read_header(scan.dwi)[0] for scan in found.scans)
+    largest = max((4 * math.prod(header.get_data_shape()) for header in headers), default=0)
+    need = _PROCESS + _COPIES * largest
+    if memory < need:
+        raise DatasetError(
+            f"a process needs {need / 1e6:.0f} MB for the largest scan, and --mem-mb gives "
+            f"{memory / 1e6:.0f}",
+            remedy="give more",
+            path=found.root,
+        )
+    return min(nprocs or available_cpus(), memory // need)
 
 
 def read_table(files: ScanFiles) -> GradientTable:

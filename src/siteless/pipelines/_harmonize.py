@@ -127,7 +127,7 @@ def harmonize_dataset(
     job = _Job(path, out, to, gradients, outside, told, force=force)
     outcomes: dict[int, _Outcome] = {}
     with connected(cluster) as client:
-        name, ignored = f"Scans rendered as {to}", ("*_dwimap.*",)
+        name, ignored = f"Scans rendered as {to}", ("*_dwimap.*", "model")
         write_description(out, name=name, sources=(root,), ignored=ignored)
         for position, outcome in _run(job, scans, nprocs=nprocs, client=client):
             outcomes[position] = outcome
@@ -273,7 +273,7 @@ def _maps(made: Rendering, model: Model) -> dict[str, Map]:
     return {
         "spread": Map(made.spread, {"Description": spread, "Units": "arbitrary", **volumes}),
         "change": Map(made.change, {"Description": change, "Units": "arbitrary", **volumes}),
-        "unfamiliar": Map(made.unfamiliar, {"Description": unlike, "Type": "Other"}),
+        "unfamiliar": Map(made.unfamiliar, {"Description": unlike, "Type": "ROI"}),
     }
 
 

@@ -1,0 +1,128 @@
+"""`siteless-bids`: the commands of siteless with the words that BIDS Apps share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from siteless.cli._main import main, told_as_a_line
+from siteless.cli._options import add_choice, add_verbose, filters_of, positive
+from siteless.errors import SitelessError
+
+_DESCRIPTION = """\
+Harmonize a BIDS dataset (raw, or a derivative such as QSIPrep's), as a BIDS App.
+
+group        learns a model from all people: OUT_DIR/model/model.safetensors
+participant  renders people's scans with it, into OUT_DIR
+
+Other options are those of `siteless fit` (group) and `siteless harmonize` (participant).
+"""
+_EXAMPLES = """\
+examples:
+  siteless-bids my_study out group
+  siteless-bids my_study out participant --to berlin --participant-label 01 02
+  siteless-bids my_study out participant --gradients target --to berlin
+"""
+
+
+def bids_main(arguments: Sequence[str] | None = None) -> int:
+    """Run one level of the analysis and return its exit code."""
+    options, others = _parser().parse_known_args(arguments)
+    with told_as_a_line() as outcome:
+        work = _group(options) if options.level == "group" else _participant(options)
+        chosen = _chosen(options)
+        if not options.skip_bids_validation:
+            outcome.code = main(["check", str(options.bids_dir), *chosen])
+        if outcome.code == 0:
+            outcome.code = main([*work, *chosen, *others])
+    return outcome.code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="siteless-bids",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("bids_dir", metavar="BIDS_DIR", type=Path, help="the dataset")
+    parser.add_argument("out_dir", metavar="OUT_DIR", type=Path, help="folder for all outputs")
+    parser.add_argument("level", choices=("group", "participant"), help="what to do")
+    parser.add_argument(
+        "--model",
+        type=Path,
+        metavar="FILE",
+        help="model to write or to use (default: OUT_DIR/model/model.safetensors)",
+    )
+    parser.add_argument(
+        "--to",
+        default="average",
+        metavar="SITE",
+        help="site to render scans as (default: average)",
+    )
+    add_choice(parser)
+    parser.add_argument("--nprocs", "--n_cpus", type=positive, metavar="N", help="processes")
+    parser.add_argument(
+        "--mem-mb", type=positive, metavar="MB", help="use only as many processes as fit in this"
+    )
+    parser.add_argument(
+        "-w", "--work-dir", type=Path, metavar="DIR", help="folder for coefficients (group)"
+    )
+    parser.add_argument(
+        "--skip-bids-validation", action="store_true", help="do not run `siteless check` first"
+    )
+    add_verbose(parser)
+    told = f"siteless-bids {version('siteless')}"
+    parser.add_argument("--version", action="version", version=told)
+    return parser
+
+
+def _chosen(options: argparse.Namespace) -> list[str]:
+    """Return the words that all commands take: which scans, and with how many processes."""
+    words: list[str] = []
+    for name in ("participant_label", "session_label"):
+        if labels := getattr(options, name):
+            words += [f"--{name.replace('_', '-')}", *labels]
+    for name in ("bids_filter_file", "site_from"):
+        if value := getattr(options, name):
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    nprocs = _processes(options)
+    words += ["--nprocs", str(nprocs)] if nprocs else []
+    return [*words, "--verbose"] if options.verbose else words
+
+
+def _processes(options: argparse.Namespace) -> int | None:
+    if options.mem_mb is None:
+        return options.nprocs
+    from siteless.pipelines import processes_within
+
+    return processes_within(
+        options.mem_mb * 10**6,
+        options.bids_dir,
+        nprocs=options.nprocs,
+        site_from=options.site_from,
+        filters=filters_of(options),
+    )
+
+
+def _model(options: argparse.Namespace) -> Path:
+    return options.model or options.out_dir / "model" / "model.safetensors"
+
+
+def _group(options: argparse.Namespace) -> list[str]:
+    work = ["--work-dir", str(options.work_dir)] if options.work_dir else []
+    return ["fit", str(options.bids_dir), "--model", str(_model(options)), "--resume", *work]
+
+
+def _participant(options: argparse.Namespace) -> list[str]:
+    if not _model(options).exists():
+        raise SitelessError(
+            "there is no model yet",
+            remedy=f"run `siteless-bids {options.bids_dir} {options.out_dir} group` first",
+            path=_model(options),
+        )
+    folders = str(options.bids_dir), str(options.out_dir)
+    return ["harmonize", *folders, "--model", str(_model(options)), "--to", options.to]

@@ -1,0 +1,56 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from siteless.cli import bids_main
+
+pytestmark = pytest.mark.usefixtures("study")
+
+
+def _bids(study, out, *words):
+    return bids_main([str(study / "data"), str(out), *words])
+
+
+def test_group_learns_and_participant_renders(study, tmp_path, capsys):
+    out = tmp_path / "derivatives v1.0"
+    assert _bids(study, out, "participant") == 1
+    assert "there is no model yet; run `siteless-bids" in capsys.readouterr().err
+    assert not out.exists()
+    quick = ["--epochs", "1", "--nprocs", "1", "-w", str(tmp_path / "work")]
+    assert _bids(study, out, "group", *quick) == 0
+    assert (out / "model" / "model.safetensors").is_file()
+    assert (tmp_path / "work").is_dir()
+    shown = capsys.readouterr()
+    assert "4 scans of 2 sites: 0 errors" in shown.out
+    words = ["participant", "--participant-label", "01", "--session-label", "a", "--n_cpus", "1"]
+    assert _bids(study, out, *words, "-v") == 0
+    assert "1 scan rendered as average" in capsys.readouterr().out
+    [image] = out.rglob("*harmonized_dwi.nii.gz")
+    assert image.name == "sub-01_ses-a_desc-harmonized_dwi.nii.gz"
+    words += ["--skip-bids-validation", "--to", "b", "--gradients", "target"]
+    assert _bids(study, out, *words) == 0
+    told = json.loads(image.with_name("sub-01_ses-a_desc-harmonized_dwi.json").read_text())
+    assert told["Siteless"]["Gradients"] == "target"
+    assert "errors" not in capsys.readouterr().out
+    validator = Path(sys.executable).with_name("bids-validator-deno")
+    subprocess.run([validator, out], check=True)
+
+
+def test_a_dataset_with_errors_is_not_learned_from(study, tmp_path, capsys):
+    import shutil
+
+    shutil.copytree(study / "data", tmp_path / "data")
+    next((tmp_path / "data").rglob("*_dwi.bvec")).unlink()
+    assert _bids(tmp_path, tmp_path / "out", "group", "--nprocs", "1") == 1
+    assert "no .bvec file" in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
+
+
+def test_processes_must_fit_into_memory(study, tmp_path, capsys):
+    assert _bids(study, tmp_path / "out", "group", "--mem-mb", "100") == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert "a process needs 7" in line
+    assert "--mem-mb gives 100; give more" in line
