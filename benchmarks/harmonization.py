@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import trust
 from siteless.acquisition import Scan
 from siteless.bids import ScanFiles, find_scans, read_scan, read_signal
 from siteless.harmonics import Coefficients, fit_coefficients, project, rish
@@ -52,6 +53,16 @@ def main(dataset: Path | None = None, model: Path | None = None) -> None:
         fitted = fit_model(out, Path(folder) / "model.safetensors")
         print(f"fitted in {time.monotonic() - start:.0f} s")
         judge(out, fitted)
+        trust.judge(out, fitted)
+        ill = draw_cohort(
+            tuple(known[site] for site in preset.sites),
+            subjects=2,
+            voxel_size=preset.voxel_size,
+            lesions=2,
+            seed=1,
+        )
+        simulate_cohort(Path(folder) / "lesions", ill)
+        trust.judge_lesions(Path(folder) / "lesions", fitted)
 
 
 def judge(dataset: Path, model: Model) -> None:

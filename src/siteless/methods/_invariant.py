@@ -87,7 +87,8 @@ def render(
 
     Voxels of the tissue that the model has learned are rendered from their codes. The others are
     scaled, b0 and each shell by the ratio of rendered to measured signal in rendered voxels near
-    by, so that there is no step at the boundary; or they are left as they are.
+    by, so that there is no step at the boundary; or they are left as they are. A scan gets the
+    typical level of the target, and keeps its own when the target is its own site.
 
     Parameters
     ----------
@@ -110,8 +111,9 @@ def render(
     """
     own = model.fit(scan)
     codes = model.encode(scan, own)
-    rendered = model.decode(codes, site)
-    level = model.level(site)
+    # At home nothing is to change, and the scan's own level is known.
+    level = codes.level if site == str(scan.site) else model.level(site)
+    rendered = model.decode(codes, site, level=level)
     scales = np.ones((1 + len(own.bs), scan.mask.size), dtype=np.float32)
     if outside == "scaled":
         scales = _scales(own, rendered, scan.voxel_size)
@@ -132,7 +134,7 @@ def render(
     change[inside] = np.sqrt(mean_over_directions(np.square(difference), len(own.bs)))
     return Rendering(
         scan=scan.with_signal(signal, gradients=table, site=Site(site, origin="rendered")),
-        spread=rendered.on_grid(model.spread(codes, site, rendered)),
+        spread=rendered.on_grid(model.spread(codes, site, level=level)),
         change=own.on_grid(change),
         rendered=codes.where,
         unfamiliar=rendered.on_grid(unlike),

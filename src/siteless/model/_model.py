@@ -167,24 +167,18 @@ class Model:
         return Codes(mean, variance, where, level)
 
     @torch.inference_mode()
-    def decode(self, codes: Codes, site: str) -> Coefficients:
-        """Render codes as a site, or as the average of sites, at its typical level."""
-        level, numbers = np.float32(self.level(site)), self._targets(site)
+    def decode(self, codes: Codes, site: str, *, level: float | None = None) -> Coefficients:
+        """Render codes as a site, or as the average of sites, at its typical level or another."""
+        level, numbers = level or self.level(site), self._targets(site)
         blocks = torch.from_numpy(codes.mean).split(_BLOCK)
-        values = torch.cat([self._render(block, numbers) for block in blocks]).numpy() * level
+        values = torch.cat([self._render(block, numbers) for block in blocks]).numpy()
+        values *= np.float32(level)
         bs, order = self.card.bs, self.card.order
         return Coefficients(values, codes.where, bs, order, penalties=(0.0,) * len(bs))
 
     @torch.inference_mode()
-    def spread(self, codes: Codes, site: str, rendered: Coefficients) -> Array:
-        """Return how much a rendering varies under the posterior of its codes.
-
-        Parameters
-        ----------
-        codes, site
-            As for `decode`.
-        rendered
-            What it has returned.
+    def spread(self, codes: Codes, site: str, *, level: float | None = None) -> Array:
+        """Return how much what `decode` returns varies under the posterior of the codes.
 
         Returns
         -------
@@ -192,18 +186,19 @@ class Model:
             Standard deviation of b0 and, as a root mean square over directions, of each shell;
             shape (voxel, 1 + shell), in units of the rendered signal.
         """
-        level, numbers = self.level(site), self._targets(site)
+        level, numbers = level or self.level(site), self._targets(site)
         generator = torch.Generator().manual_seed(0)
-        arrays = codes.mean, codes.variance, rendered.values
-        blocks = (torch.from_numpy(array).split(_BLOCK) for array in arrays)
+        means = torch.from_numpy(codes.mean).split(_BLOCK)
+        variances = torch.from_numpy(codes.variance).split(_BLOCK)
         parts = []
-        for mean, variance, expected in zip(*blocks, strict=True):
-            posterior, squares = Posterior(mean, variance), torch.zeros_like(expected)
+        for posterior in map(Posterior, means, variances):
+            expected = self._render(posterior.mean, numbers)
+            squares = torch.zeros_like(expected)
             for _ in range(_DRAWS):
-                drawn = self._render(posterior.sample(generator), numbers) * level
+                drawn = self._render(posterior.sample(generator), numbers)
                 squares += torch.square(drawn - expected)
             parts.append(mean_over_directions(squares.numpy() / _DRAWS, len(self.card.bs)))
-        return np.sqrt(np.concatenate(parts))
+        return np.sqrt(np.concatenate(parts)) * np.float32(level)
 
     def level(self, site: str) -> float:
         """Return a target's typical level; the average's is the sites' geometric mean."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
@@ -66,6 +68,21 @@ def processes_within(
             path=found.root,
         )
     return min(nprocs or available_cpus(), memory // need)
+
+
+def fingerprint(files: ScanFiles) -> str:
+    """Return a hash that changes when a file of a scan does: by names, sizes and times."""
+    parts = (
+        *(files.dwi, files.bval, files.bvec, files.world_table),
+        *(files.mask, files.white_matter, *files.sidecars),
+    )
+    known = [
+        (path.name, (stat := path.stat()).st_size, stat.st_mtime_ns)
+        for path in parts
+        if path is not None and path.exists()
+    ]
+    told = json.dumps([known, str(files.site)])
+    return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
 
 
 def read_table(files: ScanFiles) -> GradientTable:

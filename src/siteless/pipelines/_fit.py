@@ -43,7 +43,7 @@ from siteless.model import (
     save_model,
     show_bs,
 )
-from siteless.pipelines._choice import read_table, scans_of_sites
+from siteless.pipelines._choice import fingerprint, read_table, scans_of_sites
 from siteless.pipelines._parallel import Progress, run_all
 from siteless.report import draw_training
 from siteless.tissue import Tissue
@@ -293,20 +293,8 @@ class _Recipe:
 
     def key(self, files: ScanFiles) -> str:
         """Return the name of a scan's folder in the store."""
-        parts = (
-            files.dwi,
-            files.bval,
-            files.bvec,
-            files.world_table,
-            files.mask,
-            files.white_matter,
-        )
-        known = [
-            (str(path.resolve()), (stat := path.stat()).st_size, stat.st_mtime_ns)
-            for path in parts
-            if path is not None
-        ]
-        told = [known, str(files.site), asdict(self), version("siteless")]
+        source = str(files.dwi.resolve()), fingerprint(files)
+        told = [source, asdict(self), version("siteless")]
         digest = hashlib.blake2b(json.dumps(told).encode(), digest_size=8).hexdigest()
         return f"{files.name}-{digest}"
 

@@ -29,7 +29,7 @@ from siteless.errors import OutputError, SitelessError, errors_at
 from siteless.harmonics import nearest_shells
 from siteless.methods import Outside, Rendering, render
 from siteless.model import RARE, Model, load_model
-from siteless.pipelines._choice import read_model, read_table, scans_of_sites
+from siteless.pipelines._choice import fingerprint, read_model, read_table, scans_of_sites
 from siteless.pipelines._parallel import Progress, connected, run_all, run_on_cluster
 
 # The scan's own b-vectors, those of the target's protocol, or a .bval and a .bvec file.
@@ -245,13 +245,8 @@ class _Job:
 
     def _asked(self, files: ScanFiles) -> dict[str, Any]:
         """Return what a result is known by, which goes into its sidecar."""
-        source = files.dwi.stat() if files.dwi.exists() else None
-        return {
-            **self.settings,
-            "SourceSite": str(files.site or "n/a"),
-            "SourceSize": source.st_size if source else 0,
-            "SourceModified": source.st_mtime_ns if source else 0,
-        }
+        site = str(files.site or "n/a")
+        return {**self.settings, "SourceSite": site, "SourceFiles": fingerprint(files)}
 
 
 def _found(made: Rendering) -> dict[str, Any]:
