@@ -111,7 +111,8 @@ def test_change_is_the_distance_from_the_scan_at_the_targets_level(model, scan):
 
 
 def test_spread_is_how_much_renderings_of_drawn_codes_differ(model, scan):
-    made, codes = render(model, scan, "b"), model.encode(scan)
+    codes = model.encode(scan)
+    ours = model.spread(codes, "b")
     rng = np.random.default_rng(0)
     drawn = []
     for _ in range(100):
@@ -119,13 +120,25 @@ def test_spread_is_how_much_renderings_of_drawn_codes_differ(model, scan):
         one = replace(codes, mean=(codes.mean + noise).astype(np.float32))
         drawn.append(project(model.decode(one, "b"), scan.gradients))
     deviation = np.std(drawn, axis=0)
-    ours = made.spread.T[:, scan.white_matter.T].T
     for volume, volumes in enumerate(_volumes(scan)):
         expected = np.square(deviation[:, volumes]).mean()
         assert np.square(ours[:, volume]).mean() == pytest.approx(expected, rel=0.1)
-    assert not made.spread[~scan.white_matter].any()
     sure = replace(codes, variance=np.zeros_like(codes.variance))
     np.testing.assert_allclose(model.spread(sure, "b"), 0, atol=1e-2)
+
+
+def test_where_signal_is_steep_its_place_in_a_voxel_adds_to_the_spread(model, scan):
+    made, codes = render(model, scan, "b"), model.encode(scan)
+    assert not made.spread[~scan.white_matter].any()
+    b0 = np.zeros(scan.mask.shape)
+    rendered = model.decode(codes, "b")
+    b0.T[scan.white_matter.T] = rendered.b0
+    inner = ndimage.binary_erosion(scan.white_matter)
+    slopes = np.square(np.gradient(b0)).sum(axis=0)[inner]
+    posterior = np.zeros(scan.mask.shape)
+    posterior.T[scan.white_matter.T] = model.spread(codes, "b")[:, 0]
+    expected = np.sqrt(posterior[inner] ** 2 + slopes / 12)
+    np.testing.assert_allclose(made.spread[inner][:, 0], expected, rtol=1e-3)
 
 
 def test_what_is_unlike_the_training_scans_is_flagged(model, scan):

@@ -18,6 +18,7 @@ from siteless.harmonics import (
     projection_matrix,
 )
 from siteless.model import Model
+from siteless.patches import index_neighbours
 
 Outside = Literal["scaled", "unchanged"]
 # mm. What is not rendered is scaled as what is rendered within about this distance.
@@ -38,7 +39,8 @@ class Rendering:
     scan
         Of the target site.
     spread
-        Standard deviation under the posterior of the code, shape (x, y, z, 1 + shell).
+        Standard deviation under the posterior of the code, and over the positions that a head
+        can have within a voxel, shape (x, y, z, 1 + shell).
     change
         Root-mean-square difference, over directions, between the rendered scan and the scan at
         the target's level, shape (x, y, z, 1 + shell); zero where a scan is left unchanged.
@@ -132,14 +134,29 @@ def render(
     change = np.sqrt(mean_over_directions(np.square(own.values), len(own.bs))) * np.abs(shift.T)
     difference = rendered.values - ratio * own.values[inside]
     change[inside] = np.sqrt(mean_over_directions(np.square(difference), len(own.bs)))
+    spread = np.hypot(model.spread(codes, site, level=level), _spread_within_voxel(rendered))
     return Rendering(
         scan=scan.with_signal(signal, gradients=table, site=Site(site, origin="rendered")),
-        spread=rendered.on_grid(model.spread(codes, site, level=level)),
+        spread=rendered.on_grid(spread),
         change=own.on_grid(change),
         rendered=codes.where,
         unfamiliar=rendered.on_grid(unlike),
         levels=(codes.level, level),
     )
+
+
+def _spread_within_voxel(rendered: Coefficients) -> Array:
+    """Return the standard deviation over a voxel of what is rendered, shape (voxel, 1 + shell).
+
+    Where a scanner places its voxels on the head is chance. A uniform distribution over a voxel
+    has a variance of 1/12; differences of face neighbours tell how steep the signal is.
+    """
+    neighbours = index_neighbours(rendered.mask)
+    variance = np.zeros((len(rendered.values), 1 + len(rendered.bs)), dtype=np.float32)
+    for low, high in zip(neighbours.T[1::2], neighbours.T[2::2], strict=True):
+        slope = (rendered.values[high] - rendered.values[low]) / 2
+        variance += mean_over_directions(np.square(slope), len(rendered.bs)) / 12
+    return np.sqrt(variance)
 
 
 def _scales(own: Coefficients, rendered: Coefficients, voxel_size: Array) -> Array:

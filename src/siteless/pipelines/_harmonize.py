@@ -262,7 +262,7 @@ def _found(made: Rendering) -> dict[str, Any]:
 
 def _maps(made: Rendering, model: Model) -> dict[str, Map]:
     volumes = {"Volumes": ["b0", *(f"b={b:.0f}" for b in model.card.bs)]}
-    spread = "Standard deviation of the rendered signal under the posterior of the code"
+    spread = "Standard deviation of the rendered signal: of its code, and within a voxel"
     change = "Root-mean-square change of the signal, beside that of the scan's level"
     unlike = "Rendered voxels that are unlike the training scans of the source site"
     return {
