@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from siteless.bids import find_scans, read_scan, write_scan
     from siteless.errors import SitelessError
     from siteless.harmonics import Coefficients, fit_coefficients, project, rish
+    from siteless.methods import harmonize
     from siteless.model import load_model
-    from siteless.pipelines import check_dataset, fit_model
+    from siteless.pipelines import check_dataset, fit_model, harmonize_dataset
 
 __all__ = [
     "Coefficients",
@@ -54,6 +55,8 @@ __all__ = [
     "find_scans",
     "fit_coefficients",
     "fit_model",
+    "harmonize",
+    "harmonize_dataset",
     "load_model",
     "project",
     "read_scan",
@@ -66,8 +69,9 @@ _HOMES = {
     "bids": ("find_scans", "read_scan", "write_scan"),
     "errors": ("SitelessError",),
     "harmonics": ("Coefficients", "fit_coefficients", "project", "rish"),
+    "methods": ("harmonize",),
     "model": ("load_model",),
-    "pipelines": ("check_dataset", "fit_model"),
+    "pipelines": ("check_dataset", "fit_model", "harmonize_dataset"),
 }
 
 
