@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lessons import QUICK
-from phantoms import make_gradients, write_table
+from phantoms import make_gradients, make_scan, write_raw, write_table
 from siteless.bids import find_scans, read_scan
 from siteless.cli import main
 from siteless.model import load_model
@@ -160,6 +160,24 @@ def test_a_scan_that_fails_is_named_and_the_others_are_done(study, tmp_path, cap
     assert "no .bvec file" in told[1]
     assert len(list(out.rglob("*_dwi.nii.gz"))) == 2
     assert not list(out.rglob(".siteless-*"))
+
+
+def test_what_is_wrong_with_all_scans_is_said_once(study, tmp_path, capsys):
+    rows = [
+        {"subject": f"0{n}", "site": "a", "dwi": write_raw(make_scan(), tmp_path, f"{n}")}
+        for n in range(3)
+    ]
+    other = write_table(tmp_path / "other.tsv", rows)
+    words = ["harmonize", str(other), str(tmp_path / "out"), "--to", "b", "--nprocs", "1"]
+    assert main([*words, "--model", str(study / "m.safetensors"), "--site", "a"]) == 0
+    for number in range(3):
+        bval = tmp_path / f"{number}.bval"
+        bval.write_text(bval.read_text().replace("3000", "2000"))
+    assert main([*words, "--model", str(study / "m.safetensors")]) == 1
+    shown = capsys.readouterr()
+    [line] = [line for line in shown.err.splitlines() if line.startswith("siteless: ")]
+    assert "expected the model's shells of b=1200, b=3000, found b=1200, b=2000" in line
+    assert line.endswith("(and so for all 3 scans)")
 
 
 @pytest.mark.parametrize(

@@ -124,8 +124,8 @@ def show_report(report: HarmonizeReport, to: str, out: Path) -> int:
             f"the training scans of their site (expected 0.1 %); look at {mask}",
             file=sys.stderr,
         )
-    for error in report.errors:
-        print(f"siteless: {error}", file=sys.stderr)  # noqa: T201
+    for line in _error_lines(report):
+        print(f"siteless: {line}", file=sys.stderr)  # noqa: T201
     parts = [f"{count(len(report.written), 'scan')} rendered as {to}"]
     if report.skipped:
         parts.append(f"{len(report.skipped)} there already")
@@ -136,3 +136,11 @@ def show_report(report: HarmonizeReport, to: str, out: Path) -> int:
     told = f"{', '.join(parts)}: {out}"
     stdout().print(told, soft_wrap=True, markup=False, highlight=False)
     return 1 if report.errors else 0
+
+
+def _error_lines(report: HarmonizeReport) -> list[str]:
+    """Say why scans failed, each by its name; but once, when all did for the same reason."""
+    reasons = {(error.problem, error.remedy) for error in report.errors}
+    if len(reasons) == 1 and len(report.errors) > 1 and not (report.written or report.skipped):
+        return [f"{report.errors[0]} (and so for all {len(report.errors)} scans)"]
+    return [str(error) for error in report.errors]

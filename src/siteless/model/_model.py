@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
@@ -203,7 +204,7 @@ class Model:
     def level(self, site: str) -> float:
         """Return a target's typical level; the average's is the sites' geometric mean."""
         levels = [self.card.sites[label].level for label in self._labels(site)]
-        return float(np.exp(np.mean(np.log(levels))))
+        return geometric_mean(levels) if len(levels) > 1 else levels[0]
 
     def protocol(self, site: str) -> GradientTable:
         """Return the gradient table of a site, in world axes."""
