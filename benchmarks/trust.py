@@ -72,7 +72,7 @@ def judge(dataset: Path, model: Model) -> None:
 
 
 def judge_lesions(dataset: Path, model: Model) -> None:
-    found, elsewhere, beyond = [], [], []
+    found, elsewhere = [], []
     for files in find_scans(dataset).scans:
         masks = (dataset / "derivatives" / "truth" / f"sub-{files.subject}").rglob(
             "*label-lesion_mask.nii.gz"
@@ -82,7 +82,6 @@ def judge_lesions(dataset: Path, model: Model) -> None:
             made = render(model, read_scan(files), next(iter(model.card.sites)))
             found.append(made.unfamiliar[lesion & made.rendered].mean())
             elsewhere.append(made.unfamiliar[made.rendered & ~lesion].mean())
-            beyond.append(made.unfamiliar_part)
     row(
         "lesion voxels that are flagged",
         f"{100 * np.mean(found):.0f} %",

@@ -122,3 +122,9 @@ class OutputError(SitelessError):
     """An output that could not be written."""
 
     code = "output"
+
+
+class DiskError(OutputError):
+    """An output that could not be written, and after which no other can."""
+
+    code = "disk"

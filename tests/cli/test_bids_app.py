@@ -30,11 +30,15 @@ def test_group_learns_and_participant_renders(study, tmp_path, capsys):
     assert "1 scan rendered as average" in capsys.readouterr().out
     [image] = out.rglob("*harmonized_dwi.nii.gz")
     assert image.name == "sub-01_ses-a_desc-harmonized_dwi.nii.gz"
-    words += ["--skip-bids-validation", "--to", "b", "--gradients", "target"]
-    assert _bids(study, out, *words) == 0
-    told = json.loads(image.with_name("sub-01_ses-a_desc-harmonized_dwi.json").read_text())
-    assert told["Siteless"]["Gradients"] == "target"
-    assert "errors" not in capsys.readouterr().out
+    words += ["--gradients", "target", "--to"]
+    assert _bids(study, out, *words, "b") == 1
+    assert "holds another dataset (Scans rendered as average)" in capsys.readouterr().err
+    other, model = tmp_path / "as b", out / "model" / "model.safetensors"
+    assert _bids(study, other, *words, "b", "--model", str(model)) == 0
+    [sidecar] = other.rglob("*desc-harmonized_dwi.json")
+    assert json.loads(sidecar.read_text())["Siteless"]["Gradients"] == "target"
+    with pytest.raises(SystemExit):
+        _bids(study, out, "participant", "--gradiens", "target")
     validator = Path(sys.executable).with_name("bids-validator-deno")
     subprocess.run([validator, out], check=True)
 

@@ -8,10 +8,11 @@ from scipy import ndimage
 
 from lessons import QUICK, SHELLS, learned_site, lesson
 from phantoms import make_gradients, make_scan
-from siteless.acquisition import Site
+from siteless.acquisition import GradientTable, Site
 from siteless.errors import GradientTableError, ModelError
-from siteless.harmonics import project
+from siteless.harmonics import Coefficients, project
 from siteless.methods import harmonize, render
+from siteless.methods._invariant import _scales, _spread_within_voxel
 from siteless.model import Model, ModelCard
 from siteless.training import train
 
@@ -74,6 +75,42 @@ def test_there_is_no_step_at_the_boundary(model, scan):
     for volumes in _volumes(scan):
         inside, outside = (_ratio(made, scan, rim, volumes) for rim in (inner, outer))
         assert outside == pytest.approx(inside, rel=0.01)
+
+
+def test_the_scale_follows_what_is_rendered_near_by():
+    """A ratio that grows along x only, on a grid with three different sides."""
+    shape, order = (24, 7, 11), 2
+    rng = np.random.default_rng(0)
+    white = rng.random(shape) < 0.5
+    x = np.broadcast_to(np.arange(24)[:, None, None], shape)
+    values = rng.uniform(0.9, 1.1, (np.prod(shape), 7)).astype(np.float32)
+    own = Coefficients(values, np.ones(shape, bool), (1000.0,), order, (0.0,))
+    ratio = (1 + 0.01 * x).T.ravel()[:, None].astype(np.float32) * np.array([1] + [2] * 6)
+    inside = white.T.ravel()
+    rendered = Coefficients((values * ratio)[inside], white, (1000.0,), order, (0.0,))
+    scales = _scales(own, rendered, np.full(3, 2.0))
+    expected = ratio[:, [0, 1]].T
+    inner = ((x > 3) & (x < 20)).T.ravel()
+    np.testing.assert_allclose(scales[:, inner], expected[:, inner], rtol=0.01)
+
+
+def test_what_is_scaled_is_also_told_as_changed(model, scan):
+    made = render(model, scan, "b")
+    other = scan.mask & ~scan.white_matter
+    b0 = int(np.flatnonzero(scan.gradients.is_b0)[0])
+    scale = made.scan.signal[other][:, b0] / scan.signal[other][:, b0]
+    mean_b0 = scan.signal[other][:, scan.gradients.is_b0].mean(axis=1)
+    expected = mean_b0 * np.abs(scale - made.levels[1] / made.levels[0])
+    np.testing.assert_allclose(made.change[other][:, 0], expected, rtol=1e-3, atol=0.05)
+
+
+def test_at_home_a_scan_keeps_its_level(model, scan):
+    loud = scan.with_signal(3 * scan.signal)
+    made = render(model, loud, "a")
+    assert made.levels[0] == made.levels[1] == pytest.approx(3600, rel=0.05)
+    assert made.scan.signal[scan.white_matter].mean() == pytest.approx(
+        loud.signal[scan.white_matter].mean(), rel=0.05
+    )
 
 
 def test_far_from_what_is_rendered_the_mean_scale_is_taken(model, scan):
@@ -139,6 +176,21 @@ def test_where_signal_is_steep_its_place_in_a_voxel_adds_to_the_spread(model, sc
     posterior.T[scan.white_matter.T] = model.spread(codes, "b")[:, 0]
     expected = np.sqrt(posterior[inner] ** 2 + slopes / 12)
     np.testing.assert_allclose(made.spread[inner][:, 0], expected, rtol=1e-3)
+
+
+def test_slopes_are_not_halved_at_the_edge():
+    values = np.repeat(np.arange(5, dtype=np.float32)[:, None], 7, axis=1)
+    ramp = Coefficients(values, np.ones((5, 1, 1), bool), (1000.0,), 2, (0.0,))
+    np.testing.assert_allclose(_spread_within_voxel(ramp)[:, 0], np.sqrt(1 / 12), rtol=1e-6)
+
+
+def test_b_values_need_not_be_the_models_to_the_digit(model, scan):
+    gradients = scan.gradients
+    weak = np.where(np.abs(gradients.b - 1200) < 1, 1140.0, gradients.bvals)
+    own = replace(scan, gradients=GradientTable(weak, gradients.bvecs))
+    strong = np.where(np.abs(gradients.b - 1200) < 1, 1260.0, gradients.bvals)
+    table = GradientTable(strong, gradients.bvecs)
+    assert harmonize(model, own, "b", gradients=table).signal.shape[3] == len(table)
 
 
 def test_what_is_unlike_the_training_scans_is_flagged(model, scan):

@@ -1,6 +1,8 @@
 import json
+import os
 import shutil
 from dataclasses import replace
+from functools import partial
 
 import nibabel as nib
 import numpy as np
@@ -10,6 +12,7 @@ from lessons import QUICK
 from phantoms import make_gradients, make_scan, write_raw, write_table
 from siteless.bids import find_scans, read_scan
 from siteless.cli import main
+from siteless.errors import OutputError
 from siteless.model import load_model
 from siteless.pipelines import fit_model, harmonize_dataset
 
@@ -42,10 +45,49 @@ def test_every_scan_is_rendered_and_said_how(study, tmp_path, capsys):
     assert "0 scans rendered as b, 4 there already" in capsys.readouterr().out
     images = {path: time for path, time in written.items() if path.name.endswith(".nii.gz")}
     assert {path: time for path, time in _times(out).items() if path in images} == images
-    assert main([*words, "--to", "a"]) == 0
-    assert "4 scans rendered as a" in capsys.readouterr().out
-    assert main([*words, "--to", "a", "--force", "--sites", "a"]) == 0
-    assert "2 scans rendered as a" in capsys.readouterr().out
+    assert main([*words, "--to", "b", "--force", "--sites", "a"]) == 0
+    assert "2 scans rendered as b" in capsys.readouterr().out
+    image.with_name(image.name.replace("_dwi.nii.gz", "_dwi.bvec")).unlink()
+    assert main([*words, "--to", "b"]) == 0
+    assert "1 scan rendered as b, 3 there already" in capsys.readouterr().out
+    assert main([*words, "--to", "a"]) == 1
+    assert "the folder holds another dataset (Scans rendered as b)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["dwi.nii.gz", "dwi.bvec", "desc-brain_mask.nii.gz"])
+def test_a_scan_is_rendered_again_when_a_file_of_it_changes(study, tmp_path, name):
+    shutil.copytree(study / "data", tmp_path / "data")
+    run = partial(
+        harmonize_dataset, tmp_path / "data", tmp_path / "out", study / "m.safetensors", "b"
+    )
+    assert len(run(nprocs=1).written) == 4
+    changed = tmp_path / "data" / "sub-02" / "ses-a" / "dwi" / f"sub-02_ses-a_{name}"
+    os.utime(changed, ns=(1, 1))
+    report = run(nprocs=1)
+    assert [path.name for path in report.written] == ["sub-02_ses-a_desc-harmonized_dwi.nii.gz"]
+    assert len(report.skipped) == 3
+
+
+def test_no_other_dataset_is_written_into(study, tmp_path):
+    model = study / "m.safetensors"
+    shutil.copytree(study / "data", tmp_path / "raw")
+    description = tmp_path / "raw" / "dataset_description.json"
+    description.write_text('{"Name": "raw", "BIDSVersion": "1.10.0"}')
+    rows = [
+        {"subject": "01", "session": "a", "site": "a", "dwi": path}
+        for path in (tmp_path / "raw").rglob("sub-01_ses-a_dwi.nii.gz")
+    ]
+    manifest = write_table(tmp_path / "raw" / "scans.tsv", rows)
+    before = _times(tmp_path)
+    with pytest.raises(OutputError, match="the output would lie among the scans"):
+        harmonize_dataset(manifest, tmp_path / "raw", model, "b", nprocs=1)
+    shutil.copytree(tmp_path / "raw", tmp_path / "raw" / "derivatives" / "prep")
+    inner = tmp_path / "raw" / "derivatives" / "prep"
+    before = _times(tmp_path)
+    for data, out in ((inner, tmp_path / "raw"), (tmp_path / "raw", inner)):
+        with pytest.raises(OutputError):
+            harmonize_dataset(data, out, model, "b", nprocs=1)
+    assert _times(tmp_path) == before
 
 
 def test_one_and_two_processes_give_the_same_bytes(study, tmp_path):
@@ -188,6 +230,7 @@ def test_what_is_wrong_with_all_scans_is_said_once(study, tmp_path, capsys):
         (["--to", "average", "--gradients", "target"], "no gradient table of its own"),
         (["--to", "a", "--gradients", "x.bval", "x.bvec"], "x.bval: there is no such file"),
         (["--to", "a", "--dask", "tcp://127.0.0.1:1"], "no Dask scheduler answers at tcp://127"),
+        (["--to", "a", "--dask", "node1"], "expected the address of a Dask scheduler or its file"),
         (["--to", "a", "--sites", "z"], "no scan is of site 'z'; choose of a, b"),
         (["--to", "a", "--participant-label", "09"], "no scan has sub-09"),
     ],

@@ -10,6 +10,7 @@ from siteless.acquisition._shells import (
     count_axes,
     describe_shells,
     find_shells,
+    group_by_b,
     same_b,
 )
 
@@ -25,6 +26,7 @@ __all__ = [
     "describe_shells",
     "find_shells",
     "fsl_axes",
+    "group_by_b",
     "require_finite",
     "same_b",
 ]

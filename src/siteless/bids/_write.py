@@ -6,6 +6,7 @@ numbers, and no scale has to be chosen that would round weak signal at high b-va
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import platform
@@ -26,9 +27,11 @@ from siteless.bids._gradient_files import write_gradients
 from siteless.bids._names import derivative_path
 from siteless.bids._nifti import Header, make_header, read_header, write_image
 from siteless.bids._read import read_sidecar
-from siteless.errors import OutputError
+from siteless.errors import DiskError, OutputError
 
 BIDS_VERSION = "1.10.0"
+# Errors after which nothing else can be written either.
+_NO_MORE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 # BIDS lets derived images have a desc entity, but its validator does not yet let their gradients.
 _NOT_YET_IN_BIDS = ("*.bval", "*.bvec")
 
@@ -154,7 +157,14 @@ def write_table(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
 def write_description(
     out: Path, *, name: str, sources: tuple[Path, ...] = (), ignored: tuple[str, ...] = ()
 ) -> None:
-    """Write what a derivative has at its root: ``dataset_description.json``, ``.bidsignore``."""
+    """Write what a derivative has at its root: ``dataset_description.json``, ``.bidsignore``.
+
+    Raises
+    ------
+    OutputError
+        When the folder holds a dataset of another name: nothing is mixed or replaced.
+    """
+    _require_same(out / "dataset_description.json", name)
     ignore = "".join(f"{pattern}\n" for pattern in (*_NOT_YET_IN_BIDS, *ignored))
     content = _description(name, "derivative") | {
         "SourceDatasets": [{"URL": source.absolute().as_uri()} for source in sources]
@@ -194,6 +204,23 @@ def write_json(path: Path, content: Mapping[str, Any]) -> Path:
     return path
 
 
+def _require_same(description: Path, name: str) -> None:
+    if not description.exists():
+        return
+    try:
+        told = json.loads(description.read_text(encoding="utf-8"))
+        makers = [maker.get("Name") for maker in told.get("GeneratedBy", [])]
+        found = told.get("Name")
+    except (OSError, ValueError, AttributeError):
+        makers, found = [], None
+    if found != name or makers != ["siteless"]:
+        raise OutputError(
+            f"the folder holds another dataset ({found or 'whose description is broken'})",
+            remedy="choose another folder",
+            path=description.parent,
+        )
+
+
 def require_outside(out: Path, dataset: Path) -> None:
     """Refuse an output inside a dataset's folder, but for its derivatives."""
     if not dataset.is_dir() or not out.resolve().is_relative_to(dataset.resolve()):
@@ -226,7 +253,8 @@ def staged(folder: Path, last: str = "") -> Iterator[Path]:
             for path in sorted(Path(stage).iterdir(), key=lambda path: path.name == last):
                 path.replace(folder / path.name)
     except OSError as error:
-        raise OutputError(
+        kind = DiskError if error.errno in _NO_MORE else OutputError
+        raise kind(
             f"cannot write here ({error.strerror or error})",
             remedy="check space and permissions, then run again",
             path=folder,

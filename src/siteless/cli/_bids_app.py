@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from siteless.cli._main import main, told_as_a_line
+from siteless.cli._main import main, make_parser, told_as_a_line
 from siteless.cli._options import add_choice, add_verbose, filters_of, positive
 from siteless.errors import SitelessError
 
@@ -33,10 +33,12 @@ def bids_main(arguments: Sequence[str] | None = None) -> int:
     with told_as_a_line() as outcome:
         work = _group(options) if options.level == "group" else _participant(options)
         chosen = _chosen(options)
-        if not options.skip_bids_validation:
+        words = [*work, *chosen, *others]
+        make_parser().parse_args(words)  # words that are wrong are refused before scans are read
+        if options.level == "group" and not options.skip_bids_validation:
             outcome.code = main(["check", str(options.bids_dir), *chosen])
         if outcome.code == 0:
-            outcome.code = main([*work, *chosen, *others])
+            outcome.code = main(words)
     return outcome.code
 
 
@@ -72,7 +74,10 @@ def _parser() -> argparse.ArgumentParser:
         "-w", "--work-dir", type=Path, metavar="DIR", help="folder for coefficients (group)"
     )
     parser.add_argument(
-        "--skip-bids-validation", action="store_true", help="do not run `siteless check` first"
+        "--skip-bids-validation",
+        "--skip_bids_validation",
+        action="store_true",
+        help="do not run `siteless check` before a model is learned (group)",
     )
     add_verbose(parser)
     told = f"siteless-bids {version('siteless')}"

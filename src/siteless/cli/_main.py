@@ -29,7 +29,7 @@ render scans as one site:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, or 1 when something is wrong."""
-    options = _parser().parse_args(arguments)
+    options = make_parser().parse_args(arguments)
     hint = "; go on with --resume" if hasattr(options, "resume") else ""
     with told_as_a_line(hint) as outcome:
         outcome.code = options.run(options)
@@ -63,7 +63,8 @@ def told_as_a_line(hint: str = "") -> Iterator[Outcome]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Make the parser of all commands."""
     parser = argparse.ArgumentParser(
         prog="siteless",
         description=_DESCRIPTION,

@@ -40,7 +40,11 @@ def add_choice(parser: argparse.ArgumentParser) -> None:
         help="only these people (without sub-)",
     )
     parser.add_argument(
-        "--session-label", nargs="+", metavar="LABEL", help="only these sessions (without ses-)"
+        "--session-label",
+        "--session_label",
+        nargs="+",
+        metavar="LABEL",
+        help="only these sessions (without ses-)",
     )
     parser.add_argument(
         "--bids-filter-file",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from siteless.acquisition import Array, GradientTable, same_b
+from siteless.acquisition import Array, GradientTable, group_by_b, same_b
 from siteless.errors import GradientTableError
 from siteless.harmonics._basis import coefficient_orders, count_coefficients, sh_basis
 
@@ -148,14 +148,18 @@ def mean_over_directions(squares: Array, shells: int) -> Array:
 
 
 def nearest_shells(gradients: GradientTable, bs: Sequence[float]) -> Array:
-    """Return the position in `bs` of the shell that each volume belongs to, and -1 for b0."""
-    known = np.array(bs)
-    nearest = np.abs(gradients.b[:, None] - known).argmin(axis=1)
-    foreign = ~gradients.is_b0 & ~same_b(gradients.b, known[nearest])
-    if foreign.any():
-        raise GradientTableError(
-            f"coefficients are of {', '.join(f'b={b:.0f}' for b in known)}, but the gradient "
-            f"table has b={gradients.b[foreign][0]:.0f}",
-            remedy="project to b-values that were fitted",
-        )
-    return np.where(gradients.is_b0, -1, nearest)
+    """Return the position in `bs` of the shell that each volume belongs to, and -1 for b0.
+
+    Shells are compared by their medians: single volumes of a shell scatter more.
+    """
+    known, nearest = np.array(bs), np.full(len(gradients), -1)
+    for volumes in group_by_b(gradients.b):
+        b = np.median(gradients.b[volumes])
+        nearest[volumes] = position = int(np.abs(known - b).argmin())
+        if not same_b(b, known[position]):
+            raise GradientTableError(
+                f"coefficients are of {', '.join(f'b={b:.0f}' for b in known)}, but the gradient "
+                f"table has b={b:.0f}",
+                remedy="project to b-values that were fitted",
+            )
+    return nearest

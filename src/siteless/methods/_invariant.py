@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -111,7 +111,7 @@ def render(
     Rendering
         Its signal is finite, and nowhere below zero.
     """
-    own = model.fit(scan)
+    own = replace(model.fit(scan), bs=model.card.bs)  # the same shells, if not to the digit
     codes = model.encode(scan, own)
     # At home nothing is to change, and the scan's own level is known.
     level = codes.level if site == str(scan.site) else model.level(site)
@@ -152,9 +152,11 @@ def _spread_within_voxel(rendered: Coefficients) -> Array:
     has a variance of 1/12; differences of face neighbours tell how steep the signal is.
     """
     neighbours = index_neighbours(rendered.mask)
+    centre = neighbours[:, 0]
     variance = np.zeros((len(rendered.values), 1 + len(rendered.bs)), dtype=np.float32)
     for low, high in zip(neighbours.T[1::2], neighbours.T[2::2], strict=True):
-        slope = (rendered.values[high] - rendered.values[low]) / 2
+        apart = (high != centre).astype(np.float32) + (low != centre)  # 1 at the edge
+        slope = (rendered.values[high] - rendered.values[low]) / np.maximum(apart, 1)[:, None]
         variance += mean_over_directions(np.square(slope), len(rendered.bs)) / 12
     return np.sqrt(variance)
 

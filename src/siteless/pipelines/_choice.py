@@ -11,7 +11,7 @@ from pathlib import Path
 
 from siteless.acquisition import GradientTable
 from siteless.bids import ScanFiles, find_scans, read_gradients, read_header
-from siteless.errors import DatasetError
+from siteless.errors import DatasetError, ModelError, UnreadableFileError
 from siteless.model import Model, load_model
 from siteless.pipelines._parallel import available_cpus
 
@@ -22,15 +22,15 @@ _PROCESS, _COPIES = 700_000_000, 4
 def scans_of_sites(
     scans: Sequence[ScanFiles], sites: Sequence[str] | None, root: Path
 ) -> list[ScanFiles]:
-    """Return the scans of some sites, all by default; every scan must have one."""
+    """Return the scans of some sites; by default all, which then must have one."""
     lost = [scan for scan in scans if scan.site is None]
-    if lost:
+    if lost and sites is None:
         raise DatasetError(
             "nothing tells the scan's site",
             remedy="add a site column to participants.tsv or sessions.tsv, or use --site-from",
             path=lost[0].dwi,
         )
-    known = {str(scan.site) for scan in scans}
+    known = {str(scan.site) for scan in scans if scan.site}
     unknown = [site for site in sites or () if site not in known]
     if unknown:
         raise DatasetError(
@@ -76,13 +76,19 @@ def fingerprint(files: ScanFiles) -> str:
         *(files.dwi, files.bval, files.bvec, files.world_table),
         *(files.mask, files.white_matter, *files.sidecars),
     )
-    known = [
-        (path.name, (stat := path.stat()).st_size, stat.st_mtime_ns)
-        for path in parts
-        if path is not None and path.exists()
-    ]
+    known = [_size_and_time(path) for path in parts if path is not None]
     told = json.dumps([known, str(files.site)])
     return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
+
+
+def _size_and_time(path: Path) -> tuple[str, int, int]:
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise UnreadableFileError(
+            f"the file cannot be read ({error.strerror})", remedy="restore it", path=path
+        ) from None
+    return path.name, stat.st_size, stat.st_mtime_ns
 
 
 def read_table(files: ScanFiles) -> GradientTable:
@@ -93,6 +99,11 @@ def read_table(files: ScanFiles) -> GradientTable:
 
 
 @cache
-def read_model(path: Path, _identity: str) -> Model:
-    """Read a model once a process; the identity tells a file that was written anew."""
-    return load_model(path)
+def read_model(path: Path, identity: str) -> Model:
+    """Read a model once a process; it must be the one that was meant."""
+    model = load_model(path)
+    if model.identity != identity:
+        raise ModelError(
+            "the model has changed since the run began", remedy="run again", path=path
+        )
+    return model

@@ -25,7 +25,7 @@ from siteless.bids import (
     write_description,
     write_scan,
 )
-from siteless.errors import OutputError, SitelessError, errors_at
+from siteless.errors import DiskError, OutputError, SitelessError, errors_at
 from siteless.harmonics import nearest_shells
 from siteless.methods import Outside, Rendering, render
 from siteless.model import RARE, Model, load_model
@@ -115,6 +115,8 @@ def harmonize_dataset(
     """
     # Workers elsewhere have other working folders.
     dataset, out, path = (Path(given).absolute() for given in (dataset, out, model))
+    if isinstance(gradients, tuple):
+        gradients = gradients[0].absolute(), gradients[1].absolute()
     learned = load_model(path)
     with errors_at(path):
         told = _settings(learned, to, gradients, outside)
@@ -123,12 +125,15 @@ def harmonize_dataset(
         raise found.errors[0]
     require_outside(out, found.root)
     scans = scans_of_sites(found.scans, sites, found.root)
+    _require_elsewhere(scans, out)
     root = found.root if found.root.is_dir() else found.root.parent
     job = _Job(path, out, to, gradients, outside, told, force=force)
     outcomes: dict[int, _Outcome] = {}
     with connected(cluster) as client:
         name, ignored = f"Scans rendered as {to}", ("*_dwimap.*", "model")
         write_description(out, name=name, sources=(root,), ignored=ignored)
+        if progress:
+            progress(0, len(scans), "")
         for position, outcome in _run(job, scans, nprocs=nprocs, client=client):
             outcomes[position] = outcome
             if progress:
@@ -149,12 +154,15 @@ def _settings(model: Model, to: str, gradients: Gradients, outside: Outside) -> 
         with errors_at(gradients[0]):
             nearest_shells(table, model.card.bs)
         at = hashlib.blake2b(table.bvals.tobytes() + table.bvecs.tobytes()).hexdigest()[:16]
+    beyond = "" if at == "own" else " fit, zero beyond the brain"
     return {
         "Version": version("siteless"),
         "Model": model.identity,
         "TargetSite": to,
         "Gradients": at,
-        "OutsideLearnedTissue": outside,
+        "OutsideLearnedTissue": outside
+        if at == "own"
+        else f"{outside} fit, zero beyond the brain",
     }
 
 
@@ -172,13 +180,28 @@ def _run(
     job: _Job, scans: Sequence[ScanFiles], *, nprocs: int | None, client: Any
 ) -> Iterator[tuple[int, _Outcome]]:
     if client is None:
-        yield from run_all(job.run, scans, nprocs=nprocs)
-        return
-    for position, outcome in run_on_cluster(job.run, scans, client):
-        if isinstance(outcome, SitelessError):
-            yield position, _Outcome(error=outcome.at(scans[position].dwi))
-        else:
-            yield position, outcome
+        return run_all(job.run, scans, nprocs=nprocs, lost=_killed)
+    return run_on_cluster(job.run, scans, client, lost=_killed)
+
+
+def _killed(files: ScanFiles) -> _Outcome:
+    """Return what becomes of a scan that its process dies of."""
+    error = SitelessError(
+        "every process that was given the scan died, often for lack of memory",
+        remedy="give more memory, or use fewer processes",
+        path=files.dwi,
+    )
+    return _Outcome(error=error)
+
+
+def _require_elsewhere(scans: Sequence[ScanFiles], out: Path) -> None:
+    """Refuse an output that would lie beside the scans themselves."""
+    for files in scans:
+        folder = derivative_path(out, "harmonized", files.entities).parent
+        if folder.resolve() == files.dwi.parent.resolve():
+            raise OutputError(
+                "the output would lie among the scans", remedy="choose another folder", path=out
+            )
 
 
 def _report(scans: Sequence[ScanFiles], outcomes: Sequence[_Outcome]) -> HarmonizeReport:
@@ -210,20 +233,25 @@ class _Job:
         try:
             with errors_at(files.dwi):
                 return self._render(files)
-        except OutputError:
-            raise  # the others could not be written either
+        except DiskError:
+            raise
         except SitelessError as error:
             return _Outcome(error=error)
         except MemoryError:
             full = SitelessError("memory ran out", remedy="use a smaller --nprocs", path=files.dwi)
             return _Outcome(error=full)
+        except Exception as error:  # noqa: BLE001 - a defect of ours must not stop the others
+            what = f"siteless failed on this scan ({type(error).__name__}: {error})"
+            defect = SitelessError(what, remedy="please report it", path=files.dwi)
+            return _Outcome(error=defect)
 
     def _render(self, files: ScanFiles) -> _Outcome:
         image = derivative_path(self.out, "harmonized", files.entities)
         asked = self._asked(files)
         earlier = _read_sidecar(image)
-        if not self.force and earlier.get("Siteless") == asked:
-            return _Outcome(image, kept=True, unfamiliar=earlier["SitelessFound"]["Unfamiliar"])
+        if not self.force and earlier.get("Siteless") == asked and self._is_whole(files):
+            found = earlier.get("SitelessFound", {})
+            return _Outcome(image, kept=True, unfamiliar=found.get("Unfamiliar", 0.0))
         own = read_table(files)
         if not own.shells:
             return _Outcome()
@@ -235,6 +263,14 @@ class _Job:
         told = {"Siteless": asked, "SitelessFound": _found(made)}
         write_scan(made.scan, files, self.out, metadata=told, maps=_maps(made, model))
         return _Outcome(image, unfamiliar=made.unfamiliar_part)
+
+    def _is_whole(self, files: ScanFiles) -> bool:
+        """Whether all that is written of a scan is there."""
+        outputs = ("harmonized", "spread", "change", "unfamiliar")
+        image, *maps = (derivative_path(self.out, name, files.entities) for name in outputs)
+        stem = image.name.removesuffix(".nii.gz")
+        tables = (image.with_name(f"{stem}.{ending}") for ending in ("bval", "bvec"))
+        return all(path.exists() for path in (image, *maps, *tables))
 
     def _table(self, model: Model, scan: Scan) -> GradientTable | None:
         if self.gradients == "own":

@@ -1,0 +1,21 @@
+from functools import partial
+
+import pytest
+
+from deaths import double_unless
+from siteless.errors import SitelessError
+from siteless.pipelines._parallel import run_all
+
+
+@pytest.mark.parametrize("nprocs", [1, 2])
+def test_every_item_is_done_once(nprocs):
+    results = list(run_all(partial(double_unless, -1), range(5), nprocs=nprocs))
+    assert sorted(results) == [(n, 2 * n) for n in range(5)]
+
+
+def test_an_item_that_kills_its_process_is_lost_and_the_others_are_done():
+    work = partial(double_unless, 1)
+    results = dict(run_all(work, range(4), nprocs=2, lost=lambda item: -item))
+    assert results == {0: 0, 1: -1, 2: 4, 3: 6}
+    with pytest.raises(SitelessError, match="a worker process could not start or was ended"):
+        list(run_all(work, range(4), nprocs=2))
