@@ -160,9 +160,7 @@ def _settings(model: Model, to: str, gradients: Gradients, outside: Outside) -> 
         "Model": model.identity,
         "TargetSite": to,
         "Gradients": at,
-        "OutsideLearnedTissue": outside
-        if at == "own"
-        else f"{outside} fit, zero beyond the brain",
+        "OutsideLearnedTissue": outside + beyond,
     }
 
 
