@@ -134,10 +134,10 @@ def render(
     change = np.sqrt(mean_over_directions(np.square(own.values), len(own.bs))) * np.abs(shift.T)
     difference = rendered.values - ratio * own.values[inside]
     change[inside] = np.sqrt(mean_over_directions(np.square(difference), len(own.bs)))
-    spread = np.hypot(model.spread(codes, site, level=level), _spread_within_voxel(rendered))
+    of_code = model.spread(codes, site, rendered, level=level)
     return Rendering(
         scan=scan.with_signal(signal, gradients=table, site=Site(site, origin="rendered")),
-        spread=rendered.on_grid(spread),
+        spread=rendered.on_grid(np.hypot(of_code, _spread_within_voxel(rendered))),
         change=own.on_grid(change),
         rendered=codes.where,
         unfamiliar=rendered.on_grid(unlike),

@@ -27,7 +27,7 @@ AVERAGE = "average"
 # Patches that are encoded or decoded at a time.
 _BLOCK = 8192
 # Codes that are drawn to tell how far a rendering may vary.
-_DRAWS = 4
+_DRAWS = 2
 
 
 @dataclass(frozen=True)
@@ -178,8 +178,10 @@ class Model:
         return Coefficients(values, codes.where, bs, order, penalties=(0.0,) * len(bs))
 
     @torch.inference_mode()
-    def spread(self, codes: Codes, site: str, *, level: float | None = None) -> Array:
-        """Return how much what `decode` returns varies under the posterior of the codes.
+    def spread(
+        self, codes: Codes, site: str, rendered: Coefficients, *, level: float | None = None
+    ) -> Array:
+        """Return how much what `decode` has rendered varies under the posterior of the codes.
 
         Returns
         -------
@@ -189,17 +191,16 @@ class Model:
         """
         level, numbers = level or self.level(site), self._targets(site)
         generator = torch.Generator().manual_seed(0)
-        means = torch.from_numpy(codes.mean).split(_BLOCK)
-        variances = torch.from_numpy(codes.variance).split(_BLOCK)
+        arrays = codes.mean, codes.variance, rendered.values
+        blocks = (torch.from_numpy(array).split(_BLOCK) for array in arrays)
         parts = []
-        for posterior in map(Posterior, means, variances):
-            expected = self._render(posterior.mean, numbers)
-            squares = torch.zeros_like(expected)
+        for mean, variance, expected in zip(*blocks, strict=True):
+            posterior, squares = Posterior(mean, variance), torch.zeros_like(expected)
             for _ in range(_DRAWS):
-                drawn = self._render(posterior.sample(generator), numbers)
+                drawn = self._render(posterior.sample(generator), numbers) * level
                 squares += torch.square(drawn - expected)
             parts.append(mean_over_directions(squares.numpy() / _DRAWS, len(self.card.bs)))
-        return np.sqrt(np.concatenate(parts)) * np.float32(level)
+        return np.sqrt(np.concatenate(parts))
 
     def level(self, site: str) -> float:
         """Return a target's typical level; the average's is the sites' geometric mean."""
