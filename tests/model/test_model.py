@@ -166,6 +166,20 @@ def test_rendering_is_at_the_level_of_the_target(model, scan):
         model.decode(codes, "c")
 
 
+def test_bytes_do_not_depend_on_the_number_of_threads(model, scan):
+    before, found = torch.get_num_threads(), []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        codes = model.encode(scan)
+        rendered = model.decode(codes, "average")
+        found.append((codes.mean, rendered.values, model.spread(codes, "average", rendered)))
+        assert torch.get_num_threads() == threads
+    torch.set_num_threads(before)
+    for other in found[1:]:
+        for first, second in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(first, second)
+
+
 def test_other_shells_are_refused(model):
     with pytest.raises(GradientTableError, match="model's shells of b=1200, b=3000, found b=1000"):
         model.encode(make_scan(make_gradients({1000: 20})))

@@ -93,7 +93,7 @@ class _LogLines:
     def __call__(self, done: int, total: int, name: str) -> None:
         now = time.monotonic()
         start, first = self.start = self.start or (now, done)
-        if done == total or now - self.last >= self.every:
+        if done == total or now - self.last >= self.every or (done == 0 and name):
             self.last = now
             left = (now - start) / max(1, done - first) * (total - done)
             when = "" if done in (first, total) else f", {left / 60:.1f} min left"

@@ -106,7 +106,7 @@ def _gradients(words: list[str]) -> Gradients:
     match words:
         case ["own" | "target" as which]:
             return which
-        case [bval, bvec]:
+        case [bval, bvec] if not bval.endswith(".bvec"):
             return Path(bval), Path(bvec)
     raise DatasetError(
         f"--gradients is own, target, or a .bval and a .bvec file; found {' '.join(words)}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,10 +32,19 @@ render scans as one site:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, or 1 when something is wrong."""
     options = make_parser().parse_args(arguments)
+    _end_like_an_interrupt(signal.SIGTERM)  # as batch systems send before they kill
     hint = "; go on with --resume" if hasattr(options, "resume") else ""
     with told_as_a_line(hint) as outcome:
         outcome.code = options.run(options)
     return outcome.code
+
+
+def _end_like_an_interrupt(number: int) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(number, interrupt)
 
 
 @dataclass

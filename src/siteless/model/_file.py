@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from siteless.errors import MissingFileError, ModelError, OutputError
+from siteless.errors import MissingFileError, ModelError, OutputError, UnreadableFileError
 from siteless.model._model import LearnedSite, Model, ModelCard
 from siteless.model._typical import Typical
 from siteless.network import Autoencoder, NetworkSettings
@@ -46,6 +46,7 @@ def load_model(path: Path | str) -> Model:
     path = Path(path)
     if not path.is_file():
         raise MissingFileError("the model is not there", remedy="correct the path", path=path)
+    _require_readable(path)
     told, weights = _read(path)
     identity = told.pop("identity", None)
     if told.pop("format", None) != _FORMAT:
@@ -62,6 +63,16 @@ def load_model(path: Path | str) -> Model:
     if model.identity != identity:
         raise _damaged(path)
     return model
+
+
+def _require_readable(path: Path) -> None:
+    try:
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        raise UnreadableFileError(
+            f"the model cannot be read ({error.strerror})", remedy="check permissions", path=path
+        ) from None
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:

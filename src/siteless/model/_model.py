@@ -17,6 +17,7 @@ from torch import Tensor
 from siteless.acquisition import Array, GradientTable, Scan, Site, same_b
 from siteless.errors import GradientTableError, ModelError
 from siteless.harmonics import Coefficients, FitName, fit_coefficients, mean_over_directions
+from siteless.model._blocks import over_blocks
 from siteless.model._typical import Typical
 from siteless.network import Autoencoder, NetworkSettings, Posterior
 from siteless.patches import cut, index_neighbours
@@ -24,8 +25,6 @@ from siteless.tissue import Tissue, tissue_mask, white_matter_level
 
 # The target that favours no site: the mean of what every site of the model would show.
 AVERAGE = "average"
-# Patches that are encoded or decoded at a time.
-_BLOCK = 8192
 # Codes that are drawn to tell how far a rendering may vary.
 _DRAWS = 2
 
@@ -138,7 +137,6 @@ class Model:
         """Fit a scan as those that were learned from."""
         return fit_coefficients(scan, order=self.card.order, fit=self.card.fit)
 
-    @torch.inference_mode()
     def encode(self, scan: Scan, coefficients: Coefficients | None = None) -> Codes:
         """Return the codes of a scan's voxels of the tissue that the model is of.
 
@@ -160,24 +158,27 @@ class Model:
         where = tissue_mask(scan, self.card.tissue)
         patches = index_neighbours(scan.mask)[where.T[scan.mask.T]]
         values = coefficients.values / np.float32(level)
-        starts = range(0, len(patches), _BLOCK)
-        cuts = (torch.from_numpy(cut(values, patches[s : s + _BLOCK])) for s in starts)
-        blocks = [self.network.encode(block.flatten(1), site) for block in cuts]
-        mean = torch.cat([block.mean for block in blocks]).numpy()
-        variance = torch.cat([block.variance for block in blocks]).numpy()
+
+        def encode(block: slice) -> tuple[Array, Array]:
+            own = torch.from_numpy(cut(values, patches[block])).flatten(1)
+            posterior = self.network.encode(own, site)
+            return posterior.mean.numpy(), posterior.variance.numpy()
+
+        mean, variance = map(np.concatenate, zip(*over_blocks(encode, len(patches)), strict=True))
         return Codes(mean, variance, where, level)
 
-    @torch.inference_mode()
     def decode(self, codes: Codes, site: str, *, level: float | None = None) -> Coefficients:
         """Render codes as a site, or as the average of sites, at its typical level or another."""
         level, numbers = level or self.level(site), self._targets(site)
-        blocks = torch.from_numpy(codes.mean).split(_BLOCK)
-        values = torch.cat([self._render(block, numbers) for block in blocks]).numpy()
-        values *= np.float32(level)
+        mean = torch.from_numpy(codes.mean)
+
+        def decode(block: slice) -> Array:
+            return (self._render(mean[block], numbers) * level).numpy()
+
+        values = np.concatenate(over_blocks(decode, len(mean)))
         bs, order = self.card.bs, self.card.order
         return Coefficients(values, codes.where, bs, order, penalties=(0.0,) * len(bs))
 
-    @torch.inference_mode()
     def spread(
         self, codes: Codes, site: str, rendered: Coefficients, *, level: float | None = None
     ) -> Array:
@@ -190,17 +191,19 @@ class Model:
             shape (voxel, 1 + shell), in units of the rendered signal.
         """
         level, numbers = level or self.level(site), self._targets(site)
-        generator = torch.Generator().manual_seed(0)
-        arrays = codes.mean, codes.variance, rendered.values
-        blocks = (torch.from_numpy(array).split(_BLOCK) for array in arrays)
-        parts = []
-        for mean, variance, expected in zip(*blocks, strict=True):
-            posterior, squares = Posterior(mean, variance), torch.zeros_like(expected)
+        codes_and_signal = codes.mean, codes.variance, rendered.values
+        mean, variance, expected = map(torch.from_numpy, codes_and_signal)
+
+        def vary(block: slice) -> Array:
+            generator = torch.Generator().manual_seed(block.start)
+            posterior = Posterior(mean[block], variance[block])
+            squares = torch.zeros_like(expected[block])
             for _ in range(_DRAWS):
                 drawn = self._render(posterior.sample(generator), numbers) * level
-                squares += torch.square(drawn - expected)
-            parts.append(mean_over_directions(squares.numpy() / _DRAWS, len(self.card.bs)))
-        return np.sqrt(np.concatenate(parts))
+                squares += torch.square(drawn - expected[block])
+            return mean_over_directions(squares.numpy() / _DRAWS, len(self.card.bs))
+
+        return np.sqrt(np.concatenate(over_blocks(vary, len(mean))))
 
     def level(self, site: str) -> float:
         """Return a target's typical level; the average's is the sites' geometric mean."""

@@ -133,7 +133,8 @@ def harmonize_dataset(
         name, ignored = f"Scans rendered as {to}", ("*_dwimap.*", "model")
         write_description(out, name=name, sources=(root,), ignored=ignored)
         if progress:
-            progress(0, len(scans), "")
+            idle = client is not None and not client.scheduler_info()["workers"]
+            progress(0, len(scans), "waiting for workers" if idle else "")
         for position, outcome in _run(job, scans, nprocs=nprocs, client=client):
             outcomes[position] = outcome
             if progress:

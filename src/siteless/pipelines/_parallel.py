@@ -86,7 +86,7 @@ def _run_pool(
 ) -> Iterator[tuple[int, Result]]:
     # Forking a process that has threads, as BLAS does, can hang it.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(nprocs, context, _limit_threads, (nprocs,)) as pool:
+    with ProcessPoolExecutor(nprocs, context, _start, (nprocs,)) as pool:
         with _interrupts_ignored():
             futures = {pool.submit(function, item): place for place, item in items.items()}
         try:
@@ -206,10 +206,19 @@ def available_cpus() -> int:
     return os.cpu_count() or 1
 
 
-def _limit_threads(nprocs: int) -> None:
+def _start(nprocs: int) -> None:
     # Each process would otherwise start a BLAS thread a core, and all of them would wait. Most
     # libraries are not loaded yet: they will look at the environment.
     threads = max(1, available_cpus() // nprocs)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(threads)
     threadpool_limits(threads)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it is killed, which could not end it."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
