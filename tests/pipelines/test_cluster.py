@@ -93,21 +93,22 @@ def test_a_cluster_writes_the_same_bytes_though_a_worker_dies(study, tmp_path, c
 
 
 def test_what_a_killed_run_leaves_is_not_taken_for_a_result(study, tmp_path):
-    words = ["-m", "siteless", "harmonize", str(study / "data"), str(tmp_path), "--to", "b"]
+    data, out = _more_people(study, tmp_path), tmp_path / "out"
+    words = ["-m", "siteless", "harmonize", str(data), str(out), "--to", "b"]
     words += ["--model", str(study / "m.safetensors"), "--nprocs", "2"]
     run = subprocess.Popen([sys.executable, *words], stderr=subprocess.DEVNULL)
-    _wait_for(lambda: list(tmp_path.rglob(".siteless-*/*harmonized_dwi.nii.gz")))
+    _wait_for(lambda: list(out.rglob(".siteless-*/*harmonized_dwi.nii.gz")))
     workers = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
     run.send_signal(signal.SIGKILL)
     run.wait(PATIENCE)
     _wait_for(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
-    images = [path for path in tmp_path.rglob("*.nii.gz") if ".siteless-" not in str(path)]
+    images = [path for path in out.rglob("*.nii.gz") if ".siteless-" not in str(path)]
     for image in images:
         assert np.isfinite(nib.load(image).get_fdata()).all()
-    report = harmonize_dataset(study / "data", tmp_path, study / "m.safetensors", "b", nprocs=1)
-    assert len(report.written) + len(report.skipped) == 4
+    report = harmonize_dataset(data, out, study / "m.safetensors", "b", nprocs=1)
+    assert len(report.written) + len(report.skipped) == 12
     assert report.written
-    assert not list(tmp_path.rglob(".siteless-*"))
+    assert not list(out.rglob(".siteless-*"))
 
 
 def test_a_run_that_is_asked_to_end_does_so_with_its_workers(study, tmp_path):
