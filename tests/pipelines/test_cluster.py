@@ -112,10 +112,11 @@ def test_what_a_killed_run_leaves_is_not_taken_for_a_result(study, tmp_path):
 
 
 def test_a_run_that_is_asked_to_end_does_so_with_its_workers(study, tmp_path):
-    words = ["-m", "siteless", "harmonize", str(study / "data"), str(tmp_path), "--to", "b"]
+    data, out = _more_people(study, tmp_path), tmp_path / "out"
+    words = ["-m", "siteless", "harmonize", str(data), str(out), "--to", "b"]
     words += ["--model", str(study / "m.safetensors"), "--nprocs", "2"]
     run = subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE, text=True)
-    _wait_for(lambda: (tmp_path / "dataset_description.json").exists())
+    _wait_for(lambda: list(out.rglob("*harmonized_dwi.nii.gz")))
     run.send_signal(signal.SIGTERM)
     _, shown = run.communicate(timeout=PATIENCE)  # waits for all that hold its stderr
     assert run.returncode == 130
