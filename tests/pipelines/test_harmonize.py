@@ -35,9 +35,16 @@ def test_every_scan_is_rendered_and_said_how(study, tmp_path, capsys):
     assert told["Siteless"]["Model"] == load_model(study / "m.safetensors").identity
     assert told["Siteless"]["SourceSite"] == "a"
     assert told["Siteless"]["TargetSite"] == "b"
+    assert told["Sources"] == ["bids:source:sub-01/ses-a/dwi/sub-01_ses-a_dwi.nii.gz"]
+    described = json.loads((out / "dataset_description.json").read_text())
+    assert described["DatasetLinks"] == {"source": (study / "data").as_uri()}
     scans = find_scans(out, site_from="ses").scans
     assert len(scans) == 4
-    assert read_scan(scans[0]).gradients.shells
+    back = read_scan(scans[0])
+    assert back.gradients.shells
+    np.testing.assert_array_equal(
+        back.white_matter, read_scan(find_scans(study / "data").scans[0]).white_matter
+    )
     assert _times(study) == before
 
     written = _times(out)
@@ -100,7 +107,7 @@ def test_one_and_two_processes_give_the_same_bytes(study, tmp_path):
         for root in (tmp_path / "1", tmp_path / "2")
     )
     assert first == second
-    assert len(first) == 4 * 4  # the scan and three maps
+    assert len(first) == 4 * 6  # the scan, three maps and two masks
 
 
 def test_other_gradients_are_rendered_at_and_written(study, tmp_path, capsys):

@@ -169,6 +169,8 @@ def write_description(
     content = _description(name, "derivative") | {
         "SourceDatasets": [{"URL": source.absolute().as_uri()} for source in sources]
     }
+    if sources:
+        content["DatasetLinks"] = {"source": sources[0].absolute().as_uri()}
     _write_root(out, {".bidsignore": ignore, "dataset_description.json": _json(content)})
 
 

@@ -127,7 +127,7 @@ def harmonize_dataset(
     scans = scans_of_sites(found.scans, sites, found.root)
     _require_elsewhere(scans, out)
     root = found.root if found.root.is_dir() else found.root.parent
-    job = _Job(path, out, to, gradients, outside, told, force=force)
+    job = _Job(path, root, out, to, gradients, outside, told, force=force)
     outcomes: dict[int, _Outcome] = {}
     with connected(cluster) as client:
         name, ignored = f"Scans rendered as {to}", ("*_dwimap.*", "model")
@@ -220,6 +220,7 @@ class _Job:
     """What is done to each scan; the same in this process and in others."""
 
     model: Path
+    root: Path
     out: Path
     to: str
     gradients: Gradients
@@ -259,13 +260,13 @@ class _Job:
         scan = read_scan(files)
         table = self._table(model, scan)
         made = render(model, scan, self.to, gradients=table, outside=self.outside)
-        told = {"Siteless": asked, "SitelessFound": _found(made)}
+        told = {"Sources": [self._source(files)], "Siteless": asked, "SitelessFound": _found(made)}
         write_scan(made.scan, files, self.out, metadata=told, maps=_maps(made, model))
         return _Outcome(image, unfamiliar=made.unfamiliar_part)
 
     def _is_whole(self, files: ScanFiles) -> bool:
         """Whether all that is written of a scan is there."""
-        outputs = ("harmonized", "spread", "change", "unfamiliar")
+        outputs = ("harmonized", "spread", "change", "unfamiliar", "brain", "white_matter")
         image, *maps = (derivative_path(self.out, name, files.entities) for name in outputs)
         stem = image.name.removesuffix(".nii.gz")
         tables = (image.with_name(f"{stem}.{ending}") for ending in ("bval", "bvec"))
@@ -277,6 +278,12 @@ class _Job:
         if self.gradients == "target":
             return model.protocol(self.to)
         return read_gradient_pair(*self.gradients, scan.affine)
+
+    def _source(self, files: ScanFiles) -> str:
+        """Return the URI of a scan, by the link of the dataset's description where it can be."""
+        if files.dwi.is_relative_to(self.root):
+            return f"bids:source:{files.dwi.relative_to(self.root).as_posix()}"
+        return files.dwi.absolute().as_uri()
 
     def _asked(self, files: ScanFiles) -> dict[str, Any]:
         """Return what a result is known by, which goes into its sidecar."""
@@ -304,6 +311,10 @@ def _maps(made: Rendering, model: Model) -> dict[str, Map]:
         "spread": Map(made.spread, {"Description": spread, "Units": "arbitrary", **volumes}),
         "change": Map(made.change, {"Description": change, "Units": "arbitrary", **volumes}),
         "unfamiliar": Map(made.unfamiliar, {"Description": unlike, "Type": "ROI"}),
+        "brain": Map(made.scan.mask, {"Type": "Brain", "Origin": made.scan.mask_origin}),
+        "white_matter": Map(
+            made.scan.white_matter, {"Type": "ROI", "Origin": made.scan.white_matter_origin}
+        ),
     }
 
 
