@@ -208,6 +208,21 @@ def test_what_is_unlike_the_training_scans_is_flagged(model, scan):
     assert not made.unfamiliar[~scan.white_matter].any()
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_how_a_scan_is_stored_does_not_matter(model, scan, axis):
+    flip = np.eye(4)
+    flip[axis, axis], flip[axis, 3] = -1, scan.mask.shape[axis] - 1
+    other = replace(
+        scan,
+        signal=np.flip(scan.signal, axis),
+        affine=scan.affine @ flip,
+        mask=np.flip(scan.mask, axis),
+        white_matter=np.flip(scan.white_matter, axis),
+    )
+    back = np.flip(harmonize(model, other, "b").signal, axis)
+    np.testing.assert_allclose(back, harmonize(model, scan, "b").signal, rtol=1e-3, atol=0.5)
+
+
 def _with_names_swapped(model):
     """Return the model as it would be had its two sites been numbered the other way round."""
     network = copy.deepcopy(model.network)

@@ -21,6 +21,25 @@ def test_neighbours_are_those_of_a_plain_loop(mask):
         assert table[row].tolist() == expected
 
 
+@given(masks, st.permutations(range(3)), st.tuples(*[st.sampled_from([-1, 1])] * 3))
+def test_neighbours_do_not_depend_on_how_an_image_is_stored(mask, order, signs):
+    """Number voxels by their place in the world, and store them along other axes."""
+    number = np.arange(mask.size).reshape(mask.shape)
+    other = np.transpose(number, order)[tuple(slice(None, None, sign) for sign in signs)]
+    affine = np.zeros((4, 4))
+    for image_axis, world_axis in enumerate(order):
+        affine[world_axis, image_axis] = 2.0 * signs[image_axis]
+    affine[3, 3] = 1
+    in_world = _neighbours_by_number(number, mask, np.diag([2.0, 2, 2, 1]))
+    stored = np.transpose(mask, order)[tuple(slice(None, None, sign) for sign in signs)]
+    assert _neighbours_by_number(other, stored, affine) == in_world
+
+
+def _neighbours_by_number(number, mask, affine):
+    names = number.T[mask.T]
+    return {names[row[0]]: names[row].tolist() for row in index_neighbours(mask, affine)}
+
+
 @given(masks)
 def test_stitch_undoes_cut(mask):
     values = np.random.default_rng(0).normal(size=(mask.sum(), 5)).astype(np.float32)

@@ -16,7 +16,7 @@ from siteless.model._model import LearnedSite, Model, ModelCard
 from siteless.model._typical import Typical
 from siteless.network import Autoencoder, NetworkSettings
 
-_FORMAT = 2
+_FORMAT = 3
 
 
 def save_model(model: Model, path: Path) -> None:

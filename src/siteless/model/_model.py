@@ -156,7 +156,7 @@ class Model:
         level = white_matter_level(scan)
         coefficients = coefficients or self.fit(scan)
         where = tissue_mask(scan, self.card.tissue)
-        patches = index_neighbours(scan.mask)[where.T[scan.mask.T]]
+        patches = index_neighbours(scan.mask, scan.affine)[where.T[scan.mask.T]]
         values = coefficients.values / np.float32(level)
 
         def encode(block: slice) -> tuple[Array, Array]:

@@ -8,11 +8,13 @@ row of zeros would look like nothing that a scanner measures.
 from __future__ import annotations
 
 import numpy as np
+from nibabel.orientations import io_orientation
 from numpy.typing import ArrayLike
 
 from siteless.acquisition import Array
 
-# Steps from a voxel to its neighbours along x, y, z; the voxel itself comes first.
+# Steps from a voxel to its neighbours along the axes of the world (or of the image, without an
+# affine); the voxel itself comes first.
 FACES: tuple[tuple[int, int, int], ...] = (
     (0, 0, 0),
     (-1, 0, 0),
@@ -24,13 +26,18 @@ FACES: tuple[tuple[int, int, int], ...] = (
 )
 
 
-def index_neighbours(mask: ArrayLike) -> Array:
+def index_neighbours(mask: ArrayLike, affine: ArrayLike | None = None) -> Array:
     """Return the row numbers of every voxel's neighbours.
+
+    With an affine they are in the order of the axes of the world, as near as the image's axes
+    come to them: how a scan is stored must not tell its site.
 
     Parameters
     ----------
     mask
         Brain, shape (x, y, z). Voxels are numbered as in `Coefficients`, x fastest.
+    affine
+        Voxel to world (RAS+), shape (4, 4).
 
     Returns
     -------
@@ -49,8 +56,17 @@ def index_neighbours(mask: ArrayLike) -> Array:
     rows = np.full(mask.shape, -1, dtype=np.int32, order="F")
     rows.T[mask.T] = np.arange(np.count_nonzero(mask), dtype=np.int32)
     z, y, x = np.nonzero(mask.T)
-    table = np.stack([rows[x + dx, y + dy, z + dz] for dx, dy, dz in FACES], axis=1)
+    steps = np.array(FACES) if affine is None else FACES @ _image_steps(affine)
+    table = np.stack([rows[x + dx, y + dy, z + dz] for dx, dy, dz in steps], axis=1)
     return np.where(table < 0, table[:, :1], table)
+
+
+def _image_steps(affine: ArrayLike) -> Array:
+    """Return the step in the image that is nearest to each axis of the world, rows of (3, 3)."""
+    steps = np.zeros((3, 3), dtype=int)
+    for image_axis, (world_axis, sign) in enumerate(io_orientation(affine)):
+        steps[int(world_axis), image_axis] = int(sign)
+    return steps
 
 
 def cut(values: Array, neighbours: Array) -> Array:

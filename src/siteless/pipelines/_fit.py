@@ -67,6 +67,8 @@ Watch = Callable[[int, int, Sequence[Row]], None]
 # One person in so many validates, when no table says who does.
 _VALIDATION = 10
 _HIGHEST_ORDER = 8
+# Raised when what is stored of a scan changes.
+_STORE = 2
 # Voxels that tell what is typical of a site: of a scan, and at most of all its scans.
 _TYPICAL_PER_SCAN, _TYPICAL_PER_SITE = 20_000, 2_000_000
 
@@ -294,7 +296,7 @@ class _Recipe:
     def key(self, files: ScanFiles) -> str:
         """Return the name of a scan's folder in the store."""
         source = str(files.dwi.resolve()), fingerprint(files)
-        told = [source, asdict(self), version("siteless")]
+        told = [source, asdict(self), version("siteless"), _STORE]
         digest = hashlib.blake2b(json.dumps(told).encode(), digest_size=8).hexdigest()
         return f"{files.name}-{digest}"
 

@@ -70,7 +70,7 @@ def make_training_scan(
     level = white_matter_level(scan)
     coefficients = fit_coefficients(scan, order=order, fit=fit)
     inside = tissue_mask(scan, tissue).T[scan.mask.T] & (coefficients.b0 > _DARK * level)
-    patches = index_neighbours(scan.mask)[inside]
+    patches = index_neighbours(scan.mask, scan.affine)[inside]
     rows, compact = np.unique(patches, return_inverse=True)
     volumes = np.flatnonzero(~scan.gradients.is_b0)
     weighted = scan.volumes[np.ix_(volumes, scan.voxels[inside])].T
