@@ -111,6 +111,7 @@ def render(
     Rendering
         Its signal is finite, and nowhere below zero.
     """
+    model.require_known(scan.gradients, scan.site)
     own = replace(model.fit(scan), bs=model.card.bs)  # the same shells, if not to the digit
     codes = model.encode(scan, own)
     # At home nothing is to change, and the scan's own level is known.
