@@ -1,12 +1,10 @@
-"""Does the model bring scans closer to the target site than simple methods do?
+"""Which method brings scans closest to the target site, and what does it cost?
 
-``python -m benchmarks.harmonization`` simulates the small cohort, fits the default preset to it,
-and prints the RMSE of the test people's scans, rendered as another site, in per cent of that
-site's white-matter b0: to the scan acquired there, and to the same without noise.
-``python -m benchmarks.harmonization DATASET MODEL`` judges a model that is there already.
-
-Every method starts from the same regularised fits. A scan rendered at home and then scaled tells
-how much of the gain is that a code holds less noise than a scan.
+``python -m benchmarks.harmonization`` simulates the small cohort and one with lesions, fits every
+method, and prints a row of scores for each: means over the test people and over the tasks, which
+lead from one site to each other and back. ``python -m benchmarks.harmonization DATASET LESIONS
+MODELS`` takes cohorts that are there already, and models of a folder; missing ones are fitted into
+it. ``benchmarks.scores`` tells what is scored.
 """
 
 from __future__ import annotations
@@ -14,187 +12,189 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from benchmarks import trust
+from benchmarks.measure import peak_memory
+from benchmarks.scores import SCORES, Target, read_levels, read_targets, score_scan
 from siteless.acquisition import Scan
-from siteless.bids import ScanFiles, find_scans, read_scan, read_signal
-from siteless.harmonics import Coefficients, fit_coefficients, project, rish
-from siteless.model import Model, load_model
-from siteless.pipelines import fit_model, simulate_cohort
+from siteless.bids import find_scans
+from siteless.methods import load_model, render
+from siteless.pipelines import fit_model, harmonize_dataset, simulate_cohort
 from siteless.simulation import PRESETS, draw_cohort, read_scanners
-from siteless.tissue import white_matter_level
 
+_PLAIN: dict[str, dict[str, Any]] = {
+    "unchanged": {"method": "unchanged"},
+    "scaled": {"method": "scaled"},
+    "rish": {"method": "rish"},
+    "rish-glm": {"method": "rish-glm"},
+    "rish --travelling": {"method": "rish", "travelling": True},
+    "invariant": {"method": "invariant"},
+    "paired": {"method": "paired"},
+}
+# What `fit_model` is told, by the name of the row.
+FITS = _PLAIN | {f"{name} denoised": fit | {"denoise": True} for name, fit in _PLAIN.items()}
+LEARNED = "invariant"
+# The tasks lead from here to each other site, and back.
 HUB = "prisma30"
-# mm, and voxels of white matter in a block.
-BLOCK, LEAST_VOXELS = 10.0, 8
-# A scan and its coefficients, the source and the target site, to coefficients.
-Method = Callable[[Scan, Coefficients, str, str], Coefficients]
+# Decimals and meaning, as of scores.
+COSTS = {
+    "fit-s": (0, "seconds to fit the method"),
+    "scan-s": (2, "seconds to render a scan, in memory"),
+    "memory": (0, "peak memory, MB, of a process that harmonizes a scan from disk to disk"),
+}
+# Makes a scan of the second site from one of the first.
+Method = Callable[[Target, Target], Scan]
+# By source and target site: scores by their names.
+Tasks = dict[tuple[str, str], dict[str, float]]
 
 
-def main(dataset: Path | None = None, model: Path | None = None) -> None:
-    if dataset is not None and model is not None:
-        judge(dataset, load_model(model))
+def main(*folders: Path) -> None:
+    if folders:
+        compare(*folders)
         return
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "cohort"
-        preset, known = PRESETS["small"], read_scanners()
-        people = draw_cohort(
-            tuple(known[site] for site in preset.sites),
-            subjects=preset.subjects,
-            voxel_size=preset.voxel_size,
-        )
-        simulate_cohort(out, people)
-        start = time.monotonic()
-        fitted = fit_model(out, Path(folder) / "model.safetensors")
-        print(f"fitted in {time.monotonic() - start:.0f} s")
-        judge(out, fitted)
-        trust.judge(out, fitted)
-        ill = draw_cohort(
-            tuple(known[site] for site in preset.sites),
-            subjects=2,
-            voxel_size=preset.voxel_size,
-            lesions=2,
-            seed=1,
-        )
-        simulate_cohort(Path(folder) / "lesions", ill)
-        trust.judge_lesions(Path(folder) / "lesions", fitted)
+        dataset, lesions, models = (Path(folder) / n for n in ("cohort", "lesions", "models"))
+        simulate(dataset, subjects=PRESETS["small"].subjects)
+        simulate(lesions, subjects=2, lesions=2, seed=1)
+        compare(dataset, lesions, models)
 
 
-def judge(dataset: Path, model: Model) -> None:
-    scans = find_scans(dataset).scans
-    training = [files for files in scans if files.attributes["split"] == "train"]
-    test = [files for files in scans if files.attributes["split"] == "test"]
-    energies = {site: _energies(training, site, model) for site in model.card.sites}
+def simulate(out: Path, **options: int) -> None:
+    preset, known = PRESETS["small"], read_scanners()
+    scanners = tuple(known[site] for site in preset.sites)
+    simulate_cohort(out, draw_cohort(scanners, voxel_size=preset.voxel_size, **options))
+
+
+def compare(dataset: Path, lesions: Path, models: Path) -> None:
+    models.mkdir(parents=True, exist_ok=True)
+    files = {name: models / f"{file_stem(name)}.safetensors" for name in FITS}
+    costs = {name: costs_of(dataset, files[name], fit) for name, fit in FITS.items()}
     methods: dict[str, Method] = {
-        "unchanged": lambda _scan, own, _source, _target: own,
-        "scaled to the site's b0 level": partial(_scaled, model),
-        "one RISH scale an order and shell": partial(_rish_scaled, model, energies),
-        "siteless at home, then scaled": partial(_smoothed, model),
-        "siteless": partial(_rendered, model),
+        name: partial(rendered, load_model(path)) for name, path in files.items()
     }
-    others = [site for site in model.card.sites if site != HUB]
-    tasks = [*((HUB, site) for site in others), *((site, HUB) for site in others)]
-    people = sorted({files.subject for files in test})
-    by_place = {(files.subject, str(files.site)): files for files in test}
-    scores: dict[str, list[np.ndarray]] = {name: [] for name in (*methods, "noise floor")}
-    for source, target in tasks:
-        rows: dict[str, list[tuple[float, float, float]]] = {name: [] for name in scores}
-        for person in people:
-            scan = read_scan(by_place[person, source])
-            goal = read_scan(by_place[person, target])
-            clean = _noiseless(dataset, by_place[person, target], goal)
-            unit = 100 / model.level(target)
-            own = fit_coefficients(scan, order=model.card.order, fit=model.card.fit)
-            for name, method in methods.items():
-                given = _signal(method(scan, own, source, target), goal)
-                rmse = unit * _rmse(given, _measured(goal)), unit * _rmse(given, clean)
-                rows[name].append((*rmse, _anisotropy(given, goal) / _anisotropy(clean, goal)))
-            floor = _anisotropy(_measured(goal), goal) / _anisotropy(clean, goal)
-            rows["noise floor"].append((unit * _rmse(clean, _measured(goal)), 0.0, floor))
-        for name, values in rows.items():
-            scores[name].append(np.mean(values, axis=0))
-    print("RMSE, per cent of white matter's b0: to the target scan (to its noiseless truth);")
-    print("and by how much the anisotropy of 10 mm blocks is off, per cent (mean of tasks)")
-    titles = [f"{s[:1]}{s[-2:]}>{t[:1]}{t[-2:]}" for s, t in tasks] + ["mean", "anisotropy"]
-    print(f"{'':34}" + "".join(f"{title:<15}" for title in titles))
-    for name, values in scores.items():
-        shown = "".join(f"{a:5.2f} ({b:5.2f})  " for a, b, _ in [*values, np.mean(values, axis=0)])
-        off = 100 * np.abs(np.array(values)[:, 2] - 1).mean()
-        print(f"{name:34}{shown}{off:6.1f}")
+    methods["noise floor"] = lambda _source, goal: goal.truth
+    methods["the target scan itself"] = lambda _source, goal: goal.scan
+    levels = read_levels(dataset)
+    tasks = score_methods(methods, read_targets(dataset, levels, split="test"))
+    ill = score_methods(methods, read_targets(lesions, levels))
+    rows = {name: mean_scores(found.values()) for name, found in tasks.items()}
+    for name, found in ill.items():
+        rows[name]["lesion"] = mean_scores(found.values())["lesion"]
+    print_scores({name: row | costs.get(name, {"scan-s": np.nan}) for name, row in rows.items()})
+    print_tasks(tasks)
+    judge_trust(dataset, lesions, files[LEARNED])
 
 
-def _signal(coefficients: Coefficients, goal: Scan) -> np.ndarray:
-    """Project to the target's gradients, in its white matter; shape (voxel, volume)."""
-    return project(coefficients, goal.gradients)[goal.white_matter.T[coefficients.mask.T]]
+def judge_trust(dataset: Path, lesions: Path, path: Path) -> None:
+    from benchmarks import trust  # here, as what it imports is no memory of harmonizing
+
+    learned = load_model(path)
+    trust.judge(dataset, learned)
+    trust.judge_lesions(lesions, learned)
 
 
-def _measured(scan: Scan) -> np.ndarray:
-    return scan.volumes[:, np.flatnonzero(scan.white_matter.T)].T
+def costs_of(dataset: Path, path: Path, fit: Mapping[str, Any]) -> dict[str, float]:
+    """Fit a method if that is to be done yet, and measure what is not measured in passing."""
+    seconds = fit_if_missing(dataset, path, **fit)
+    memory = peak_memory("benchmarks.harmonization", "--one", str(dataset), str(path))
+    return {"fit-s": seconds, "memory": memory / 1e6}
 
 
-def _noiseless(dataset: Path, files: ScanFiles, goal: Scan) -> np.ndarray:
-    folder = dataset / "derivatives" / "truth" / files.dwi.parent.relative_to(dataset)
-    name = files.name.replace("_dwi", "_desc-noiseless_dwi.nii.gz")
-    signal, _ = read_signal(folder / name)
-    return signal.T.reshape(signal.shape[3], -1)[:, np.flatnonzero(goal.white_matter.T)].T
+def file_stem(name: str) -> str:
+    return name.replace(" --", "_").replace(" ", "_")
 
 
-def _rmse(given: np.ndarray, expected: np.ndarray) -> float:
-    """Root mean square over volumes, then the mean over voxels."""
-    return float(np.sqrt(np.square(given - expected).mean(axis=1)).mean())
+def fit_if_missing(dataset: Path, path: Path, **fit: Any) -> float:
+    """Return the seconds that the fit took, now or earlier; NaN where nothing tells."""
+    taken = path.with_name(f"{path.stem}_seconds.txt")
+    if not path.exists():
+        start = time.monotonic()
+        fit_model(dataset, path, **fit)
+        taken.write_text(f"{time.monotonic() - start:.2f}\n")
+    return float(taken.read_text()) if taken.exists() else np.nan
 
 
-def _anisotropy(signal: np.ndarray, goal: Scan) -> float:
-    """Return how much the strongest shell of block means differs between directions, over b0.
-
-    Blocks of 10 mm hold enough voxels for noise to average out of the signal first: the spread
-    of a noisy voxel's directions would be that of its noise too.
-    """
-    voxels = np.argwhere(goal.white_matter.T)[:, ::-1]
-    blocks = (voxels * goal.voxel_size // BLOCK).astype(int)
-    _, number, count = np.unique(blocks, axis=0, return_inverse=True, return_counts=True)
-    sums = np.zeros((len(count), signal.shape[1]))
-    np.add.at(sums, number.ravel(), signal)
-    means = (sums / count[:, None])[count >= LEAST_VOXELS]
-    shell = goal.gradients.shells[-1]
-    b0 = means[:, goal.gradients.is_b0].mean()
-    return float(means[:, shell.volumes].std(axis=1).mean() / b0)
+def rendered(model: Any, source: Target, goal: Target) -> Scan:
+    table = goal.scan.gradients
+    return render(model, source.scan, str(goal.scan.site), gradients=table).scan
 
 
-def _with_values(own: Coefficients, values: np.ndarray) -> Coefficients:
-    return Coefficients(values.astype(np.float32), own.mask, own.bs, own.order, own.penalties)
+def score_methods(
+    methods: Mapping[str, Method], targets: Mapping[tuple[str, str], Target]
+) -> dict[str, Tasks]:
+    """Score every method in every task, as means over people; targets are by person and site."""
+    people, sites = (list(dict.fromkeys(part)) for part in zip(*targets, strict=True))
+    others = [site for site in sites if site != HUB]
+    pairs = [*((HUB, site) for site in others), *((site, HUB) for site in others)]
+    return {
+        name: {
+            (source, goal): mean_scores(
+                score_method(method, targets[person, source], targets[person, goal])
+                for person in people
+            )
+            for source, goal in pairs
+        }
+        for name, method in methods.items()
+    }
 
 
-def _scaled(
-    model: Model, scan: Scan, own: Coefficients, _source: str, target: str
-) -> Coefficients:
-    return _with_values(own, own.values * (model.level(target) / white_matter_level(scan)))
+def score_method(method: Method, source: Target, goal: Target) -> dict[str, float]:
+    start = time.perf_counter()
+    made = method(source, goal)
+    seconds = time.perf_counter() - start
+    return score_scan(made, goal) | {"scan-s": seconds}
 
 
-def _energies(training: Sequence[ScanFiles], site: str, model: Model) -> np.ndarray:
-    """Return the mean energy of each shell and order, in units of the scans' levels."""
-    found = []
-    for files in (files for files in training if str(files.site) == site):
-        scan = read_scan(files)
-        own = fit_coefficients(scan, order=model.card.order, fit=model.card.fit)
-        white = scan.white_matter.T[scan.mask.T]
-        found.append(rish(own)[white].mean(axis=0) / white_matter_level(scan) ** 2)
-    return np.mean(found, axis=0)
+def mean_scores(scores: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    parts = list(scores)
+    return {name: float(np.mean([part[name] for part in parts])) for name in parts[0]}
 
 
-def _rish_scaled(
-    model: Model,
-    energies: dict[str, np.ndarray],
-    scan: Scan,
-    own: Coefficients,
-    source: str,
-    target: str,
-) -> Coefficients:
-    scales = np.sqrt(energies[target] / energies[source])  # (shell, order)
-    counts = [2 * degree + 1 for degree in range(0, own.order + 1, 2)]
-    channels = np.concatenate([[1.0], *(np.repeat(shell, counts) for shell in scales)])
-    scaled = _scaled(model, scan, own, source, target)
-    return _with_values(own, scaled.values * channels)
+def print_scores(rows: Mapping[str, Mapping[str, float]]) -> None:
+    """Print a row for each method; what it does not have is a dash."""
+    columns = SCORES | COSTS
+    for title, (_, meaning) in columns.items():
+        print(f"{title:<12}{meaning}")
+    widths = {title: max(len(title), 6) + 2 for title in columns}
+    print("\n" + " " * 28 + "".join(f"{title:>{width}}" for title, width in widths.items()))
+    for name, scores in rows.items():
+        cells = (
+            f"{scores[title]:.{decimals}f}" if np.isfinite(scores.get(title, np.nan)) else "-"
+            for title, (decimals, _) in columns.items()
+        )
+        shown = zip(cells, widths.values(), strict=True)
+        print(f"{name:<28}" + "".join(f"{cell:>{width}}" for cell, width in shown))
 
 
-def _rendered(
-    model: Model, scan: Scan, _own: Coefficients, _source: str, target: str
-) -> Coefficients:
-    return model.decode(model.encode(scan), target)
+def print_tasks(tasks: Mapping[str, Tasks]) -> None:
+    print("\nRMSE to the target scan (to the noiseless target) of each task")
+    titles = [f"{s[0]}{s[-2:]}>{t[0]}{t[-2:]}" for s, t in next(iter(tasks.values()))]
+    print(" " * 28 + "".join(f"{title:<15}" for title in titles))
+    for name, found in tasks.items():
+        cells = (f"{one['scan']:5.2f} ({one['truth']:5.2f})  " for one in found.values())
+        print(f"{name:<28}" + "".join(cells))
 
 
-def _smoothed(
-    model: Model, scan: Scan, _own: Coefficients, source: str, target: str
-) -> Coefficients:
-    at_home = model.decode(model.encode(scan), source)
-    ratio = model.level(target) / model.level(source)
-    return _with_values(at_home, at_home.values * ratio)
+def harmonize_one(dataset: Path, model: Path) -> None:
+    """Harmonize one test person's scan of the last other site: what a process needs for that."""
+    test = [files for files in find_scans(dataset).scans if files.attributes["split"] == "test"]
+    last = max((f for f in test if str(f.site) != HUB), key=lambda f: (str(f.site), f.subject))
+    filters = {"sub": {last.subject}}
+    with tempfile.TemporaryDirectory() as out:
+        report = harmonize_dataset(
+            dataset, out, model, HUB, sites=[str(last.site)], filters=filters, nprocs=1
+        )
+    if report.errors:
+        raise report.errors[0]
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    if sys.argv[1:2] == ["--one"]:
+        harmonize_one(*map(Path, sys.argv[2:]))
+    else:
+        main(*map(Path, sys.argv[1:]))

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +24,8 @@ from benchmarks.measure import best_time, peak_memory, row
 from siteless.acquisition import Scan
 from siteless.bids import find_scans, read_scan, write_map
 from siteless.harmonics import fit_coefficients
-from siteless.model import LearnedSite, Model, ModelCard, Typical, save_model
+from siteless.methods import InvariantModel
+from siteless.model import LearnedSite, ModelCard, Typical, save_model
 from siteless.network import Autoencoder, NetworkSettings
 from siteless.pipelines import harmonize_dataset
 from siteless.tissue import white_matter_level
@@ -120,7 +122,7 @@ def write_manifest(root: Path, scans: int) -> Path:
     return manifest
 
 
-def make_model(scan: Scan) -> Model:
+def make_model(scan: Scan) -> InvariantModel:
     """Make a model of the default sizes whose units are the scan's."""
     level = white_matter_level(scan)
     own = fit_coefficients(scan, order=ORDER)
@@ -137,19 +139,19 @@ def make_model(scan: Scan) -> Model:
         typical=Typical.of([values], ORDER),
     )
     card = ModelCard(
+        method="invariant",
         sites={"a": site, "b": site},
         bs=own.bs,
         order=ORDER,
         fit="laplace-beltrami",
         tissue="white-matter",
-        network=settings,
-        preset="siteless",
+        denoiser="",
         seed=0,
-        settings={},
+        settings={"network": asdict(settings)},
         summary={},
         versions={},
     )
-    return Model(card, network.eval())
+    return InvariantModel(card, network.eval())
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ from scipy.stats import spearmanr
 from benchmarks.measure import row
 from siteless.acquisition import Array, Scan
 from siteless.bids import ScanFiles, find_scans, read_scan, read_signal
-from siteless.methods import Rendering, render
-from siteless.model import Model, load_model
+from siteless.methods import Rendering, load_model, render
+from siteless.model import Model
 
 
 def main(dataset: Path, model: Path, lesions: Path | None = None) -> None:

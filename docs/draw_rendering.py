@@ -11,8 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from siteless.bids import find_scans, read_scan, read_signal
-from siteless.methods import render
-from siteless.model import load_model
+from siteless.methods import load_model, render
 
 SOURCE, TARGET = "prisma30", "connectom60"
 OUT = Path(__file__).parent / "images" / "rendering.png"

@@ -5,7 +5,7 @@ import numpy as np
 from phantoms import make_gradients, make_scan
 from siteless.acquisition import Site
 from siteless.harmonics import fit_coefficients
-from siteless.model import LearnedSite, Typical
+from siteless.model import LearnedSite, ModelCard, Typical
 from siteless.training import Lesson, TrainingSettings, make_training_scan
 
 SHELLS = {1200: 20, 3000: 20}
@@ -23,6 +23,24 @@ def learned_site(level):
         bvecs=tuple(map(tuple, scan.gradients.bvecs.tolist())),
         typical=Typical.of([values / np.float32(1200)], ORDER),
     )
+
+
+def make_card(levels, *, method="invariant", **fields):
+    """Make the card of a model of sites with some levels."""
+    told = {
+        "method": method,
+        "sites": {site: learned_site(level) for site, level in levels.items()},
+        "bs": BS,
+        "order": ORDER,
+        "fit": "laplace-beltrami",
+        "tissue": "white-matter",
+        "denoiser": "",
+        "seed": 0,
+        "settings": {},
+        "summary": {},
+        "versions": {},
+    }
+    return ModelCard(**(told | fields))
 
 
 def training_scan(site, seed):

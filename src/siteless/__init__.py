@@ -6,6 +6,10 @@ The way data goes, a line a layer:
     what a scan is: site, gradient table, shells, signal
 `tissue`
     what a voxel is: tensor, brain and white-matter masks
+`denoising`
+    signal to signal with less noise
+`registration`
+    brains to a common space
 `harmonics`
     signal to spherical-harmonic coefficients and back
 `bids`
@@ -15,11 +19,11 @@ The way data goes, a line a layer:
 `network`
     patches to codes, codes and sites to patches
 `model`
-    what was learned, in one file: scans to codes, codes and sites to coefficients
+    what was learned, in one file, whatever the method
 `training`
     patches to weights
 `methods`
-    a scan and a target site to a scan
+    a scan and a target site to a scan, a file for each method
 `simulation`
     travelling subjects with known truth
 `preflight`
@@ -40,8 +44,7 @@ if TYPE_CHECKING:
     from siteless.bids import find_scans, read_scan, write_scan
     from siteless.errors import SitelessError
     from siteless.harmonics import Coefficients, fit_coefficients, project, rish
-    from siteless.methods import harmonize
-    from siteless.model import load_model
+    from siteless.methods import harmonize, load_model
     from siteless.pipelines import check_dataset, fit_model, harmonize_dataset
 
 __all__ = [
@@ -69,8 +72,7 @@ _HOMES = {
     "bids": ("find_scans", "read_scan", "write_scan"),
     "errors": ("SitelessError",),
     "harmonics": ("Coefficients", "fit_coefficients", "project", "rish"),
-    "methods": ("harmonize",),
-    "model": ("load_model",),
+    "methods": ("harmonize", "load_model"),
     "pipelines": ("check_dataset", "fit_model", "harmonize_dataset"),
 }
 

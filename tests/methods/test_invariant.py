@@ -6,14 +6,13 @@ import pytest
 import torch
 from scipy import ndimage
 
-from lessons import QUICK, SHELLS, learned_site, lesson
+from lessons import QUICK, SHELLS, lesson, make_card
 from phantoms import make_gradients, make_scan
 from siteless.acquisition import GradientTable, Site
 from siteless.errors import GradientTableError, ModelError
 from siteless.harmonics import Coefficients, project
-from siteless.methods import harmonize, render
-from siteless.methods._invariant import _scales, _spread_within_voxel
-from siteless.model import Model, ModelCard
+from siteless.methods import InvariantModel, harmonize, render
+from siteless.methods._render import _scales, _spread_within_voxel
 from siteless.training import train
 
 
@@ -21,20 +20,7 @@ from siteless.training import train
 def model():
     """A model of two sites whose levels are 1200 and 2400."""
     trained = train(lesson(), replace(QUICK, updates=200))
-    card = ModelCard(
-        sites={"a": learned_site(1200.0), "b": learned_site(2400.0)},
-        bs=(1200.0, 3000.0),
-        order=4,
-        fit="laplace-beltrami",
-        tissue="white-matter",
-        network=trained.network.settings,
-        preset="siteless",
-        seed=0,
-        settings={},
-        summary={},
-        versions={},
-    )
-    return Model(card, trained.network)
+    return InvariantModel(make_card({"a": 1200.0, "b": 2400.0}), trained.network)
 
 
 @pytest.fixture(scope="module")
@@ -231,7 +217,7 @@ def _with_names_swapped(model):
     with torch.no_grad():
         first.weight[:, -2:] = first.weight[:, -2:].flip(1)
     sites = dict(reversed(model.card.sites.items()))
-    return Model(replace(model.card, sites=sites), network)
+    return InvariantModel(replace(model.card, sites=sites), network)
 
 
 def test_the_average_favours_no_site(model, scan):

@@ -6,12 +6,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from lessons import BS, ORDER, SHELLS, learned_site
+from lessons import BS, ORDER, SHELLS, make_card
 from phantoms import make_gradients, make_scan
 from siteless.acquisition import Site
 from siteless.errors import GradientTableError, MissingFileError, ModelError
 from siteless.harmonics import count_coefficients, fit_coefficients
-from siteless.model import Model, ModelCard, load_model, save_model
+from siteless.methods import InvariantModel, load_model
+from siteless.model import save_model
 from siteless.network import Autoencoder, NetworkSettings
 from siteless.patches import cut, index_neighbours
 
@@ -23,20 +24,14 @@ def model():
     settings = NetworkSettings(channels=channels, sites=2, code=5, encoder=(16,), decoder=(16,))
     network = Autoencoder(settings)
     network.set_units(torch.randn(2, channels), torch.rand(2, channels) + 0.5)
-    card = ModelCard(
-        sites={"a": learned_site(900.0), "b site": learned_site(40.5)},
-        bs=BS,
-        order=ORDER,
-        fit="laplace-beltrami",
-        tissue="white-matter",
-        network=settings,
-        preset="siteless",
+    card = make_card(
+        {"a": 900.0, "b site": 40.5},
         seed=3,
-        settings={"batch": 64, "encoder": [16]},
+        settings={"preset": "siteless", "network": asdict(settings)},
         summary={"patches": 5},
         versions={"siteless": "0"},
     )
-    return Model(card, network.eval())
+    return InvariantModel(card, network.eval())
 
 
 @pytest.fixture(scope="module")
@@ -65,13 +60,13 @@ def test_anyone_can_read_the_file(model, tmp_path):
 
 def test_the_identity_is_of_all_that_the_model_is(model):
     assert len(model.identity) == 64
-    other = Model(replace(model.card, seed=4), model.network)
+    other = InvariantModel(replace(model.card, seed=4), model.network)
     assert other.identity != model.identity
-    changed = Autoencoder(model.card.network)
+    changed = Autoencoder(model.network.settings)
     changed.load_state_dict(model.network.state_dict())
-    assert Model(model.card, changed).identity == model.identity
+    assert InvariantModel(model.card, changed).identity == model.identity
     changed.scale[0, 0] += 1
-    assert Model(model.card, changed).identity != model.identity
+    assert InvariantModel(model.card, changed).identity != model.identity
 
 
 def _flip(content, place):

@@ -15,9 +15,9 @@ from phantoms import make_gradients, make_scan, write_mask, write_raw, write_tab
 from siteless.bids import find_scans
 from siteless.cli import _fit, main
 from siteless.errors import OutputError, TrainingError
-from siteless.model import load_model
+from siteless.methods import METHODS, load_model
 from siteless.pipelines import FitFiles, encode_dataset, fit_model
-from siteless.pipelines._fit import _split
+from siteless.pipelines._cohort import _split
 from siteless.training import PRESETS
 
 
@@ -329,3 +329,4 @@ def test_nothing_is_written_into_a_dataset(tmp_path, capsys):
 
 def test_the_command_line_names_the_presets_there_are():
     assert tuple(PRESETS) == _fit.PRESETS
+    assert tuple(METHODS) == _fit.METHODS

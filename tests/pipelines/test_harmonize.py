@@ -13,7 +13,7 @@ from phantoms import make_gradients, make_scan, write_raw, write_table
 from siteless.bids import find_scans, read_scan
 from siteless.cli import main
 from siteless.errors import OutputError
-from siteless.model import load_model
+from siteless.methods import load_model
 from siteless.pipelines import fit_model, harmonize_dataset
 
 

@@ -53,6 +53,15 @@ def test_only_white_matter_and_its_neighbours_are_kept(scan):
     assert set(np.unique(made.neighbours)) == set(range(len(made.values)))
 
 
+def test_the_grid_tells_where_centres_are(scan):
+    made = make_training_scan(scan, tissue="white-matter", subject="01", **RECIPE)
+    assert made.subject == "01"
+    assert made.shape == scan.mask.shape
+    np.testing.assert_array_equal(np.reshape(made.affine, (4, 4)), scan.affine)
+    b0 = scan.volumes[scan.gradients.is_b0].mean(axis=0)
+    np.testing.assert_allclose(b0[made.voxels] / made.level, made.signal[:, 0], rtol=1e-4)
+
+
 def test_a_scan_without_white_matter_is_refused(scan):
     nothing = np.zeros_like(scan.mask)
     empty = make_scan(make_gradients(SHELLS), white_matter=nothing)
@@ -68,6 +77,7 @@ def test_stored_scans_come_back_mapped(scan, tmp_path):
     folder = tmp_path / "a scan v1.0"
     store_scan(made, folder)
     back = open_scan(folder)
+    assert back.content == made.content
     for name, value in vars(made).items():
         np.testing.assert_array_equal(getattr(back, name), value)
     assert [path.name for path in tmp_path.iterdir()] == [folder.name]
@@ -98,7 +108,7 @@ def test_a_place_that_cannot_be_written_to_is_told(scan, tmp_path):
         store_scan(made, tmp_path / "file" / "one")
 
 
-@pytest.mark.parametrize("name", ["values", "scan.json", "signal", "shell"])
+@pytest.mark.parametrize("name", ["values", "scan.json", "signal", "shell", "voxels"])
 def test_stored_scans_that_changed_are_not_used(scan, tmp_path, name):
     made = make_training_scan(scan, tissue="white-matter", **RECIPE)
     store_scan(made, tmp_path / "one")

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 ShowProgress = Callable[[int, int, str], None]
+ShowStage = Callable[[str], ShowProgress]
 ShowTraining = Callable[[int, int, Sequence[Mapping[str, float]]], None]
 _COLUMNS = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
 # Seconds between two lines of a log.
@@ -42,30 +43,36 @@ def shown_progress(title: str, *, verbose: bool = False) -> Iterator[ShowProgres
 
 
 @contextmanager
-def shown_fit(*, verbose: bool = False) -> Iterator[tuple[ShowProgress, ShowTraining]]:
-    """Give two functions: one shows how many scans are read, the other how training goes."""
+def shown_fit(*, verbose: bool = False) -> Iterator[tuple[ShowStage, ShowTraining]]:
+    """Give two functions: one shows how a stage of scans goes, the other how training goes."""
     console = Console(stderr=True)
     if verbose or not console.is_terminal:
-        scans = _LogLines("Reading scans", every=0 if verbose else _LOG_INTERVAL)
+        every = 0 if verbose else _LOG_INTERVAL
         lines = _LogLines("Training")
-        yield scans, lambda done, total, log: lines(done, total, _terms(log))
+        yield (
+            lambda title: _LogLines(title, every=every),
+            lambda done, total, log: lines(done, total, _terms(log)),
+        )
         return
     bars, terms = Progress(*_COLUMNS, TimeRemainingColumn(), console=console), Text(style="dim")
-    reading = bars.add_task("Reading scans", total=None)
     training = bars.add_task("Training", total=None, visible=False, start=False)
 
-    def show_reading(done: int, total: int, _name: str) -> None:
-        bars.update(reading, completed=done, total=total)
+    def show_stage(title: str) -> ShowProgress:
+        for earlier in bars.task_ids:
+            bars.update(earlier, visible=False)
+        stage = bars.add_task(title, total=None)
+        return lambda done, total, _name: bars.update(stage, completed=done, total=total)
 
     def show_training(done: int, total: int, log: Sequence[Mapping[str, float]]) -> None:
         if not bars.tasks[training].started:
-            bars.update(reading, visible=False)
+            for earlier in bars.task_ids:
+                bars.update(earlier, visible=False)
             bars.start_task(training)
         bars.update(training, completed=done, total=total, visible=True)
         terms.plain = _terms(log)
 
     with Live(Group(bars, terms), console=console, transient=True):
-        yield show_reading, show_training
+        yield show_stage, show_training
 
 
 def _terms(log: Sequence[Mapping[str, float]]) -> str:
@@ -73,6 +80,8 @@ def _terms(log: Sequence[Mapping[str, float]]) -> str:
     if not log:
         return "the first figures come soon"
     row = log[-1]
+    if "val_prior" not in row:
+        return f"RMSE {row['val_rmse_percent']:.2f} %, {row['patches_per_second']:.0f} patches/s"
     return (
         f"loss {row['val_loss']:.1f}, reconstruction {row['val_reconstruction']:.1f}, "
         f"prior {row['val_prior']:.1f}, marginal {row['val_marginal']:.1f}, "

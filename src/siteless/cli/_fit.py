@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,22 +20,26 @@ from siteless.cli._options import (
 from siteless.errors import OutputError, TrainingError
 
 _DESCRIPTION = """\
-Learn, from scans of two or more sites, a code of the signal that does not tell the site, and how
-each site renders it. No person needs to be scanned twice.
+Learn from scans of two or more sites how each site shows a brain. By default: a code of the signal
+that does not tell the site, and how each site renders it; no person needs to be scanned twice.
+`siteless methods` lists the others, which are used alike.
 
 People are for training, validation or test by the split column of participants.tsv (train, val,
-test); without it one person in ten validates. The log (_log.tsv) and a picture of it (_losses.png)
-are written beside the model, coefficients into a folder (_work) that can be deleted afterwards.
+test); without it one person in ten validates. The log (_log.tsv) and, of training, a picture of it
+(_losses.png) are written beside the model, coefficients into a folder (_work) that can be deleted
+afterwards.
 """
 _EXAMPLES = """\
 examples:
   siteless fit my_study --model my_study.safetensors
   siteless fit my_study --model pair.safetensors --sites berlin leeds
+  siteless fit my_study --model rish.safetensors --method rish --denoise
   siteless fit my_study --model night.safetensors --minutes 480
   siteless fit my_study --model my_study.safetensors --resume       go on after an interruption
   torchrun --nproc-per-node=2 -m siteless fit my_study --model my_study.safetensors
 """
 PRESETS = ("siteless", "paper")
+METHODS = ("invariant", "rish", "rish-glm", "paired", "scaled", "unchanged")
 
 
 def add_parser(commands: Any) -> None:
@@ -49,10 +56,24 @@ def add_parser(commands: Any) -> None:
         "--model", type=Path, required=True, metavar="FILE", help="file to write the model to"
     )
     parser.add_argument(
+        "--method",
+        choices=METHODS,
+        default="invariant",
+        help="how scans are to be harmonized: see `siteless methods` (default: invariant)",
+    )
+    parser.add_argument(
+        "--denoise",
+        action="store_true",
+        help="denoise scans by MP-PCA first (MRtrix3's dwidenoise, or DIPY's), here and whenever "
+        "the model is used",
+    )
+    _add_rish(parser)
+    parser.add_argument(
         "--preset",
         choices=PRESETS,
         default="siteless",
-        help="siteless: what measures best; paper: as in Moyer et al. 2020 (default: siteless)",
+        help="invariant: what measures best (siteless), or as in Moyer et al. 2020 (paper; "
+        "default: siteless)",
     )
     parser.add_argument("--sites", nargs="+", metavar="SITE", help="sites to learn (default: all)")
     parser.add_argument(
@@ -63,13 +84,16 @@ def add_parser(commands: Any) -> None:
     )
     length = parser.add_mutually_exclusive_group()
     length.add_argument(
-        "--epochs", type=positive, metavar="N", help="passes over the training patches"
+        "--epochs", type=positive, metavar="N", help="invariant: passes over the training patches"
     )
     length.add_argument(
-        "--minutes", type=_minutes, metavar="M", help="train for about as long, after reading"
+        "--minutes",
+        type=_minutes,
+        metavar="M",
+        help="invariant: train for about as long, after reading",
     )
     parser.add_argument("--resume", action="store_true", help="go on with an interrupted fit")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, ... (default: cpu)")
+    parser.add_argument("--device", default="cpu", help="invariant: cpu, cuda, ... (default: cpu)")
     parser.add_argument(
         "--seed", type=natural, default=0, help="of all that is random (default: 0)"
     )
@@ -78,6 +102,27 @@ def add_parser(commands: Any) -> None:
     )
     add_nprocs(parser)
     parser.set_defaults(run=run)
+
+
+def _add_rish(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--travelling",
+        action="store_true",
+        help="rish: compare people with themselves, who were scanned at several sites",
+    )
+    parser.add_argument(
+        "--same-space",
+        action="store_true",
+        default=None,
+        help="rish, rish-glm: scans are in a common space, so register none (default: when their "
+        "names say so, as space-MNI152NLin2009cAsym)",
+    )
+    parser.add_argument(
+        "--covariates",
+        nargs="+",
+        metavar="COLUMN",
+        help="rish-glm: columns of participants.tsv (default: age and sex, where they are known)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -93,13 +138,24 @@ def run(options: argparse.Namespace) -> int:
     from siteless.training import joined, rank
 
     _require_device(options.device)
+    if options.method != "invariant" and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise TrainingError(
+            f"torchrun is for the method invariant; {options.method} runs in one process",
+            remedy="run it without torchrun",
+        )
     settings = SETTINGS[options.preset]
+    _require_owned(options)
     if options.epochs:
         settings = replace(settings, epochs=options.epochs, updates=None)
     with joined(options.device), shown_fit(verbose=options.verbose) as (progress, watch):
         model = fit_model(
             options.dataset,
             options.model,
+            method=options.method,
+            denoise=options.denoise,
+            travelling=options.travelling,
+            same_space=options.same_space,
+            covariates=options.covariates,
             preset=options.preset,
             settings=settings,
             sites=options.sites,
@@ -118,8 +174,19 @@ def run(options: argparse.Namespace) -> int:
         first = rank() == 0
     if first:
         _tell_left_out(model.card.summary["left_out"])
+        _tell_not_registered(model.card.summary.get("not_registered", ()), options.model)
         show_card(model)
     return 0
+
+
+def _require_owned(options: argparse.Namespace) -> None:
+    """Refuse options of training for a method that is not trained by them."""
+    given = {"--preset paper": options.preset == "paper", "--epochs": options.epochs}
+    for option, value in given.items():
+        if value and options.method != "invariant":
+            raise TrainingError(
+                f"the method {options.method} has no {option}", remedy="leave it out"
+            )
 
 
 def _tell_left_out(names: list[str]) -> None:
@@ -129,6 +196,15 @@ def _tell_left_out(names: list[str]) -> None:
         shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
         told = f"left out, as they have no shell: {count(len(names), 'scan')} ({shown})"
         stdout().print(told, soft_wrap=True, markup=False, highlight=False)
+
+
+def _tell_not_registered(names: Sequence[str], model: Path) -> None:
+    for name in names:
+        print(  # noqa: T201
+            f"siteless: warning: {name} could not be registered to the template and was left out; "
+            f"see {model.with_name(f'{model.stem}_log.tsv')}",
+            file=sys.stderr,
+        )
 
 
 def _minutes(text: str) -> float:

@@ -26,7 +26,7 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Show a model and return the exit code."""
-    from siteless.model import load_model
+    from siteless.methods import load_model
 
     model = load_model(options.model)
     if options.json:
@@ -47,41 +47,95 @@ def show_card(model: Model) -> None:
 
 
 def _lines(model: Model) -> list[tuple[str, str]]:
-    from siteless.cli._console import count
+    from siteless.methods import METHODS
     from siteless.model import show_bs
 
     card, summary = model.card, model.card.summary
-    best, network = summary["best"], card.network
-    sites = [
-        f"{site}: level {known.level:.4g}, protocol of {len(known.bvals)} volumes, "
-        f"{count(summary['training_scans'][site], 'training scan')}, "
-        f"{summary['validation_scans'][site]} for validation"
-        for site, known in card.sites.items()
-    ]
-    widths = "-".join(map(str, network.encoder))
+    sites = _site_lines(model)
     return [
         ("identity", model.identity),
+        ("method", f"{card.method}: {METHODS[card.method].told}"),
         *zip(["sites", *[""] * (len(sites) - 1)], sites, strict=True),
         ("signal", f"b0, {show_bs(card.bs)}; harmonics to order {card.order}, {card.basis}"),
         ("fit", card.fit.replace("-", " ")),
+        ("denoised", f"by {card.denoiser}" if card.denoiser else "no"),
         ("tissue", card.tissue.replace("-", " ") + _masks(summary["masks_computed"])),
-        (
-            "network",
-            f"patches of {network.neighbours} x {network.channels} to a code of {network.code}, "
-            f"encoder {widths} {network.activation}, {best['val_active_units']} units used",
-        ),
-        (
-            "training",
-            f"preset {card.preset}, seed {card.seed}: {summary['patches']} patches of "
-            f"{_people(len(summary['training_people']))}, best after {best['update']:.0f} updates "
-            f"({best['epoch']:.1f} epochs)",
-        ),
-        (
-            "validation",
-            f"{_validation(len(summary['validation_people']))}: RMSE "
-            f"{best['val_rmse_percent']:.2f} % of white matter's b0, reconstructed at home",
-        ),
+        *_method_lines(model),
         ("made with", ", ".join(f"{name} {number}" for name, number in card.versions.items())),
+    ]
+
+
+def _site_lines(model: Model) -> list[str]:
+    from siteless.cli._console import count
+
+    summary = model.card.summary
+    return [
+        f"{site}: level {known.level:.4g}, protocol of {len(known.bvals)} volumes, "
+        f"{count(summary['training_scans'][site], 'training scan')}, "
+        f"{summary['validation_scans'][site]} for validation"
+        for site, known in model.card.sites.items()
+    ]
+
+
+def _method_lines(model: Model) -> list[tuple[str, str]]:
+    """Say how a model was learned, by its method."""
+    match model.card.method:
+        case "invariant":
+            return [_network_line(model), _training_line(model), _validation_line(model)]
+        case "paired":
+            return [_validation_line(model)]
+        case "rish" | "rish-glm":
+            return _template_lines(model)
+        case _:
+            return []
+
+
+def _network_line(model: Model) -> tuple[str, str]:
+    network, best = model.card.settings["network"], model.card.summary["best"]
+    widths = "-".join(map(str, network["encoder"]))
+    return (
+        "network",
+        f"patches of {network['neighbours']} x {network['channels']} to a code of "
+        f"{network['code']}, encoder {widths} {network['activation']}, "
+        f"{best['val_active_units']} units used",
+    )
+
+
+def _training_line(model: Model) -> tuple[str, str]:
+    card, summary = model.card, model.card.summary
+    best = summary["best"]
+    return (
+        "training",
+        f"preset {card.settings['preset']}, seed {card.seed}: {summary['patches']} patches of "
+        f"{_people(len(summary['training_people']))}, best after {best['update']:.0f} updates "
+        f"({best['epoch']:.1f} epochs)",
+    )
+
+
+def _validation_line(model: Model) -> tuple[str, str]:
+    summary = model.card.summary
+    where = "reconstructed at home" if model.card.method == "invariant" else "at other sites"
+    return (
+        "validation",
+        f"{_validation(len(summary['validation_people']))}: RMSE "
+        f"{summary['best']['val_rmse_percent']:.2f} % of white matter's b0, {where}",
+    )
+
+
+def _template_lines(model: Model) -> list[tuple[str, str]]:
+    settings, summary = model.card.settings, model.card.summary
+    compared = "travelling people with themselves" if settings["travelling"] else "groups"
+    beside = f", beside {', '.join(settings['covariates'])}" if settings["covariates"] else ""
+    overlap, overlap_before = summary["overlap"], summary["overlap_before"]
+    correlation, correlation_before = summary["correlation"], summary["correlation_before"]
+    before_after = (
+        f"white matter overlaps by {overlap:.2f} (before {overlap_before:.2f}), "
+        f"FA correlates by {correlation:.2f} ({correlation_before:.2f})"
+    )
+    how = "in a common space" if settings["same_space"] else "registered"
+    return [
+        ("compared", compared + beside),
+        ("template", f"scans {how}: {before_after}"),
     ]
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from siteless.cli import _check, _encode, _fit, _harmonize, _info, _simulate
+from siteless.cli import _check, _encode, _fit, _harmonize, _info, _methods, _simulate
 from siteless.errors import SitelessError
 
 _DESCRIPTION = """\
@@ -85,6 +85,7 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _check.add_parser(commands)
     _fit.add_parser(commands)
+    _methods.add_parser(commands)
     _harmonize.add_parser(commands)
     _info.add_parser(commands)
     _encode.add_parser(commands)

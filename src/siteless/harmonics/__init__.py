@@ -16,16 +16,19 @@ from siteless.harmonics._coefficients import (
     rish,
 )
 from siteless.harmonics._fit import FITS, FitName, choose_penalty, fit_coefficients, fitting_matrix
+from siteless.harmonics._noise import FitNoise, fit_noise
 
 __all__ = [
     "FITS",
     "Coefficients",
     "FitName",
+    "FitNoise",
     "choose_penalty",
     "coefficient_orders",
     "count_coefficients",
     "degree_energies",
     "fit_coefficients",
+    "fit_noise",
     "fitting_matrix",
     "max_order",
     "mean_over_directions",

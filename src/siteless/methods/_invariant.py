@@ -1,211 +1,148 @@
-"""The learned method: encode a scan, render its code as the target site."""
+"""The learned method: encode a scan without its site, render its code as the target."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
-from scipy import ndimage
+import torch
+from torch import Tensor
 
-from siteless.acquisition import Array, GradientTable, Scan, Site
-from siteless.harmonics import (
-    Coefficients,
-    count_coefficients,
-    mean_over_directions,
-    nearest_shells,
-    project,
-    projection_matrix,
-)
-from siteless.model import Model
-from siteless.patches import index_neighbours
+from siteless.acquisition import Array, Scan
+from siteless.harmonics import Coefficients, mean_over_directions
+from siteless.methods._blocks import over_blocks
+from siteless.model import Model, ModelCard, Translation
+from siteless.network import Autoencoder, NetworkSettings, Posterior
+from siteless.patches import cut, index_neighbours
+from siteless.tissue import tissue_mask, white_matter_level
 
-Outside = Literal["scaled", "unchanged"]
-# mm. What is not rendered is scaled as what is rendered within about this distance.
-_REACH = 4.0
-# Further away, where the smoothed mask is below this, the mean scale of the scan takes over.
-_NEAR = 0.02
+# Codes that are drawn to tell how far a rendering may vary.
+_DRAWS = 2
 
 
 @dataclass(frozen=True, eq=False)
-class Rendering:
-    """A scan rendered as a site, with what tells how far to trust it.
-
-    Maps have a volume for b0 and one for each shell, are in units of the rendered signal, and are
-    zero where they do not apply.
+class Codes:
+    """Codes of a scan's voxels.
 
     Attributes
     ----------
-    scan
-        Of the target site.
-    spread
-        Standard deviation under the posterior of the code, and over the positions that a head
-        can have within a voxel, shape (x, y, z, 1 + shell).
-    change
-        Root-mean-square difference, over directions, between the rendered scan and the scan at
-        the target's level, shape (x, y, z, 1 + shell); zero where a scan is left unchanged.
-    rendered
-        Voxels that were rendered, shape (x, y, z), bool.
-    unfamiliar
-        Voxels among them that are unlike the training voxels of the scan's site.
-    levels
-        Of the scan and of the target: the median b0 of white matter.
+    mean, variance
+        Shape (voxel, unit), float32.
+    where
+        The voxels, shape (x, y, z), bool; they follow each other as in NIfTI files, x fastest.
+    level
+        Of the scan: the median b0 of its white matter.
     """
 
-    scan: Scan
-    spread: Array
-    change: Array
-    rendered: Array
-    unfamiliar: Array
-    levels: tuple[float, float]
+    mean: Array
+    variance: Array
+    where: Array
+    level: float
+
+    def on_grid(self) -> Array:
+        """Return the means on the grid, shape (x, y, z, unit), zero elsewhere."""
+        grid = np.zeros((*self.where.shape[::-1], self.mean.shape[1]), dtype=np.float32)
+        grid[self.where.T] = self.mean
+        return grid.swapaxes(0, 2)
+
+
+@dataclass(frozen=True, eq=False)
+class InvariantModel(Model):
+    """A trained network and its card."""
+
+    network: Autoencoder
+
+    @classmethod
+    def from_arrays(cls, card: ModelCard, arrays: Mapping[str, Array]) -> Self:
+        """Make the network that the card tells of, with its weights."""
+        network = Autoencoder(NetworkSettings(**card.settings["network"]))
+        network.load_state_dict({name: torch.from_numpy(a) for name, a in arrays.items()})
+        return cls(card, network.eval())
 
     @property
-    def unfamiliar_part(self) -> float:
-        """Which part of the rendered voxels is unfamiliar."""
-        return float(self.unfamiliar.sum() / self.rendered.sum())
+    def arrays(self) -> Mapping[str, Array]:
+        """Weights of the network."""
+        return {name: weight.cpu().numpy() for name, weight in self.network.state_dict().items()}
 
+    def translate(self, scan: Scan, own: Coefficients, site: str) -> Translation:
+        """Encode the voxels of the learned tissue, and render their codes."""
+        codes = self.encode(scan, own)
+        level = self.levels(scan, site)[1]
+        rendered = self.decode(codes, site, level=level)
+        spread = self.spread(codes, site, rendered, level=level)
+        return Translation(rendered, spread, (codes.level, level))
 
-def harmonize(
-    model: Model,
-    scan: Scan,
-    site: str,
-    *,
-    gradients: GradientTable | None = None,
-    outside: Outside = "scaled",
-) -> Scan:
-    """Return a scan as a site would show it: the scan of `render`."""
-    return render(model, scan, site, gradients=gradients, outside=outside).scan
+    def encode(self, scan: Scan, coefficients: Coefficients | None = None) -> Codes:
+        """Return the codes of a scan's voxels of the tissue that the model is of.
 
+        Parameters
+        ----------
+        scan
+            Of a site of the model.
+        coefficients
+            Of `fit`, when they are there already.
 
-def render(
-    model: Model,
-    scan: Scan,
-    site: str,
-    *,
-    gradients: GradientTable | None = None,
-    outside: Outside = "scaled",
-) -> Rendering:
-    """Render a scan as a site would show it.
+        Raises
+        ------
+        SitelessError
+            When the scan's shells or site are not the model's, or it has no such voxel.
+        """
+        site = torch.tensor([self.require_known(scan.gradients, scan.site)])
+        level = white_matter_level(scan)
+        coefficients = coefficients or self.fit(scan)
+        where = tissue_mask(scan, self.card.tissue)
+        patches = index_neighbours(scan.mask, scan.affine)[where.T[scan.mask.T]]
+        values = coefficients.values / np.float32(level)
 
-    Voxels of the tissue that the model has learned are rendered from their codes. The others are
-    scaled, b0 and each shell by the ratio of rendered to measured signal in rendered voxels near
-    by, so that there is no step at the boundary; or they are left as they are. A scan gets the
-    typical level of the target, and keeps its own when the target is its own site.
+        def encode(block: slice) -> tuple[Array, Array]:
+            own = torch.from_numpy(cut(values, patches[block])).flatten(1)
+            posterior = self.network.encode(own, site)
+            return posterior.mean.numpy(), posterior.variance.numpy()
 
-    Parameters
-    ----------
-    model
-        That knows the scan's site and the target.
-    scan
-        Any scan with the model's shells.
-    site
-        To render the scan as, or ``average``.
-    gradients
-        In world axes, to render at; the scan's own by default. With another table, signal
-        outside the brain is zero, as no fit tells it. b0 volumes are the rendered mean b0.
-    outside
-        ``scaled`` or ``unchanged``: what is not rendered.
+        mean, variance = map(np.concatenate, zip(*over_blocks(encode, len(patches)), strict=True))
+        return Codes(mean, variance, where, level)
 
-    Returns
-    -------
-    Rendering
-        Its signal is finite, and nowhere below zero.
-    """
-    model.require_known(scan.gradients, scan.site)
-    own = replace(model.fit(scan), bs=model.card.bs)  # the same shells, if not to the digit
-    codes = model.encode(scan, own)
-    # At home nothing is to change, and the scan's own level is known.
-    level = codes.level if site == str(scan.site) else model.level(site)
-    rendered = model.decode(codes, site, level=level)
-    scales = np.ones((1 + len(own.bs), scan.mask.size), dtype=np.float32)
-    if outside == "scaled":
-        scales = _scales(own, rendered, scan.voxel_size)
-    table = scan.gradients if gradients is None else gradients
-    volumes = _scaled(scan, own, scales, gradients)
-    volumes[:, np.flatnonzero(codes.where.T)] = project(rendered, table).T
-    for volume in volumes:
-        np.fmax(volume, 0, out=volume)  # NaN, which may be outside the brain, becomes 0 too
-        volume[np.isinf(volume)] = 0
-    signal = volumes.T.reshape((*scan.mask.shape, len(table)), order="F")
-    inside = codes.where.T[scan.mask.T]
-    typical = model.card.sites[str(scan.site)].typical
-    unlike = typical.is_unlike(own.values[inside] / np.float32(codes.level), own.order)
-    ratio = np.float32(level / codes.level)
-    shift = scales[:, scan.voxels] - (ratio if outside == "scaled" else 1)
-    change = np.sqrt(mean_over_directions(np.square(own.values), len(own.bs))) * np.abs(shift.T)
-    difference = rendered.values - ratio * own.values[inside]
-    change[inside] = np.sqrt(mean_over_directions(np.square(difference), len(own.bs)))
-    of_code = model.spread(codes, site, rendered, level=level)
-    return Rendering(
-        scan=scan.with_signal(signal, gradients=table, site=Site(site, origin="rendered")),
-        spread=rendered.on_grid(np.hypot(of_code, _spread_within_voxel(rendered))),
-        change=own.on_grid(change),
-        rendered=codes.where,
-        unfamiliar=rendered.on_grid(unlike),
-        levels=(codes.level, level),
-    )
+    def decode(self, codes: Codes, site: str, *, level: float | None = None) -> Coefficients:
+        """Render codes as a site, or as the average of sites, at its typical level or another."""
+        level, numbers = level or self.level(site), self.numbers(site)
+        mean = torch.from_numpy(codes.mean)
 
+        def decode(block: slice) -> Array:
+            return (self._render(mean[block], numbers) * level).numpy()
 
-def _spread_within_voxel(rendered: Coefficients) -> Array:
-    """Return the standard deviation over a voxel of what is rendered, shape (voxel, 1 + shell).
+        values = np.concatenate(over_blocks(decode, len(mean)))
+        bs, order = self.card.bs, self.card.order
+        return Coefficients(values, codes.where, bs, order, penalties=(0.0,) * len(bs))
 
-    Where a scanner places its voxels on the head is chance. A uniform distribution over a voxel
-    has a variance of 1/12; differences of face neighbours tell how steep the signal is.
-    """
-    neighbours = index_neighbours(rendered.mask)
-    centre = neighbours[:, 0]
-    variance = np.zeros((len(rendered.values), 1 + len(rendered.bs)), dtype=np.float32)
-    for low, high in zip(neighbours.T[1::2], neighbours.T[2::2], strict=True):
-        apart = (high != centre).astype(np.float32) + (low != centre)  # 1 at the edge
-        slope = (rendered.values[high] - rendered.values[low]) / np.maximum(apart, 1)[:, None]
-        variance += mean_over_directions(np.square(slope), len(rendered.bs)) / 12
-    return np.sqrt(variance)
+    def spread(
+        self, codes: Codes, site: str, rendered: Coefficients, *, level: float | None = None
+    ) -> Array:
+        """Return how much what `decode` has rendered varies under the posterior of the codes.
 
+        Returns
+        -------
+        Array
+            Standard deviation of b0 and, as a root mean square over directions, of each shell;
+            shape (voxel, 1 + shell), in units of the rendered signal.
+        """
+        level, numbers = level or self.level(site), self.numbers(site)
+        codes_and_signal = codes.mean, codes.variance, rendered.values
+        mean, variance, expected = map(torch.from_numpy, codes_and_signal)
 
-def _scales(own: Coefficients, rendered: Coefficients, voxel_size: Array) -> Array:
-    """Return what b0 and each shell are multiplied by where nothing is rendered.
+        def vary(block: slice) -> Array:
+            generator = torch.Generator().manual_seed(block.start)
+            posterior = Posterior(mean[block], variance[block])
+            squares = torch.zeros_like(expected[block])
+            for _ in range(_DRAWS):
+                drawn = self._render(posterior.sample(generator), numbers) * level
+                squares += torch.square(drawn - expected[block])
+            return mean_over_directions(squares.numpy() / _DRAWS, len(self.card.bs))
 
-    Returns
-    -------
-    Array
-        Shape (1 + shell, voxel), float32: the ratio of rendered to measured means, smoothed.
-    """
-    inside = rendered.mask.T[own.mask.T]
-    sigma = _REACH / voxel_size
-    scales = np.empty((1 + len(own.bs), own.mask.size), dtype=np.float32)
-    for scale, after, before in zip(
-        scales, _means(rendered).T, _means(own)[inside].T, strict=True
-    ):
-        near, mean = _NEAR * before.mean(), after.sum() / before.sum()
-        above = ndimage.gaussian_filter(rendered.on_grid(after), sigma) + near * mean
-        below = ndimage.gaussian_filter(rendered.on_grid(before), sigma) + near
-        scale[:] = (above / below).T.ravel()
-    return scales
+        return np.sqrt(np.concatenate(over_blocks(vary, len(mean))))
 
-
-def _means(coefficients: Coefficients) -> Array:
-    """Return the channels of b0 and of each shell's mean, shape (voxel, 1 + shell)."""
-    starts = 1 + count_coefficients(coefficients.order) * np.arange(len(coefficients.bs))
-    return coefficients.values[:, [0, *starts]].clip(min=0)
-
-
-def _scaled(
-    scan: Scan, own: Coefficients, scales: Array, gradients: GradientTable | None
-) -> Array:
-    """Scale what was measured, or the fit where it is wanted at other gradients.
-
-    Returns
-    -------
-    Array
-        Shape (volume, voxel), float32.
-    """
-    table = scan.gradients if gradients is None else gradients
-    shells = 1 + nearest_shells(table, own.bs)
-    volumes = np.zeros((len(table), scan.mask.size), dtype=np.float32)
-    mixing = projection_matrix(table, bs=own.bs, order=own.order)
-    for number, (volume, shell) in enumerate(zip(volumes, shells, strict=True)):
-        if gradients is None:
-            np.multiply(scan.volumes[number], scales[shell], out=volume)
-        else:
-            volume[scan.voxels] = scales[shell, scan.voxels] * (own.values @ mixing[:, number])
-    return volumes
+    def _render(self, code: Tensor, sites: Sequence[int]) -> Tensor:
+        """Render codes as sites, and return the mean, in units of the level."""
+        rendered = [self.network.decode(code, torch.full((len(code),), site)) for site in sites]
+        return torch.stack(rendered).mean(dim=0) if len(sites) > 1 else rendered[0]

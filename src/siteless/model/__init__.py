@@ -1,26 +1,20 @@
-"""What was learned: the network with all that it needs to be used, in one file."""
+"""What a method has learned, with all that is needed to use it, in one file."""
 
-from siteless.model._file import load_model, save_model
-from siteless.model._model import (
-    AVERAGE,
-    Codes,
-    LearnedSite,
-    Model,
-    ModelCard,
-    same_shells,
-    show_bs,
-)
+from siteless.model._card import LearnedSite, ModelCard
+from siteless.model._file import damaged, read_model_file, save_model
+from siteless.model._model import AVERAGE, Model, Translation, same_shells, show_bs
 from siteless.model._typical import RARE, Typical
 
 __all__ = [
     "AVERAGE",
     "RARE",
-    "Codes",
     "LearnedSite",
     "Model",
     "ModelCard",
+    "Translation",
     "Typical",
-    "load_model",
+    "damaged",
+    "read_model_file",
     "same_shells",
     "save_model",
     "show_bs",

@@ -7,23 +7,25 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors.numpy import save
 
+from siteless.acquisition import Array
 from siteless.errors import MissingFileError, ModelError, OutputError, UnreadableFileError
-from siteless.model._model import LearnedSite, Model, ModelCard
+from siteless.model._card import LearnedSite, ModelCard
+from siteless.model._model import Model
 from siteless.model._typical import Typical
-from siteless.network import Autoencoder, NetworkSettings
 
-_FORMAT = 3
+_FORMAT = 4
 
 
 def save_model(model: Model, path: Path) -> None:
     """Write a model, whole or not at all; the same model gives the same bytes."""
     told = {"format": _FORMAT, "identity": model.identity, **asdict(model.card)}
+    arrays = {name: np.ascontiguousarray(array) for name, array in model.arrays.items()}
     # One key of metadata, as safetensors does not keep the order of several.
-    content = save(_contiguous(model.network), metadata={"siteless": json.dumps(told)})
+    content = save(arrays, metadata={"siteless": json.dumps(told)})
     aside = path.with_name(f".{path.name}.part")
     try:
         aside.write_bytes(content)
@@ -35,34 +37,34 @@ def save_model(model: Model, path: Path) -> None:
         ) from None
 
 
-def load_model(path: Path | str) -> Model:
-    """Read a model, and make sure that it is what was written.
+def read_model_file(path: Path) -> tuple[ModelCard, dict[str, Array], str]:
+    """Read the card, the arrays and the identity that a model was written with.
 
     Raises
     ------
     ModelError
-        When the file is none of siteless's, truncated, or changed since it was written.
+        When the file is none of siteless's, or truncated.
     """
-    path = Path(path)
     if not path.is_file():
         raise MissingFileError("the model is not there", remedy="correct the path", path=path)
     _require_readable(path)
-    told, weights = _read(path)
+    told, arrays = _read(path)
     identity = told.pop("identity", None)
     if told.pop("format", None) != _FORMAT:
         raise ModelError(
             "the model is of another version of siteless", remedy="fit it again", path=path
         )
     try:
-        card = _card(told)
-        network = Autoencoder(card.network)
-        network.load_state_dict(weights)
-    except (AttributeError, KeyError, TypeError, RuntimeError):
-        raise _damaged(path) from None
-    model = Model(card, network.eval())
-    if model.identity != identity:
-        raise _damaged(path)
-    return model
+        return _card(told), arrays, str(identity)
+    except (AttributeError, KeyError, TypeError):
+        raise damaged(path) from None
+
+
+def damaged(path: Path) -> ModelError:
+    """Return the error of a file that is not what was written."""
+    return ModelError(
+        "the model has changed since it was written", remedy="copy it again", path=path
+    )
 
 
 def _require_readable(path: Path) -> None:
@@ -75,9 +77,9 @@ def _require_readable(path: Path) -> None:
         ) from None
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     try:
-        with safe_open(path, framework="pt") as stored:
+        with safe_open(path, framework="np") as stored:
             told = json.loads((stored.metadata() or {})["siteless"])
             if not isinstance(told, dict):
                 raise KeyError("siteless")
@@ -95,15 +97,11 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         ) from None
 
 
-def _contiguous(network: Autoencoder) -> dict[str, torch.Tensor]:
-    return {name: weight.cpu().contiguous() for name, weight in network.state_dict().items()}
-
-
 def _card(told: dict[str, Any]) -> ModelCard:
     """Make a card from what JSON kept of it."""
     sites = {label: _site(_as_tuples(site)) for label, site in told.pop("sites").items()}
-    network = NetworkSettings(**_as_tuples(told.pop("network")))
-    return ModelCard(sites=sites, network=network, bs=tuple(told.pop("bs")), **told)
+    settings = _as_tuples(told.pop("settings"))
+    return ModelCard(sites=sites, settings=settings, bs=tuple(told.pop("bs")), **told)
 
 
 def _site(told: dict[str, Any]) -> LearnedSite:
@@ -114,9 +112,3 @@ def _as_tuples(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _as_tuples(one) for key, one in value.items()}
     return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
-
-
-def _damaged(path: Path) -> ModelError:
-    return ModelError(
-        "the model has changed since it was written", remedy="copy it again", path=path
-    )

@@ -1,4 +1,4 @@
-"""The invariant representation: encoder, decoder, adversary and losses (torch only)."""
+"""The networks (torch only): the invariant representation, and one that learns from pairs."""
 
 from siteless.network._losses import (
     adversarial_loss,
@@ -18,6 +18,7 @@ from siteless.network._model import (
     NetworkSettings,
     Posterior,
 )
+from siteless.network._translator import Translator, TranslatorSettings
 
 __all__ = [
     "Adversary",
@@ -26,6 +27,8 @@ __all__ = [
     "Encoder",
     "NetworkSettings",
     "Posterior",
+    "Translator",
+    "TranslatorSettings",
     "adversarial_loss",
     "kl_to_marginal",
     "kl_to_prior",

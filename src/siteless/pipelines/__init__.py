@@ -7,8 +7,9 @@ if TYPE_CHECKING:
     from siteless.pipelines._check import CheckReport, check_dataset, write_report
     from siteless.pipelines._choice import processes_within
     from siteless.pipelines._encode import encode_dataset
-    from siteless.pipelines._fit import FitFiles, fit_model
+    from siteless.pipelines._fit import fit_model
     from siteless.pipelines._harmonize import Gradients, HarmonizeReport, harmonize_dataset
+    from siteless.pipelines._learn import FitFiles
     from siteless.pipelines._simulate import simulate_cohort
 
 __all__ = [
@@ -29,8 +30,9 @@ _HOMES = {
     "_check": ("CheckReport", "check_dataset", "write_report"),
     "_choice": ("processes_within",),
     "_encode": ("encode_dataset",),
-    "_fit": ("FitFiles", "fit_model"),
+    "_fit": ("fit_model",),
     "_harmonize": ("Gradients", "HarmonizeReport", "harmonize_dataset"),
+    "_learn": ("FitFiles",),
     "_simulate": ("simulate_cohort",),
 }
 

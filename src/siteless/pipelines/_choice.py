@@ -12,7 +12,8 @@ from pathlib import Path
 from siteless.acquisition import GradientTable
 from siteless.bids import ScanFiles, find_scans, read_gradients, read_header
 from siteless.errors import DatasetError, ModelError, UnreadableFileError
-from siteless.model import Model, load_model
+from siteless.methods import load_model
+from siteless.model import Model
 from siteless.pipelines._parallel import available_cpus
 
 # Bytes of a process with its libraries; and copies of a float32 scan that it holds at most.

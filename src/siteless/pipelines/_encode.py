@@ -19,8 +19,9 @@ from siteless.bids import (
     write_map,
     write_table,
 )
-from siteless.errors import DatasetError, OutputError, errors_at
-from siteless.model import Model, load_model
+from siteless.errors import DatasetError, ModelError, OutputError, errors_at
+from siteless.methods import InvariantModel, load_model
+from siteless.model import Model
 from siteless.pipelines._choice import read_model, read_table, scans_of_sites
 from siteless.pipelines._parallel import Progress, run_all
 
@@ -63,7 +64,7 @@ def encode_dataset(
         The table.
     """
     out, path = Path(out), Path(model)
-    learned = load_model(path)
+    learned = _invariant(load_model(path), path)
     found = find_scans(dataset, site_from=site_from, filters=filters)
     if found.errors:
         raise found.errors[0]
@@ -84,6 +85,18 @@ def encode_dataset(
     kept = [row for row in earlier if row["image"] not in fresh]
     write_table(table, [*kept, *(rows[position] for position in sorted(rows))])
     return table
+
+
+def _invariant(model: Model, path: Path) -> InvariantModel:
+    """Refuse a model of a method that has no code."""
+    if not isinstance(model, InvariantModel):
+        raise ModelError(
+            f"expected a model of the method invariant, found one of {model.card.method}, which "
+            "has no code",
+            remedy="fit one with --method invariant",
+            path=path,
+        )
+    return model
 
 
 def _earlier_rows(table: Path, identity: str) -> list[Row]:
@@ -116,7 +129,8 @@ def _usable(model: Model, found: Dataset, sites: Sequence[str] | None) -> list[S
 def _encode(path: Path, identity: str, out: Path, files: ScanFiles) -> Row:
     scan = read_scan(files)
     with errors_at(files.dwi):
-        codes = read_model(path, identity).encode(scan)
+        model = _invariant(read_model(path, identity), path)
+        codes = model.encode(model.prepare(scan))
     image = derivative_path(out, "code", files.entities)
     write_map(image, codes.on_grid(), scan.affine)
     told = {"Model": identity, "Site": str(files.site or "n/a"), "Level": codes.level}

@@ -27,8 +27,8 @@ from siteless.bids import (
 )
 from siteless.errors import DiskError, OutputError, SitelessError, errors_at
 from siteless.harmonics import nearest_shells
-from siteless.methods import Outside, Rendering, render
-from siteless.model import RARE, Model, load_model
+from siteless.methods import Outside, Rendering, load_model, render
+from siteless.model import RARE, Model
 from siteless.pipelines._choice import fingerprint, read_model, read_table, scans_of_sites
 from siteless.pipelines._parallel import Progress, connected, run_all, run_on_cluster
 

@@ -2,6 +2,13 @@
 
 from siteless.training._distributed import joined, raise_everywhere, rank
 from siteless.training._loop import Lesson, Row, Training, Watch, train
+from siteless.training._paired import (
+    Pair,
+    PairedSettings,
+    PairedTraining,
+    find_pairs,
+    train_paired,
+)
 from siteless.training._scan import TrainingScan, make_training_scan
 from siteless.training._settings import PRESETS, TrainingSettings
 from siteless.training._store import is_stored, open_scan, store_scan
@@ -9,11 +16,15 @@ from siteless.training._store import is_stored, open_scan, store_scan
 __all__ = [
     "PRESETS",
     "Lesson",
+    "Pair",
+    "PairedSettings",
+    "PairedTraining",
     "Row",
     "Training",
     "TrainingScan",
     "TrainingSettings",
     "Watch",
+    "find_pairs",
     "is_stored",
     "joined",
     "make_training_scan",
@@ -22,4 +33,5 @@ __all__ = [
     "rank",
     "store_scan",
     "train",
+    "train_paired",
 ]

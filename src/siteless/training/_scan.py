@@ -23,16 +23,20 @@ class TrainingScan:
 
     Attributes
     ----------
-    site, name
-        Where the scan is from, and what it is called.
+    site, name, subject
+        Where the scan is from, what it is called, and who was scanned.
     order
         Highest degree of the harmonics.
     level
         Median b0 of white matter.
+    shape, affine
+        Of the grid: its size, and from voxel to world (RAS+, mm), row by row, 16 numbers.
     values
         Coefficients of the centres and their neighbours, shape (voxel, channel), float32.
     neighbours
         Rows of `values` that make a patch, the centre first, shape (patch, neighbour), int32.
+    voxels
+        Where the centres are on the grid, x fastest, ascending, shape (patch,), int32.
     signal
         Of the centres: mean b0, then the other volumes, shape (patch, 1 + volume), float32.
     mixing
@@ -43,13 +47,21 @@ class TrainingScan:
 
     site: str
     name: str
+    subject: str
     order: int
     level: float
+    shape: tuple[int, int, int]
+    affine: tuple[float, ...]
     values: Array
     neighbours: Array
+    voxels: Array
     signal: Array
     mixing: Array
     shell: Array
+
+    def __post_init__(self) -> None:
+        for name in ("shape", "affine"):  # JSON makes lists of tuples
+            object.__setattr__(self, name, tuple(getattr(self, name)))
 
     @cached_property
     def content(self) -> str:
@@ -64,7 +76,13 @@ class TrainingScan:
 
 
 def make_training_scan(
-    scan: Scan, *, fit: FitName, order: int, bs: tuple[float, ...], tissue: Tissue
+    scan: Scan,
+    *,
+    fit: FitName,
+    order: int,
+    bs: tuple[float, ...],
+    tissue: Tissue,
+    subject: str = "",
 ) -> TrainingScan:
     """Fit a scan and gather what training needs of it."""
     level = white_matter_level(scan)
@@ -79,10 +97,14 @@ def make_training_scan(
     return TrainingScan(
         site=str(scan.site),
         name=scan.name,
+        subject=subject,
         order=order,
         level=level,
+        shape=scan.mask.shape,
+        affine=tuple(scan.affine.ravel().tolist()),
         values=coefficients.values[rows] / np.float32(level),
         neighbours=compact.reshape(patches.shape).astype(np.int32),
+        voxels=scan.voxels[inside].astype(np.int32),
         signal=np.column_stack([coefficients.b0[inside], weighted]) / np.float32(level),
         mixing=np.concatenate([only_b0, mixing], axis=1),
         shell=np.concatenate([[0], 1 + nearest_shells(scan.gradients, bs)[volumes]]),

@@ -19,6 +19,7 @@ from siteless.training._scan import TrainingScan
 _ARRAYS = {
     "values": torch.float32,
     "neighbours": torch.int32,
+    "voxels": torch.int32,
     "signal": torch.float32,
     "mixing": torch.float32,
     "shell": torch.int64,

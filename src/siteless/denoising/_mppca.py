@@ -1,0 +1,195 @@
+"""Marchenko-Pastur PCA (Veraart et al. 2016) by MRtrix3's dwidenoise or DIPY's mppca.
+
+Both take the principal components of a window about each voxel and drop those that noise alone
+explains. dwidenoise keeps the window's centre, mppca averages all windows that hold a voxel, and
+their thresholds differ: what one has denoised must not be mixed with what the other has.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from siteless.acquisition import Array, Scan
+from siteless.errors import OutputError, SitelessError
+
+_DWIDENOISE = "MRtrix3 dwidenoise"
+_MPPCA = "DIPY mppca"
+
+
+def find_denoiser() -> str:
+    """Name the denoiser of this machine with its version: dwidenoise, or else DIPY's.
+
+    Raises
+    ------
+    SitelessError
+        When there is a dwidenoise that does not work.
+    """
+    program = shutil.which("dwidenoise")
+    if program is None:
+        return f"{_MPPCA} {version('dipy')}"
+    told = _run(program, ["-version"], Path.cwd())
+    found = re.search(r"dwidenoise (\d\S*)", told)
+    if found is None:
+        raise SitelessError(
+            f"expected dwidenoise to tell its version, found {told[:80]!r}",
+            remedy="install MRtrix3 again",
+            path=program,
+        )
+    return f"{_DWIDENOISE} {found[1]}"
+
+
+def denoise(scan: Scan, denoiser: str) -> Scan:
+    """Take noise out of a scan's signal in the brain.
+
+    The window is the smallest cube of odd side that has at least as many voxels as there are
+    volumes. The same scan gives the same bytes, whatever the number of threads.
+
+    Parameters
+    ----------
+    scan
+        As acquired: interpolation or smoothing makes noise look like signal.
+    denoiser
+        A name as `find_denoiser` gives it. Any version of the program is used, but no other
+        program.
+
+    Returns
+    -------
+    Scan
+        Its signal is 0 or more in the brain, and as it was elsewhere.
+
+    Raises
+    ------
+    SitelessError
+        When the denoiser is unknown, missing or fails, or the scan is smaller than the window.
+    """
+    kind = denoiser.rpartition(" ")[0]
+    if kind not in _DENOISERS:
+        raise SitelessError(
+            f"expected a version of {' or '.join(_DENOISERS)} to denoise by, found {denoiser!r}",
+            remedy=f"give a name such as '{_MPPCA} {version('dipy')}'",
+        )
+    # Windows reach beyond the brain, where a scan may hold NaN.
+    finite = np.nan_to_num(scan.signal, posinf=0.0, neginf=0.0)
+    denoised = _DENOISERS[kind](finite, scan.mask, _window(scan))
+    denoised.clip(min=0, out=denoised)
+    np.copyto(denoised, scan.signal, where=~scan.mask[..., None])
+    return scan.with_signal(denoised)
+
+
+def _window(scan: Scan) -> int:
+    """Choose the window's side in voxels, as MRtrix3 does by itself."""
+    shape, count = scan.mask.shape, scan.signal.shape[3]
+    side = 3
+    while side**3 < count:
+        side += 2
+    if count < 2 or min(shape) < side:
+        raise SitelessError(
+            f"denoising needs at least 2 volumes, and {side} voxels along each axis for {count}; "
+            f"found {' x '.join(map(str, shape))} voxels and {count} volumes",
+            remedy="use the scan as it is",
+        )
+    return side
+
+
+def _by_dwidenoise(signal: Array, mask: Array, side: int) -> Array:
+    """Denoise through files; the result is 0 outside of the mask."""
+    import nibabel as nib
+
+    program = shutil.which("dwidenoise")
+    if program is None:
+        raise SitelessError(
+            f"expected {_DWIDENOISE}, found no such program on PATH",
+            remedy="install MRtrix3 (`apt install mrtrix3`, or by conda)",
+        )
+    options = ["-extent", f"{side},{side},{side}", "-datatype", "float32", "-mask", "mask.nii"]
+    options += ["-quiet", "-nthreads", str(_count_threads())]
+    with _scratch() as folder:
+        # By the scan's own affine, MRtrix3 would put the axes in another order.
+        nib.Nifti1Image(signal, np.eye(4)).to_filename(folder / "dwi.nii")
+        nib.Nifti1Image(mask.astype(np.uint8), np.eye(4)).to_filename(folder / "mask.nii")
+        _run(program, [*options, "dwi.nii", "out.nii"], folder)
+        denoised = nib.Nifti1Image.from_filename(folder / "out.nii", mmap=False)
+        return np.asarray(denoised.dataobj, dtype=np.float32)
+
+
+def _by_mppca(signal: Array, mask: Array, side: int) -> Array:
+    """Denoise by DIPY; the result is 0 outside of the mask, but for a few voxels near it."""
+    from dipy.denoise.localpca import mppca
+    from threadpoolctl import threadpool_limits
+
+    radius = side // 2
+    centres = np.argwhere(mask).clip(radius, np.array(mask.shape) - 1 - radius)
+    # DIPY has no windows at the image's edge: those next to it must cover the brain there.
+    covered = mask.copy()
+    covered[tuple(centres.T)] = True
+    with threadpool_limits(1, user_api="blas"), warnings.catch_warnings():
+        # Of 0 / 0 where no window is, and of windows without noise.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        denoised: Array = mppca(
+            np.ascontiguousarray(signal), mask=covered, patch_radius=radius, suppress_warning=True
+        )
+    return denoised
+
+
+_DENOISERS: dict[str, Callable[[Array, Array, int], Array]] = {
+    _DWIDENOISE: _by_dwidenoise,
+    _MPPCA: _by_mppca,
+}
+
+
+def _count_threads() -> int:
+    """Count the threads that BLAS may use, which worker processes are given their share of."""
+    from threadpoolctl import threadpool_info
+
+    blas = [library for library in threadpool_info() if library["user_api"] == "blas"]
+    return max((library["num_threads"] for library in blas), default=1)
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """Give a temporary folder."""
+    try:
+        with TemporaryDirectory(prefix="siteless-") as folder:
+            yield Path(folder)
+    except OSError as error:
+        raise OutputError(
+            f"cannot write temporary files ({error.strerror or error})",
+            remedy="let TMPDIR name a folder with room for two copies of a scan",
+        ) from None
+
+
+def _run(program: str, arguments: list[str], folder: Path) -> str:
+    """Run a program in a folder, and return what it says."""
+    try:
+        done = subprocess.run(
+            [str(Path(program).absolute()), *arguments],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+        )
+    except OSError as error:
+        raise _failed(error.strerror or str(error)) from None
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines()
+        raise _failed(said[-1] if said else f"exit status {done.returncode}")
+    return done.stdout
+
+
+def _failed(reason: str) -> SitelessError:
+    return SitelessError(
+        f"dwidenoise failed ({reason})",
+        remedy="see that it runs by itself, or install MRtrix3 again",
+    )

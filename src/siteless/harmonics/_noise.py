@@ -1,0 +1,125 @@
+"""How much of the harmonics' energy is noise, and how much of the signal's the fit keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from siteless.acquisition import Array, Scan
+from siteless.harmonics._basis import coefficient_orders, sh_basis
+from siteless.harmonics._coefficients import Coefficients, rish
+from siteless.harmonics._fit import fitting_matrix
+
+# Voxels whose residuals are held at a time.
+_BLOCK = 16_384
+# Degrees of freedom that a shell's residual must have to tell its noise.
+_LEAST_FREEDOM = 0.5
+# Degrees 0, 2 and 4 hold nearly all signal; what the fit takes from them it leaves over.
+_DEGREES = 3
+
+
+@dataclass(frozen=True, eq=False)
+class FitNoise:
+    """What a fit has made of noise and of signal.
+
+    Attributes
+    ----------
+    variance
+        Of the noise of a volume, from what the fit leaves over; shape (voxel, shell). Zero where
+        a fit leaves nothing over.
+    gain
+        Energy that noise of variance one has in the coefficients, shape (shell, degree).
+    kept
+        Part of a signal's energy that the fit keeps at each degree, shape (shell, degree).
+    """
+
+    variance: Array
+    gain: Array
+    kept: Array
+
+    @property
+    def energies(self) -> Array:
+        """Expected energy of noise, to be compared with `rish`; shape (voxel, shell, degree)."""
+        return self.variance[:, :, None] * self.gain
+
+
+def fit_noise(scan: Scan, coefficients: Coefficients) -> FitNoise:
+    """Tell the noise of a scan by what its fit leaves over.
+
+    Parameters
+    ----------
+    scan
+        That was fitted.
+    coefficients
+        Of `fit_coefficients` for it.
+    """
+    energies = rish(coefficients)
+    shells = scan.gradients.shells
+    variance = np.zeros(energies.shape[:2], dtype=np.float32)
+    gain, kept = np.empty((2, *energies.shape[1:]), dtype=np.float32)
+    for index, shell in enumerate(shells):
+        penalty = coefficients.penalties[index]
+        linear = _linear_fit(
+            scan.gradients.directions[shell.volumes], order=coefficients.order, penalty=penalty
+        )
+        gain[index], kept[index] = linear.gain, linear.kept
+        if linear.freedom > _LEAST_FREEDOM:
+            squares = _squared_residuals(scan, shell.volumes, linear.residual)
+            variance[:, index] = linear.variance(squares, energies[:, index])
+    return FitNoise(variance, gain, kept)
+
+
+@dataclass(frozen=True, eq=False)
+class _LinearFit:
+    """What the fit of a shell does to noise of variance one and to signal of energy one.
+
+    With noise of variance v and a signal of energies S the expected energy of degree l is
+    kept_l S_l + gain_l v, and the expected sum of squares of what is left over is
+    square_sum(residual) v + sum_l lost_l S_l. Both are linear, and so is their solution for v.
+    """
+
+    residual: Array
+    gain: Array
+    kept: Array
+    lost: Array
+
+    @property
+    def freedom(self) -> float:
+        low = slice(_DEGREES)
+        taken = self.lost[low] * self.gain[low] / self.kept[low]
+        return float(np.square(self.residual).sum() - taken.sum())
+
+    def variance(self, squares: Array, energies: Array) -> Array:
+        """Return the variance of noise, not below zero on average only; shape (voxel,)."""
+        lost = (self.lost / self.kept)[:_DEGREES].astype(np.float32)
+        return (squares - energies[:, :_DEGREES] @ lost) / np.float32(self.freedom)
+
+
+def _linear_fit(directions: Array, *, order: int, penalty: float) -> _LinearFit:
+    basis = sh_basis(directions, order)
+    fitting = fitting_matrix(directions, order=order, penalty=penalty).astype(float)
+    degrees = coefficient_orders(order)
+    starts = np.flatnonzero(np.diff(degrees, prepend=-1))
+    sizes = np.diff(starts, append=len(degrees))
+    residual = np.eye(len(basis)) - basis @ fitting
+    same = degrees[:, None] == degrees  # what a degree leaves in another is not counted
+    kept = np.square(np.where(same, fitting @ basis, 0)).sum(axis=0)
+    lost = np.square(residual @ basis).sum(axis=0)
+    return _LinearFit(
+        residual=residual,
+        gain=np.add.reduceat(np.square(fitting).sum(axis=1), starts),
+        kept=np.add.reduceat(kept, starts) / sizes,
+        lost=np.add.reduceat(lost, starts) / sizes,
+    )
+
+
+def _squared_residuals(scan: Scan, volumes: Array, residual: Array) -> Array:
+    """Return the sum of squares of what a fit leaves over, shape (voxel,)."""
+    left = residual.astype(np.float32)
+    squares = np.empty(len(scan.voxels), dtype=np.float32)
+    for start in range(0, len(squares), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        over = left @ scan.volumes[np.ix_(volumes, scan.voxels[block])]
+        squares[block] = np.square(over).sum(axis=0)
+    return squares

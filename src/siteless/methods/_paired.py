@@ -1,0 +1,61 @@
+"""The supervised method: a network that has seen people at both sites."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+import torch
+
+from siteless.acquisition import Array, Scan
+from siteless.harmonics import Coefficients
+from siteless.methods._blocks import over_blocks
+from siteless.model import Model, ModelCard, Translation
+from siteless.network import Translator, TranslatorSettings
+from siteless.patches import cut, index_neighbours
+from siteless.tissue import tissue_mask
+
+
+@dataclass(frozen=True, eq=False)
+class PairedModel(Model):
+    """A trained translator and its card."""
+
+    network: Translator
+
+    @classmethod
+    def from_arrays(cls, card: ModelCard, arrays: Mapping[str, Array]) -> Self:
+        """Make the network that the card tells of, with its weights."""
+        network = Translator(TranslatorSettings(**card.settings["network"]))
+        network.load_state_dict({name: torch.from_numpy(a) for name, a in arrays.items()})
+        return cls(card, network.eval())
+
+    @property
+    def arrays(self) -> Mapping[str, Array]:
+        """Weights of the network."""
+        return {name: weight.cpu().numpy() for name, weight in self.network.state_dict().items()}
+
+    def translate(self, scan: Scan, own: Coefficients, site: str) -> Translation:
+        """Translate the voxels of the learned tissue; a scan of the target stays as it is."""
+        levels, source = self.levels(scan, site), self.require_known(scan.gradients, scan.site)
+        where = tissue_mask(scan, self.card.tissue)
+        patches = index_neighbours(scan.mask, scan.affine)[where.T[scan.mask.T]]
+        values = own.values / np.float32(levels[0])
+
+        def translate(block: slice) -> Array:
+            given = torch.from_numpy(cut(values, patches[block]))
+            made = [
+                given[:, 0] if target == source else self._as(given.flatten(1), source, target)
+                for target in self.numbers(site)
+            ]
+            return (torch.stack(made).mean(dim=0) * levels[1]).numpy()
+
+        made = np.concatenate(over_blocks(translate, len(patches)))
+        spread = np.zeros((len(made), 1 + len(own.bs)), dtype=np.float32)  # it knows none
+        return Translation(replace(own, values=made, mask=where), spread, levels)
+
+    def _as(self, patches: torch.Tensor, source: int, target: int) -> torch.Tensor:
+        sites = (torch.full((len(patches),), number) for number in (source, target))
+        rendered: torch.Tensor = self.network(patches, *sites)
+        return rendered

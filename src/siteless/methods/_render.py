@@ -1,0 +1,223 @@
+"""A scan and a target to a scan, by the model of any method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from scipy import ndimage
+
+from siteless.acquisition import Array, GradientTable, Scan, Site
+from siteless.harmonics import (
+    Coefficients,
+    count_coefficients,
+    mean_over_directions,
+    nearest_shells,
+    project,
+    projection_matrix,
+)
+from siteless.model import Model
+from siteless.patches import index_neighbours
+from siteless.tissue import tissue_mask
+
+Outside = Literal["scaled", "unchanged"]
+# mm. What is not rendered is scaled as what is rendered within about this distance.
+_REACH = 4.0
+# Further away, where the smoothed mask is below this, the mean scale of the scan takes over.
+_NEAR = 0.02
+
+
+@dataclass(frozen=True, eq=False)
+class Rendering:
+    """A scan rendered as a site, with what tells how far to trust it.
+
+    Maps have a volume for b0 and one for each shell, are in units of the rendered signal, and are
+    zero where they do not apply.
+
+    Attributes
+    ----------
+    scan
+        Of the target site.
+    spread
+        Standard deviation that the method tells (of the posterior of the code, or of the noise
+        that is left), and over the positions that a head can have within a voxel, shape
+        (x, y, z, 1 + shell).
+    change
+        Root-mean-square difference, over directions, between the rendered scan and the scan at
+        the target's level, shape (x, y, z, 1 + shell); zero where a scan is left unchanged.
+    rendered
+        Voxels that were rendered, shape (x, y, z), bool.
+    learned
+        Voxels of the tissue that the model was learned from.
+    unfamiliar
+        Voxels among these that are unlike the training voxels of the scan's site.
+    levels
+        Of the scan and of the target: the median b0 of white matter.
+    """
+
+    scan: Scan
+    spread: Array
+    change: Array
+    rendered: Array
+    learned: Array
+    unfamiliar: Array
+    levels: tuple[float, float]
+
+    @property
+    def unfamiliar_part(self) -> float:
+        """Which part of the learned tissue is unfamiliar."""
+        return float(self.unfamiliar.sum() / self.learned.sum())
+
+
+def harmonize(
+    model: Model,
+    scan: Scan,
+    site: str,
+    *,
+    gradients: GradientTable | None = None,
+    outside: Outside = "scaled",
+) -> Scan:
+    """Return a scan as a site would show it: the scan of `render`."""
+    return render(model, scan, site, gradients=gradients, outside=outside).scan
+
+
+def render(
+    model: Model,
+    scan: Scan,
+    site: str,
+    *,
+    gradients: GradientTable | None = None,
+    outside: Outside = "scaled",
+) -> Rendering:
+    """Render a scan as a site would show it.
+
+    Voxels that the model's method translates are rendered from their translation. The others are
+    scaled, b0 and each shell by the ratio of rendered to measured signal in rendered voxels near
+    by, so that there is no step at the boundary; or they are left as they are. A scan gets the
+    typical level of the target, and keeps its own when the target is its own site.
+
+    Parameters
+    ----------
+    model
+        That knows the scan's site and the target.
+    scan
+        Any scan with the model's shells.
+    site
+        To render the scan as, or ``average``.
+    gradients
+        In world axes, to render at; the scan's own by default. With another table, signal
+        outside the brain is zero, as no fit tells it. b0 volumes are the rendered mean b0.
+    outside
+        ``scaled`` or ``unchanged``: what is not rendered.
+
+    Returns
+    -------
+    Rendering
+        Its signal is finite, and nowhere below zero.
+    """
+    scan = model.prepare(scan)
+    own = replace(model.fit(scan), bs=model.card.bs)  # the same shells, if not to the digit
+    made = model.translate(scan, own, site)
+    translated, ratio = made.coefficients, np.float32(made.levels[1] / made.levels[0])
+    scales = np.ones((1 + len(own.bs), scan.mask.size), dtype=np.float32)
+    if outside == "scaled":
+        scales = _scales(own, translated, scan.voxel_size)
+    table = scan.gradients if gradients is None else gradients
+    volumes = _scaled(scan, own, scales, gradients)
+    volumes[:, np.flatnonzero(translated.mask.T)] = project(translated, table).T
+    for volume in volumes:
+        np.fmax(volume, 0, out=volume)  # NaN, which may be outside the brain, becomes 0 too
+        volume[np.isinf(volume)] = 0
+    signal = volumes.T.reshape((*scan.mask.shape, len(table)), order="F")
+    inside = translated.mask.T[scan.mask.T]
+    shift = scales[:, scan.voxels] - (ratio if outside == "scaled" else 1)
+    change = np.sqrt(mean_over_directions(np.square(own.values), len(own.bs))) * np.abs(shift.T)
+    difference = translated.values - ratio * own.values[inside]
+    change[inside] = np.sqrt(mean_over_directions(np.square(difference), len(own.bs)))
+    learned = tissue_mask(scan, model.card.tissue)
+    return Rendering(
+        scan=scan.with_signal(signal, gradients=table, site=Site(site, origin="rendered")),
+        spread=translated.on_grid(np.hypot(made.spread, _spread_within_voxel(translated))),
+        change=own.on_grid(change),
+        rendered=translated.mask,
+        learned=learned,
+        unfamiliar=_unfamiliar(model, scan, own, learned, made.levels[0]),
+        levels=made.levels,
+    )
+
+
+def _unfamiliar(
+    model: Model, scan: Scan, own: Coefficients, learned: Array, level: float
+) -> Array:
+    """Return the voxels of the learned tissue that are unlike the training scans', on the grid."""
+    rows = own.values[learned.T[scan.mask.T]]
+    typical = model.card.sites[str(scan.site)].typical
+    unfamiliar = np.zeros(scan.mask.shape, dtype=bool)
+    unfamiliar.T[learned.T] = typical.is_unlike(rows / np.float32(level), own.order)
+    return unfamiliar
+
+
+def _spread_within_voxel(rendered: Coefficients) -> Array:
+    """Return the standard deviation over a voxel of what is rendered, shape (voxel, 1 + shell).
+
+    Where a scanner places its voxels on the head is chance. A uniform distribution over a voxel
+    has a variance of 1/12; differences of face neighbours tell how steep the signal is.
+    """
+    neighbours = index_neighbours(rendered.mask)
+    centre = neighbours[:, 0]
+    variance = np.zeros((len(rendered.values), 1 + len(rendered.bs)), dtype=np.float32)
+    for low, high in zip(neighbours.T[1::2], neighbours.T[2::2], strict=True):
+        apart = (high != centre).astype(np.float32) + (low != centre)  # 1 at the edge
+        slope = (rendered.values[high] - rendered.values[low]) / np.maximum(apart, 1)[:, None]
+        variance += mean_over_directions(np.square(slope), len(rendered.bs)) / 12
+    return np.sqrt(variance)
+
+
+def _scales(own: Coefficients, rendered: Coefficients, voxel_size: Array) -> Array:
+    """Return what b0 and each shell are multiplied by where nothing is rendered.
+
+    Returns
+    -------
+    Array
+        Shape (1 + shell, voxel), float32: the ratio of rendered to measured means, smoothed.
+    """
+    inside = rendered.mask.T[own.mask.T]
+    sigma = _REACH / voxel_size
+    scales = np.empty((1 + len(own.bs), own.mask.size), dtype=np.float32)
+    for scale, after, before in zip(
+        scales, _means(rendered).T, _means(own)[inside].T, strict=True
+    ):
+        near, mean = _NEAR * before.mean(), after.sum() / before.sum()
+        above = ndimage.gaussian_filter(rendered.on_grid(after), sigma) + near * mean
+        below = ndimage.gaussian_filter(rendered.on_grid(before), sigma) + near
+        scale[:] = (above / below).T.ravel()
+    return scales
+
+
+def _means(coefficients: Coefficients) -> Array:
+    """Return the channels of b0 and of each shell's mean, shape (voxel, 1 + shell)."""
+    starts = 1 + count_coefficients(coefficients.order) * np.arange(len(coefficients.bs))
+    return coefficients.values[:, [0, *starts]].clip(min=0)
+
+
+def _scaled(
+    scan: Scan, own: Coefficients, scales: Array, gradients: GradientTable | None
+) -> Array:
+    """Scale what was measured, or the fit where it is wanted at other gradients.
+
+    Returns
+    -------
+    Array
+        Shape (volume, voxel), float32.
+    """
+    table = scan.gradients if gradients is None else gradients
+    shells = 1 + nearest_shells(table, own.bs)
+    volumes = np.zeros((len(table), scan.mask.size), dtype=np.float32)
+    mixing = projection_matrix(table, bs=own.bs, order=own.order)
+    for number, (volume, shell) in enumerate(zip(volumes, shells, strict=True)):
+        if gradients is None:
+            np.multiply(scan.volumes[number], scales[shell], out=volume)
+        else:
+            volume[scan.voxels] = scales[shell, scan.voxels] * (own.values @ mixing[:, number])
+    return volumes

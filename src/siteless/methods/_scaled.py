@@ -1,0 +1,61 @@
+"""The simplest method: a scan's level, and one factor for each shell and site."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from siteless.acquisition import Array, Scan
+from siteless.harmonics import Coefficients
+from siteless.methods._scaling import ScalingModel
+from siteless.model import ModelCard
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledModel(ScalingModel):
+    """Brings b0 to the target's level, and each shell to the target's mean attenuation.
+
+    Attributes
+    ----------
+    attenuation
+        Mean of each shell over b0 in the training scans' white matter, shape (site, shell).
+    """
+
+    attenuation: Array
+
+    @classmethod
+    def from_arrays(cls, card: ModelCard, arrays: Mapping[str, Array]) -> Self:
+        """Make a model of what its file holds."""
+        return cls(card, arrays["attenuation"])
+
+    @property
+    def arrays(self) -> Mapping[str, Array]:
+        """Attenuation of each shell at each site."""
+        return {"attenuation": self.attenuation}
+
+    def gains(self, scan: Scan, own: Coefficients, site: str) -> Array:
+        """Return the ratio of the target's to the source's attenuation, the same everywhere."""
+        source = self.require_known(scan.gradients, scan.site)
+        logs = np.log(self.attenuation)
+        factors = np.exp(logs[self.numbers(site)].mean(axis=0) - logs[source])
+        degrees = own.order // 2 + 1
+        return np.concatenate([[1.0], np.repeat(factors, degrees)])[None].astype(np.float32)
+
+
+def mean_attenuation(values: Array, order: int) -> Array:
+    """Return the mean of each shell over that of b0, shape (shell,).
+
+    Parameters
+    ----------
+    values
+        Coefficients of a scan's white matter, shape (voxel, channel).
+    order
+        Highest degree of the harmonics.
+    """
+    sums = values.mean(axis=0, dtype=float)
+    count = (order + 1) * (order + 2) // 2
+    isotropic = 1 / np.sqrt(4 * np.pi)  # the harmonic of degree 0
+    return np.asarray(sums[1::count] * isotropic / sums[0], dtype=np.float32)

@@ -1,0 +1,39 @@
+"""The method that harmonizes nothing: a scan's own harmonics, at any gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from siteless.acquisition import Array, Scan
+from siteless.harmonics import Coefficients
+from siteless.methods._scaling import ScalingModel
+from siteless.model import ModelCard
+
+
+@dataclass(frozen=True, eq=False)
+class UnchangedModel(ScalingModel):
+    """Knows sites and protocols, and changes nothing."""
+
+    @classmethod
+    def from_arrays(cls, card: ModelCard, arrays: Mapping[str, Array]) -> Self:  # noqa: ARG003
+        """Make a model of its card alone."""
+        return cls(card)
+
+    @property
+    def arrays(self) -> Mapping[str, Array]:
+        """Nothing is learned."""
+        return {}
+
+    def levels(self, scan: Scan, site: str) -> tuple[float, float]:
+        """Return the scan's level twice: it is kept."""
+        own, _ = super().levels(scan, site)
+        return own, own
+
+    def gains(self, scan: Scan, own: Coefficients, site: str) -> Array:  # noqa: ARG002
+        """Return ones."""
+        degrees = own.order // 2 + 1
+        return np.ones((1, 1 + len(own.bs) * degrees), dtype=np.float32)

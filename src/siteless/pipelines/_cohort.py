@@ -1,0 +1,124 @@
+"""Which scans a fit learns from, and what they share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from siteless.acquisition import GradientTable, count_axes
+from siteless.bids import Dataset, ScanFiles
+from siteless.errors import DatasetError, GradientTableError
+from siteless.harmonics import max_order
+from siteless.model import AVERAGE, same_shells, show_bs
+from siteless.pipelines._choice import read_table, scans_of_sites
+
+# One person in so many validates, when no table says who does.
+_VALIDATION = 10
+_HIGHEST_ORDER = 8
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Scans to learn from and to validate by, and what they share."""
+
+    learning: tuple[ScanFiles, ...]
+    validating: tuple[ScanFiles, ...]
+    left_out: tuple[ScanFiles, ...]
+    sites: tuple[str, ...]
+    bs: tuple[float, ...]
+    order: int
+
+    @property
+    def scans(self) -> tuple[ScanFiles, ...]:
+        """All that are read, those to learn from first."""
+        return (*self.learning, *self.validating)
+
+
+def choose_cohort(found: Dataset, sites: Sequence[str] | None, seed: int) -> Cohort:
+    """Choose the scans of a dataset to learn from and to validate by; refuse what differs."""
+    if found.errors:
+        raise found.errors[0]
+    chosen = scans_of_sites(found.scans, sites, found.root)
+    tables = [read_table(scan) for scan in chosen]
+    weighted = [scan for scan, table in zip(chosen, tables, strict=True) if table.shells]
+    bs, order = _common_shells(weighted, [table for table in tables if table.shells], found.root)
+    labels = list(dict.fromkeys(str(scan.site) for scan in weighted))  # names decide nothing
+    if AVERAGE in labels:
+        raise DatasetError(
+            f"a site is called {AVERAGE!r}, which is the name of the mean of sites",
+            remedy="rename it",
+            path=found.root,
+        )
+    if len(labels) < 2:
+        raise DatasetError(
+            f"expected scans of at least two sites, found {', '.join(labels)} only",
+            remedy="name other --sites" if sites else "tell sites apart, e.g. with --site-from",
+            path=found.root,
+        )
+    learning, validating = _split(weighted, seed=seed, root=found.root)
+    left_out = tuple(scan for scan in chosen if scan not in weighted)
+    return Cohort(tuple(learning), tuple(validating), left_out, tuple(labels), bs, order)
+
+
+def _common_shells(
+    scans: Sequence[ScanFiles], tables: Sequence[GradientTable], root: Path
+) -> tuple[tuple[float, ...], int]:
+    """Return the b-values that all scans share, and the order that all can be fitted to."""
+    if not scans:
+        raise DatasetError("no scan has a shell", remedy="give diffusion scans", path=root)
+    bs = [tuple(shell.b for shell in table.shells) for table in tables]
+    for scan, found in zip(scans, bs, strict=True):
+        if not same_shells(found, bs[0]):
+            raise GradientTableError(
+                f"expected shells of {show_bs(bs[0])} as in {scans[0].name}, found "
+                f"{show_bs(found)}",
+                remedy="choose scans of the same shells, e.g. with --bids-filter-file",
+                path=scan.dwi,
+            )
+    counts = [count_axes(t.directions[shell.volumes]) for t in tables for shell in t.shells]
+    typical = np.round(np.median(bs, axis=0), 1).tolist()
+    return tuple(typical), min(_HIGHEST_ORDER, max_order(min(counts)))
+
+
+def _split(
+    scans: Sequence[ScanFiles], *, seed: int, root: Path
+) -> tuple[list[ScanFiles], list[ScanFiles]]:
+    """Part scans by the tables' ``split`` column, or else let one person in ten validate."""
+    told = [scan.attributes.get("split") for scan in scans]
+    unknown = [word for word in told if word not in (None, "train", "val", "test")]
+    if unknown:
+        raise DatasetError(
+            f"expected train, val or test in the split column, found {unknown[0]!r}",
+            remedy="correct it",
+            path=root,
+        )
+    if any(told):
+        learning = [scan for scan, split in zip(scans, told, strict=True) if split == "train"]
+        validating = [scan for scan, split in zip(scans, told, strict=True) if split == "val"]
+    else:
+        chosen = _validating_people(scans, seed)
+        learning = [scan for scan in scans if scan.subject not in chosen]
+        validating = [scan for scan in scans if scan.subject in chosen]
+    lost = {str(scan.site) for scan in scans} - {str(scan.site) for scan in learning}
+    if lost:
+        raise DatasetError(
+            f"no scan of site {min(lost)} is there to train on",
+            remedy="mark people as train in the split column of participants.tsv",
+            path=root,
+        )
+    return learning, validating
+
+
+def _validating_people(scans: Sequence[ScanFiles], seed: int) -> set[str]:
+    """Draw people, but never the last one of a site."""
+    people = sorted({scan.subject for scan in scans})
+    sites = {str(scan.site) for scan in scans}
+    chosen: set[str] = set()
+    for person in np.random.default_rng(seed).permutation(people):
+        left = {str(scan.site) for scan in scans if scan.subject not in chosen | {person}}
+        if len(chosen) < max(1, len(people) // _VALIDATION) and left == sites:
+            chosen.add(str(person))
+    return chosen

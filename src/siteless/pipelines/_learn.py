@@ -1,0 +1,304 @@
+"""How each method learns from the scans of a cohort."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from siteless.bids import write_table
+from siteless.errors import DatasetError
+from siteless.harmonics import FitName
+from siteless.methods import (
+    METHODS,
+    InvariantModel,
+    PairedModel,
+    ScaledModel,
+    UnchangedModel,
+    mean_attenuation,
+)
+from siteless.model import Model, ModelCard
+from siteless.pipelines._coefficients import Recipe, Stages
+from siteless.pipelines._cohort import Cohort
+from siteless.report import draw_training
+from siteless.training import (
+    Lesson,
+    PairedSettings,
+    Row,
+    TrainingScan,
+    TrainingSettings,
+    rank,
+    train,
+    train_paired,
+)
+
+Watch = Callable[[int, int, Sequence[Row]], None]
+
+
+@dataclass(frozen=True)
+class FitFiles:
+    """Where a fit writes: the model, and beside it what tells how it came to be."""
+
+    model: Path
+
+    @property
+    def log(self) -> Path:
+        """A row for each evaluation, tab-separated."""
+        return self.model.with_name(f"{self.model.stem}_log.tsv")
+
+    @property
+    def picture(self) -> Path:
+        """The terms of the loss as curves."""
+        return self.model.with_name(f"{self.model.stem}_losses.png")
+
+    @property
+    def work(self) -> Path:
+        """Coefficients of the scans."""
+        return self.model.with_name(f"{self.model.stem}_work")
+
+    @property
+    def state(self) -> Path:
+        """What an interrupted fit goes on from."""
+        return self.model.with_name(f"{self.model.stem}_state")
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What a method learns from, and where it keeps what."""
+
+    files: FitFiles
+    work: Path
+    recipe: Recipe
+    cohort: Cohort
+    lesson: Lesson
+    seed: int
+    nprocs: int | None
+    progress: Stages | None
+    watch: Watch | None
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """What a method has learned.
+
+    Attributes
+    ----------
+    make
+        Makes the model, given its card.
+    settings
+        How it was learned.
+    summary
+        How well.
+    """
+
+    make: Callable[[ModelCard], Model]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    summary: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Learner(Protocol):
+    """A method with the settings that it was asked for."""
+
+    needs_maps: bool
+
+    @property
+    def fit(self) -> FitName:
+        """How coefficients are fitted."""
+
+    @property
+    def asked(self) -> Mapping[str, Any]:
+        """Settings that a model is known by."""
+
+    def learn(self, task: Task) -> Learned:
+        """Learn from scans."""
+
+
+@dataclass(frozen=True)
+class Invariant:
+    """Trains the networks of the paper."""
+
+    preset: str
+    settings: TrainingSettings
+    minutes: float | None
+    device: str
+    needs_maps = False
+
+    @property
+    def fit(self) -> FitName:
+        """As the preset says."""
+        return self.settings.fit
+
+    @property
+    def asked(self) -> Mapping[str, Any]:
+        """All that training is told, but how fast arithmetic is done."""
+        training = {k: v for k, v in asdict(self.settings).items() if k != "precision"}
+        return {"training": training}
+
+    def learn(self, task: Task) -> Learned:
+        """Train, and keep a log and its picture."""
+        found = train(
+            task.lesson,
+            self.settings,
+            seed=task.seed,
+            device=self.device,
+            minutes=self.minutes,
+            checkpoint=task.files.state,
+            watch=partial(_record, task),
+        )
+        if rank() == 0:
+            _write_log(task.files.log, found.log)
+            draw_training(found.log, task.files.picture)
+        settings = {
+            **self.asked,
+            "preset": self.preset,
+            "precision": found.settings.precision,
+            "network": asdict(found.network.settings),
+        }
+        summary = {
+            "patches": sum(len(scan.neighbours) for scan in task.lesson.scans),
+            "best": {k: v for k, v in found.best.items() if k != "patches_per_second"},
+        }
+        return Learned(lambda card: InvariantModel(card, found.network), settings, summary)
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Trains a translator on people who were scanned at several sites."""
+
+    settings: PairedSettings = field(default_factory=PairedSettings)
+    needs_maps = False
+
+    @property
+    def fit(self) -> FitName:
+        """As the settings say."""
+        return self.settings.fit
+
+    @property
+    def asked(self) -> Mapping[str, Any]:
+        """All that training is told."""
+        return {"training": asdict(self.settings)}
+
+    def learn(self, task: Task) -> Learned:
+        """Train, and keep a log."""
+        found = train_paired(
+            task.lesson,
+            self.settings,
+            seed=task.seed,
+            checkpoint=task.files.state,
+            watch=partial(_record, task),
+        )
+        _write_log(task.files.log, found.log)
+        settings = {**self.asked, "network": asdict(found.network.settings)}
+        best = {k: v for k, v in found.best.items() if k != "patches_per_second"}
+        return Learned(lambda card: PairedModel(card, found.network), settings, {"best": best})
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """Takes the mean attenuation of each shell at each site."""
+
+    fit: FitName = "laplace-beltrami"
+    needs_maps = False
+    asked: Mapping[str, Any] = field(default_factory=dict)
+
+    def learn(self, task: Task) -> Learned:
+        """Average over the training scans of a site."""
+        means = [
+            np.mean([_attenuation(s) for s in task.lesson.scans if s.site == site], axis=0)
+            for site in task.lesson.sites
+        ]
+        return Learned(lambda card: ScaledModel(card, np.stack(means).astype(np.float32)))
+
+
+@dataclass(frozen=True)
+class Unchanged:
+    """Learns nothing but the sites."""
+
+    fit: FitName = "laplace-beltrami"
+    needs_maps = False
+    asked: Mapping[str, Any] = field(default_factory=dict)
+
+    def learn(self, task: Task) -> Learned:  # noqa: ARG002
+        """Learn nothing."""
+        return Learned(UnchangedModel)
+
+
+def learner_of(
+    method: str,
+    cohort: Cohort,
+    *,
+    travelling: bool,
+    same_space: bool | None,
+    covariates: Sequence[str] | None,
+    preset: str,
+    settings: TrainingSettings,
+    minutes: float | None,
+    device: str,
+) -> Learner:
+    """Return a method with its settings; refuse those that it does not have.
+
+    Raises
+    ------
+    SitelessError
+        When there is no such method, an option is not the method's, or the cohort lacks what it
+        needs.
+    """
+    from siteless.pipelines._learn_rish import Rish, choose_covariates
+
+    if method not in METHODS:
+        raise DatasetError(
+            f"there is no method {method!r}", remedy=f"choose of {', '.join(METHODS)}"
+        )
+    given = {
+        "--travelling": (travelling, ("rish",)),
+        "--same-space": (same_space, ("rish", "rish-glm")),
+        "--covariates": (covariates, ("rish-glm",)),
+        "--minutes": (minutes, ("invariant",)),
+    }
+    for option, (value, owners) in given.items():
+        if value and method not in owners:
+            raise DatasetError(
+                f"the method {method} has no {option}", remedy=f"it is of {' and '.join(owners)}"
+            )
+    match method:
+        case "invariant":
+            return Invariant(preset, settings, minutes, device)
+        case "paired":
+            _require_travellers(cohort)
+            return Paired()
+        case "scaled":
+            return Scaled()
+        case "unchanged":
+            return Unchanged()
+    names = choose_covariates(cohort, covariates) if method == "rish-glm" else ()
+    return Rish(cohort, travelling=travelling, same_space=same_space, covariates=names)
+
+
+def _require_travellers(cohort: Cohort) -> None:
+    """Refuse a cohort of which nobody was scanned twice, before its scans are read."""
+    seen = {(scan.subject, str(scan.site)) for scan in cohort.learning}
+    if len(seen) == len({person for person, _ in seen}):
+        raise DatasetError(
+            "expected people who were scanned at two or more sites, found none",
+            remedy="give travelling subjects, or use another --method",
+        )
+
+
+def _attenuation(scan: TrainingScan) -> Any:
+    return mean_attenuation(scan.values[scan.neighbours[:, 0]], scan.order)
+
+
+def _record(task: Task, update: int, total: int, log: Sequence[Row]) -> None:
+    """Keep the log on disk as it grows, and tell the watcher."""
+    if log and log[-1]["update"] == update and rank() == 0:
+        _write_log(task.files.log, log)
+    if task.watch:
+        task.watch(update, total, log)
+
+
+def _write_log(path: Path, log: Sequence[Row]) -> None:
+    write_table(path, [{k: f"{v:.6g}" for k, v in row.items()} for row in log])

@@ -1,0 +1,15 @@
+"""Images of people brought to a common space: affine, then diffeomorphic, by DIPY."""
+
+from siteless.registration._alignment import Alignment, Grid, place, resample_grid
+from siteless.registration._register import correlation, overlap, register, register_affine
+
+__all__ = [
+    "Alignment",
+    "Grid",
+    "correlation",
+    "overlap",
+    "place",
+    "register",
+    "register_affine",
+    "resample_grid",
+]

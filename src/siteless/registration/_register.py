@@ -1,0 +1,194 @@
+"""Registration of two images: centres of mass, rigid, affine, diffeomorphic."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from scipy import ndimage
+
+from siteless.acquisition import Array
+from siteless.errors import SignalError
+from siteless.registration._alignment import Alignment, Grid, Warp, apply, place, resample_grid
+
+# mm. Images are registered at these resolutions, so that time is bounded whatever theirs is.
+_AFFINE_VOXEL_SIZE = 5.0
+_WARP_VOXEL_SIZE = 2.5
+# mm. What is kept around a brain.
+_MARGIN = 10.0
+# mm. The unit of length of affine registration: about a brain's radius, so that a unit of
+# translation moves voxels as far as a unit of rotation or scale, and the optimizer sees one scale.
+_LENGTH = 60.0
+_AFFINE_EVALUATIONS = (100, 50)
+_AFFINE_FACTORS = (2, 1)
+_AFFINE_SIGMAS = (1.0, 0.0)
+_SYN_ITERATIONS = (30, 30, 10)
+# DIPY's VerbosityLevels.NONE.
+_SILENT = 0
+_CC_RADIUS = 2
+_CC_SIGMA = 2.0
+
+
+def register_affine(
+    moving: Array, moving_grid: Grid, static: Array, static_grid: Grid
+) -> Alignment:
+    """Find the affine map that brings one image to another.
+
+    Starts with centres of mass; then six and twelve degrees of freedom, by the mutual
+    information of all voxels.
+
+    Parameters
+    ----------
+    moving, static
+        Images of brains, shape (x, y, z), zero outside the brain and positive in it.
+    moving_grid, static_grid
+        Where their voxels are.
+
+    Raises
+    ------
+    SignalError
+        When an image is constant, or holds NaN or infinity.
+    """
+    for image in (moving, static):
+        _require_image(image)
+    moving_work = _work_grid(moving, moving_grid, _AFFINE_VOXEL_SIZE)
+    static_work = _work_grid(static, static_grid, _AFFINE_VOXEL_SIZE)
+    affine = _optimize_affine(
+        _to_work(moving, place(moving_grid, moving_work)),
+        moving_work.affine,
+        _to_work(static, place(static_grid, static_work)),
+        static_work.affine,
+    )
+    return Alignment(moving_grid, static_grid, affine)
+
+
+def register(moving: Array, moving_grid: Grid, static: Array, static_grid: Grid) -> Alignment:
+    """Find the map that brings one image to another: affine, then diffeomorphic (SyN).
+
+    The diffeomorphism maximizes local correlation. Parameters and errors are those of
+    `register_affine`.
+    """
+    affine = register_affine(moving, moving_grid, static, static_grid).affine
+    work = _work_grid(static, static_grid, _WARP_VOXEL_SIZE)
+    warp = _optimize_warp(
+        _to_work(moving, Alignment(moving_grid, work, affine)),
+        _to_work(static, place(static_grid, work)),
+        work,
+    )
+    return Alignment(moving_grid, static_grid, affine, warp)
+
+
+def overlap(a: Array, b: Array) -> float:
+    """Return the Dice coefficient of two masks: 1 when they are the same, 0 when disjoint.
+
+    Examples
+    --------
+    >>> overlap(np.array([True, True, False]), np.array([True, False, False]))
+    0.666...
+    """
+    total = np.count_nonzero(a) + np.count_nonzero(b)
+    return float(2 * np.count_nonzero(a & b) / total) if total else 0.0
+
+
+def correlation(a: Array, b: Array, mask: Array) -> float:
+    """Return Pearson's correlation of two images in a mask, 0 when one is constant there.
+
+    Examples
+    --------
+    >>> ramp = np.arange(4.0)
+    >>> correlation(ramp, 3 - ramp, ramp >= 0)
+    -1.0
+    """
+    first, second = (np.asarray(image[mask], dtype=float) for image in (a, b))
+    if first.size == 0:
+        return 0.0
+    first, second = first - first.mean(), second - second.mean()
+    scale = np.sqrt(np.square(first).sum() * np.square(second).sum())
+    return float((first * second).sum() / scale) if scale > 0 else 0.0
+
+
+def _require_image(image: Array) -> None:
+    if not np.isfinite(image).all() or np.ptp(image) == 0:
+        kind = "constant" if np.isfinite(image).all() else "not finite"
+        raise SignalError(
+            f"expected an image of a brain to register, found one that is {kind}",
+            remedy="check the scan and its brain mask",
+        )
+
+
+def _work_grid(image: Array, grid: Grid, voxel_size: float) -> Grid:
+    """Return the grid to register on: along the world's axes, around what is not zero."""
+    margin = np.ceil(_MARGIN / grid.voxel_size).astype(int)
+    (parts,) = ndimage.find_objects((image != 0).astype(np.uint8))
+    first, last = (np.array([getattr(part, end) for part in parts]) for end in ("start", "stop"))
+    return resample_grid(grid.crop(first - margin, last - 1 + margin), voxel_size)
+
+
+def _to_work(image: Array, alignment: Alignment) -> Array:
+    """Bring an image to a coarser grid, smoothed so that what lies between is averaged."""
+    excess = np.maximum(
+        alignment.static.voxel_size[0] ** 2 - np.square(alignment.moving.voxel_size), 0
+    )
+    width = np.sqrt(excess / (8 * np.log(2))) / alignment.moving.voxel_size
+    smooth = ndimage.gaussian_filter(image.astype(np.float32), width, mode="constant")
+    return alignment.to_static(smooth)
+
+
+def _centre(image: Array, affine: Array) -> Array:
+    """Return the translation that brings an image's centre of mass to the origin."""
+    centre = apply(affine, np.array(ndimage.center_of_mass(np.abs(image))))
+    shift = np.eye(4)
+    shift[:3, 3] = -centre
+    return shift
+
+
+def _optimize_affine(
+    moving: Array, moving_affine: Array, static: Array, static_affine: Array
+) -> Array:
+    """Return the affine from the static world to the moving one, shape (4, 4)."""
+    from dipy.align.imaffine import AffineRegistration, MutualInformationMetric
+    from dipy.align.transforms import AffineTransform3D, RigidTransform3D
+
+    scale = np.diag([1 / _LENGTH] * 3 + [1.0])
+    from_static = scale @ _centre(static, static_affine)
+    from_moving = scale @ _centre(moving, moving_affine)
+    found = np.eye(4)
+    for transform in (RigidTransform3D(), AffineTransform3D()):
+        registration = AffineRegistration(
+            metric=MutualInformationMetric(nbins=32, sampling_proportion=None),
+            level_iters=list(_AFFINE_EVALUATIONS),
+            factors=list(_AFFINE_FACTORS),
+            sigmas=list(_AFFINE_SIGMAS),
+            verbosity=_SILENT,
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = registration.optimize(
+                static,
+                moving,
+                transform,
+                None,
+                static_grid2world=from_static @ static_affine,
+                moving_grid2world=from_moving @ moving_affine,
+                starting_affine=found,
+            ).affine
+    return np.linalg.inv(from_moving) @ found @ from_static
+
+
+def _optimize_warp(moving: Array, static: Array, grid: Grid) -> Warp:
+    """Return the displacement between two images on one grid."""
+    from dipy.align.imwarp import SymmetricDiffeomorphicRegistration
+    from dipy.align.metrics import CCMetric
+
+    registration = SymmetricDiffeomorphicRegistration(
+        CCMetric(3, sigma_diff=_CC_SIGMA, radius=_CC_RADIUS), level_iters=list(_SYN_ITERATIONS)
+    )
+    registration.verbosity = _SILENT
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = registration.optimize(
+            static, moving, static_grid2world=grid.affine, moving_grid2world=grid.affine
+        )
+    fields = (found.get_forward_field(), found.get_backward_field())
+    forward, backward = (np.ascontiguousarray(np.moveaxis(field, -1, 0)) for field in fields)
+    return Warp(grid, forward, backward)
