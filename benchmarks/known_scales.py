@@ -1,7 +1,7 @@
 """Does RISH find scales that are known, and does any method harm scans that need nothing?
 
-``python -m benchmarks.known_scales [FOLDER]`` simulates two sites that differ in nothing but smooth
-scales of b0 and of each order of the harmonics, and two that do not differ at all.
+``python -m benchmarks.known_scales [FOLDER]`` simulates two sites that differ in nothing but
+smooth scales of b0 and of each order of the harmonics, and two that do not differ at all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from siteless.simulation import draw_cohort, read_scanners
 
 SUBJECTS, VOXEL_SIZE, SNR = 10, 3.0, 28.0
 # mm.
-PERIOD = 160.0
+PERIOD = 320.0
 # Mean and amplitude of the scale of b0, and of the orders over b0.
 OF_B0 = (1.1, 0.10)
 OF_ORDER = {0: (1.04, 0.05), 2: (0.90, 0.12), 4: (1.10, 0.15), 6: (1.0, 0.15), 8: (1.0, 0.15)}
@@ -52,7 +52,7 @@ def main(folder: Path | None = None) -> None:
 
 def simulate(out: Path, *, with_scales: bool) -> None:
     """Simulate people at two sites of one protocol, the second with scales or without."""
-    scanner = replace(read_scanners()["prisma60"].without(EFFECTS), snr=SNR)
+    scanner = replace(read_scanners()["prisma60"].without(*EFFECTS), snr=SNR)
     sites = tuple(replace(scanner, site=site) for site in ("a", "b"))
     simulate_cohort(out, draw_cohort(sites, subjects=SUBJECTS, voxel_size=VOXEL_SIZE, seed=3))
     for files in find_scans(out).scans:
@@ -61,7 +61,7 @@ def simulate(out: Path, *, with_scales: bool) -> None:
 
 
 def known_scales(scan: Scan, order: int) -> Array:
-    """Return the scales of b0 and of each order over it at a brain's voxels, (voxel, 1 + order)."""
+    """Return the scales of b0, and of orders over it, of brain voxels, (voxel, 1 + order)."""
     voxels = np.stack(np.unravel_index(scan.voxels, scan.mask.shape, order="F"))
     x, y, z = scan.affine[:3, :3] @ voxels + scan.affine[:3, 3:]
     phases = 2 * np.pi * np.stack([x + y, y - z, x + z, z, x - y, y + z])[: 2 + order // 2]
@@ -113,6 +113,8 @@ def _judge_scales(dataset: Path, model: Model) -> None:
             scan = read_scan(files)
             white = scan.white_matter.T[scan.mask.T]
             found = model.gains(scan, model.fit(scan), "b")[white]
+            before, after = model.levels(scan, "b")
+            found[:, 0] *= after / before
             known = known_scales(scan, model.card.order)[white]
             known = np.hstack([known[:, :1], *[known[:, 1:]] * len(model.card.bs)])
             errors.append(np.median(np.abs(found / known - 1), axis=0))
@@ -140,7 +142,7 @@ def _rmse(dataset: Path, model: Model) -> float:
 def _noise_floor(dataset: Path) -> float:
     targets = read_targets(dataset, read_levels(dataset), split="test")
     goals = [goal for (_, site), goal in targets.items() if site == "b"]
-    return float(np.mean([score_scan(g.scan.with_signal(g.truth), g)["scan"] for g in goals]))
+    return float(np.mean([score_scan(g.truth, g)["scan"] for g in goals]))
 
 
 if __name__ == "__main__":

@@ -123,19 +123,16 @@ def _validation_line(model: Model) -> tuple[str, str]:
 
 
 def _template_lines(model: Model) -> list[tuple[str, str]]:
+    from siteless.methods import Likeness
+
     settings, summary = model.card.settings, model.card.summary
     compared = "travelling people with themselves" if settings["travelling"] else "groups"
     beside = f", beside {', '.join(settings['covariates'])}" if settings["covariates"] else ""
-    overlap, overlap_before = summary["overlap"], summary["overlap_before"]
-    correlation, correlation_before = summary["correlation"], summary["correlation_before"]
-    before_after = (
-        f"white matter overlaps by {overlap:.2f} (before {overlap_before:.2f}), "
-        f"FA correlates by {correlation:.2f} ({correlation_before:.2f})"
-    )
+    likeness = Likeness(**summary["likeness"])
     how = "in a common space" if settings["same_space"] else "registered"
     return [
         ("compared", compared + beside),
-        ("template", f"scans {how}: {before_after}"),
+        ("template", f"scans {how}: {likeness}"),
     ]
 
 

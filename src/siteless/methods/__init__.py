@@ -14,7 +14,14 @@ from siteless.methods._rish import (
     smooth_on_template,
 )
 from siteless.methods._scaled import ScaledModel, mean_attenuation
-from siteless.methods._template import BrainMaps, Likeness, align, mean_maps
+from siteless.methods._template import (
+    BrainMaps,
+    Likeness,
+    align,
+    likeness,
+    mean_maps,
+    typical_likeness,
+)
 from siteless.methods._unchanged import UnchangedModel
 
 __all__ = [
@@ -36,10 +43,12 @@ __all__ = [
     "align",
     "energies_of",
     "harmonize",
+    "likeness",
     "load_model",
     "mean_attenuation",
     "mean_maps",
     "render",
     "site_weights",
     "smooth_on_template",
+    "typical_likeness",
 ]

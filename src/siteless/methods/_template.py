@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import astuple, dataclass
 from typing import Self
 
 import numpy as np
 
 from siteless.acquisition import Array, Scan
-from siteless.errors import SignalError
 from siteless.harmonics import Coefficients
-from siteless.registration import Alignment, Grid, correlation, overlap, place, register
+from siteless.registration import (
+    Alignment,
+    Grid,
+    correlation,
+    overlap,
+    place,
+    register,
+    register_affine,
+)
 from siteless.tissue import fit_tensor
 
-# Overlap of white matter and correlation of FA below which a registration has failed.
-_LEAST_OVERLAP, _LEAST_CORRELATION = 0.4, 0.3
+# Overlap of white matter and correlation of FA that noise reaches when it is deformed; and the
+# part of what scans typically reach that a scan must.
+_LEAST_OVERLAP, _LEAST_CORRELATION, _TYPICAL_PART = 0.45, 0.3, 0.75
+# Heads of grown people differ less.
+_STRETCH = (0.72, 1.38)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,48 +93,65 @@ class Likeness:
         Dice coefficient of the white-matter masks.
     correlation_before, correlation
         Of FA, in the template's brain.
+    shrunk, stretched
+        The least and the greatest change of length by the affine part of the registration.
     """
 
     overlap_before: float
     overlap: float
     correlation_before: float
     correlation: float
+    shrunk: float = 1.0
+    stretched: float = 1.0
 
-    @property
-    def failed(self) -> bool:
-        """Whether the scan does not lie on the template."""
-        worse = self.overlap < self.overlap_before and self.correlation < self.correlation_before
-        return worse or self.overlap < _LEAST_OVERLAP or self.correlation < _LEAST_CORRELATION
+    def is_poor(self, typical: Likeness) -> bool:
+        """Whether the scan lies on the template much worse than scans typically do.
+
+        Deformation makes any two brains somewhat alike, so that a scan that is upside down is
+        known by comparison with others, and a part of a brain by how it was stretched.
+        """
+        least_overlap = max(_LEAST_OVERLAP, _TYPICAL_PART * typical.overlap)
+        least_correlation = max(_LEAST_CORRELATION, _TYPICAL_PART * typical.correlation)
+        return (
+            self.overlap < least_overlap
+            or self.correlation < least_correlation
+            or self.shrunk < _STRETCH[0]
+            or self.stretched > _STRETCH[1]
+        )
 
     def __str__(self) -> str:
         return (
             f"white matter overlaps by {self.overlap_before:.2f} before and {self.overlap:.2f} "
-            f"after, FA correlates by {self.correlation_before:.2f} and {self.correlation:.2f}"
+            f"after, FA correlates by {self.correlation_before:.2f} and {self.correlation:.2f}, "
+            f"lengths change by {self.shrunk:.2f} to {self.stretched:.2f}"
         )
 
-    @property
-    def row(self) -> dict[str, float]:
-        """The figures, as a row of a table has them."""
-        return asdict(self)
+
+def align(maps: BrainMaps, template: BrainMaps, *, deform: bool) -> tuple[Alignment, Likeness]:
+    """Register a scan to a template, with deformation or without; and tell how well it lies."""
+    find = register if deform else register_affine
+    found = find(maps.image, maps.grid, template.image, template.grid)
+    return found, likeness(maps, template, found)
 
 
-def align(maps: BrainMaps, template: BrainMaps, *, same_space: bool) -> tuple[Alignment, Likeness]:
-    """Register a scan to a template, unless it is in its space; and tell how well it lies."""
-    found = placed = place(maps.grid, template.grid)
-    if not same_space:
-        found = register(maps.image, maps.grid, template.image, template.grid)
-    before = _alike(maps.on_static(placed), template)
-    after = _alike(maps.on_static(found), template)
-    return found, Likeness(before[0], after[0], before[1], after[1])
+def likeness(maps: BrainMaps, template: BrainMaps, alignment: Alignment) -> Likeness:
+    """Tell how well a scan lies on a template by an alignment, and by none."""
+    before = _alike(maps.on_static(place(maps.grid, template.grid)), template)
+    after = _alike(maps.on_static(alignment), template)
+    lengths = 1 / np.linalg.svd(alignment.affine[:3, :3], compute_uv=False)
+    return Likeness(
+        overlap_before=before[0],
+        overlap=after[0],
+        correlation_before=before[1],
+        correlation=after[1],
+        shrunk=float(lengths.min()),
+        stretched=float(lengths.max()),
+    )
 
 
-def require_aligned(likeness: Likeness) -> None:
-    """Refuse a scan that does not lie on the template."""
-    if likeness.failed:
-        raise SignalError(
-            f"the scan could not be registered to the template ({likeness})",
-            remedy="check its orientation and masks, or leave it out",
-        )
+def typical_likeness(scans: Sequence[Likeness]) -> Likeness:
+    """Return the median of each figure."""
+    return Likeness(*np.median([astuple(one) for one in scans], axis=0).tolist())
 
 
 def mean_maps(scans: Sequence[BrainMaps]) -> BrainMaps:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 
 from siteless.acquisition import Array
 from siteless.bids import ScanFiles, write_table
-from siteless.errors import DatasetError
+from siteless.errors import DatasetError, SignalError
 from siteless.harmonics import FitName
 from siteless.methods import (
     CLIP,
@@ -22,18 +23,22 @@ from siteless.methods import (
     Likeness,
     RishModel,
     align,
+    likeness,
     mean_maps,
     site_weights,
     smooth_on_template,
+    typical_likeness,
 )
 from siteless.model import ModelCard
 from siteless.pipelines._coefficients import Recipe, load_arrays, run_stage, save_arrays
 from siteless.pipelines._cohort import Cohort
 from siteless.pipelines._learn import Learned, Task
-from siteless.registration import place, register_affine, resample_grid
+from siteless.registration import Alignment, place, resample_grid
 
 # People of a site whose mean energy is more than that of themselves.
 _LEAST_PEOPLE = 3
+# Scans that are tried as the start of a template.
+_REFERENCES = 3
 # mm. Finer than energies are compared at, and what registration works at.
 _VOXEL_SIZE = 2.5
 # Names of spaces that people share begin so, in the entity ``space``.
@@ -81,17 +86,19 @@ class Rish:
 
     def learn(self, task: Task) -> Learned:
         """Build the template, then the energies of each site on it."""
-        steps = _Steps(task, self.learning, same_space=self.is_same_space)
-        template = steps.first_template()
-        rows = steps.align_all(template)
-        failed = [s.name for s, row in zip(self.learning, rows, strict=True) if row.failed]
-        _write_rows(task.files.log, self.learning, rows)
-        accepted = [scan for scan in self.learning if scan.name not in failed]
+        work = _Work(task.recipe, task.work, same_space=self.is_same_space)
+        run = partial(_run, task, self.learning)
+        template = _first_template(work, self.learning, run)
+        found = run(partial(work.align, template), "Registering scans")
+        typical = typical_likeness(found)
+        poor = [
+            scan for scan, one in zip(self.learning, found, strict=True) if one.is_poor(typical)
+        ]
+        _write_log(task.files.log, self.learning, found, poor)
+        accepted = [scan for scan in self.learning if scan not in poor]
         _require_people(accepted, self.cohort.sites, travelling=self.travelling)
-        weights = self._weights(accepted)
-        mean, signal, noise = steps.combine(accepted, weights)
-        summary = {"not_registered": failed, **_means(rows)}
-        make = partial(_make, template=mean, energies=signal, noise=noise)
+        make = partial(_make, work.combine(accepted, self._weights(accepted), template))
+        summary = {"likeness": asdict(typical), "not_registered": [scan.name for scan in poor]}
         return Learned(make, self.asked, summary)
 
     def _weights(self, scans: Sequence[ScanFiles]) -> Array:
@@ -102,92 +109,113 @@ class Rish:
         return site_weights(numbers, covariates, people)
 
 
-def _make(card: ModelCard, *, template: BrainMaps, energies: Array, noise: Array) -> RishModel:
-    return RishModel(card, template, energies, noise)
+@dataclass(frozen=True)
+class _Work:
+    """What is done to each scan; the same in this process and in others."""
 
-
-@dataclass(frozen=True, eq=False)
-class _Steps:
-    """The work on each scan; the same in this process and in others."""
-
-    task: Task
-    scans: tuple[ScanFiles, ...]
+    recipe: Recipe
+    folder: Path
     same_space: bool
 
-    def first_template(self) -> BrainMaps:
-        """Return the mean of scans that are aligned to one of them, but not yet deformed."""
-        reference = self._reference()
-        found = self._run(partial(_place_affinely, self._job, reference), "Aligning scans")
-        return mean_maps(found)
+    def maps(self, scan: ScanFiles) -> BrainMaps:
+        """Read what registration sees of a scan."""
+        return BrainMaps.from_arrays(load_arrays(self.recipe.maps(self.folder, scan)))
 
-    def align_all(self, template: BrainMaps) -> list[Likeness]:
-        """Register every scan to a template, and keep its energies there."""
-        return self._run(partial(_align, self._job, template), "Registering scans")
+    def aligned(self, scan: ScanFiles, template: BrainMaps) -> Path:
+        """Return the file of a scan's maps on a template."""
+        told = [array.tobytes() for array in template.arrays.values()]
+        digest = hashlib.blake2b(b"".join([*told, str(SMOOTHING).encode()]), digest_size=8)
+        return self.folder / "aligned" / f"{self.recipe.key(scan)}-{digest.hexdigest()}.npz"
+
+    def place(self, reference: BrainMaps, scan: ScanFiles) -> tuple[BrainMaps, Likeness]:
+        """Bring a scan to another, without deformation."""
+        maps = self.maps(scan)
+        alignment, found = self._align(maps, reference, deform=False)
+        return maps.on_static(alignment), found
+
+    def align(self, template: BrainMaps, scan: ScanFiles) -> Likeness:
+        """Register a scan to a template, and keep its energies there, unless that is done."""
+        path = self.aligned(scan, template)
+        if path.exists():
+            return Likeness(*load_arrays(path)["likeness"].tolist())
+        stored = load_arrays(self.recipe.maps(self.folder, scan))
+        maps = BrainMaps.from_arrays(stored)
+        alignment, found = self._align(maps, template, deform=True)
+        own = Energies(stored["signal"], stored["noise"])
+        energies = smooth_on_template(own, stored["bright"], alignment)
+        kept = {**maps.on_static(alignment).arrays, **vars(energies)}
+        save_arrays(path, {**kept, "likeness": np.array(astuple(found))})
+        return found
+
+    def _align(
+        self, maps: BrainMaps, template: BrainMaps, *, deform: bool
+    ) -> tuple[Alignment, Likeness]:
+        if self.same_space:
+            placed = place(maps.grid, template.grid)
+            return placed, likeness(maps, template, placed)
+        return align(maps, template, deform=deform)
 
     def combine(
-        self, scans: Sequence[ScanFiles], weights: Array
+        self, scans: Sequence[ScanFiles], weights: Array, template: BrainMaps
     ) -> tuple[BrainMaps, Array, Array]:
         """Return the mean of scans on the template, the sites' energies, and the noise's."""
         maps = []
         signal, noise = np.zeros(1), np.zeros(1)
         for scan, own in zip(scans, weights.T, strict=True):
-            stored = load_arrays(self._job.aligned(scan))
+            stored = load_arrays(self.aligned(scan, template))
             maps.append(BrainMaps.from_arrays(stored))
             signal = signal + own[:, None, None, None, None] * stored["signal"]
             noise = noise + stored["noise"] / len(scans)
         return mean_maps(maps), signal.astype(np.float32), noise.astype(np.float32)
 
-    @property
-    def _job(self) -> _Job:
-        return _Job(self.task.recipe, self.task.work, self.same_space)
 
-    def _reference(self) -> BrainMaps:
-        """Return the scan whose brain is of median size, on a grid along the world's axes."""
-        sizes = []
-        for scan in self.scans:
-            maps = self._job.maps(scan)
-            sizes.append((maps.image > 0).sum() * np.prod(maps.grid.voxel_size))
-        middle = self.scans[int(np.argsort(sizes, kind="stable")[len(sizes) // 2])]
-        maps = self._job.maps(middle)
-        return maps.on_static(place(maps.grid, resample_grid(maps.grid, _VOXEL_SIZE)))
-
-    def _run(self, function: Any, title: str) -> list[Any]:
-        stage = self.task.progress and self.task.progress(title)
-        return run_stage(function, self.scans, nprocs=self.task.nprocs, progress=stage)
+def _make(learned: tuple[BrainMaps, Array, Array], card: ModelCard) -> RishModel:
+    template, energies, noise = learned
+    return RishModel(card, template, energies, noise)
 
 
-@dataclass(frozen=True)
-class _Job:
-    """Where the maps of scans are, and whether they share a space."""
-
-    recipe: Recipe
-    work: Path
-    same_space: bool
-
-    def maps(self, scan: ScanFiles) -> BrainMaps:
-        """Read what registration sees of a scan."""
-        return BrainMaps.from_arrays(load_arrays(self.recipe.maps(self.work, scan)))
-
-    def aligned(self, scan: ScanFiles) -> Path:
-        """Return the file of a scan's maps on the template."""
-        return self.work / "aligned" / f"{self.recipe.key(scan)}.npz"
+def _run(
+    task: Task, scans: Sequence[ScanFiles], function: Callable[[ScanFiles], Any], title: str
+) -> list[Any]:
+    stage = task.progress and task.progress(title)
+    return run_stage(function, scans, nprocs=task.nprocs, progress=stage)
 
 
-def _place_affinely(job: _Job, reference: BrainMaps, scan: ScanFiles) -> BrainMaps:
-    maps = job.maps(scan)
-    if job.same_space:
-        return maps.on_static(place(maps.grid, reference.grid))
-    return maps.on_static(register_affine(maps.image, maps.grid, reference.image, reference.grid))
+def _first_template(
+    work: _Work, scans: Sequence[ScanFiles], run: Callable[..., list[Any]]
+) -> BrainMaps:
+    """Return the mean of scans that lie on one of them, not yet deformed.
+
+    The one is of median size; another is tried when most scans do not lie on it.
+
+    Raises
+    ------
+    SignalError
+        When there is none that most scans lie on.
+    """
+    for reference in _references(work, scans):
+        placed = run(partial(work.place, reference), "Aligning scans")
+        typical = typical_likeness([found for _, found in placed])
+        good = [maps for maps, found in placed if not found.is_poor(typical)]
+        if 2 * len(good) > len(scans):
+            return mean_maps(good)
+    raise SignalError(
+        "expected scans that can be registered to each other, but most do not lie on any of "
+        f"{_REFERENCES} that were tried ({typical})",
+        remedy="check orientations and masks by `siteless check`",
+    )
 
 
-def _align(job: _Job, template: BrainMaps, scan: ScanFiles) -> Likeness:
-    stored = load_arrays(job.recipe.maps(job.work, scan))
-    maps = BrainMaps.from_arrays(stored)
-    alignment, likeness = align(maps, template, same_space=job.same_space)
-    own = Energies(stored["signal"], stored["noise"])
-    energies = smooth_on_template(own, stored["bright"], alignment)
-    save_arrays(job.aligned(scan), {**maps.on_static(alignment).arrays, **vars(energies)})
-    return likeness
+def _references(work: _Work, scans: Sequence[ScanFiles]) -> Iterator[BrainMaps]:
+    """Give some scans, those of median size first, on grids along the world's axes."""
+    sizes = []
+    for scan in scans:
+        maps = work.maps(scan)
+        sizes.append(float((maps.image > 0).sum() * np.prod(maps.grid.voxel_size)))
+    off = np.abs(np.array(sizes) - np.median(sizes))
+    for number in np.argsort(off, kind="stable")[:_REFERENCES]:
+        maps = work.maps(scans[number])
+        yield maps.on_static(place(maps.grid, resample_grid(maps.grid, _VOXEL_SIZE)))
 
 
 def _travellers(scans: Sequence[ScanFiles]) -> tuple[ScanFiles, ...]:
@@ -241,21 +269,20 @@ def _columns(scans: Sequence[ScanFiles], name: str) -> list[list[float]]:
     return [column for column in columns if len(set(column)) > 1]
 
 
-def _write_rows(path: Path, scans: Sequence[ScanFiles], rows: Sequence[Likeness]) -> None:
+def _write_log(
+    path: Path,
+    scans: Sequence[ScanFiles],
+    found: Sequence[Likeness],
+    poor: Sequence[ScanFiles],
+) -> None:
     """Write how well each scan lies on the template."""
-    table = [
+    rows = [
         {
             "scan": scan.name,
             "site": str(scan.site),
-            **{name: f"{value:.4f}" for name, value in row.row.items()},
-            "registered": "no" if row.failed else "yes",
+            **{name: f"{value:.4f}" for name, value in asdict(one).items()},
+            "registered": "no" if scan in poor else "yes",
         }
-        for scan, row in zip(scans, rows, strict=True)
+        for scan, one in zip(scans, found, strict=True)
     ]
-    write_table(path, table)
-
-
-def _means(rows: Sequence[Likeness]) -> dict[str, float]:
-    """Return the mean figures of registration, for the card."""
-    names = ("overlap_before", "overlap", "correlation_before", "correlation")
-    return {name: float(np.mean([getattr(row, name) for row in rows])) for name in names}
+    write_table(path, rows)

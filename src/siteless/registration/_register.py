@@ -22,11 +22,11 @@ _LENGTH = 60.0
 _AFFINE_EVALUATIONS = (100, 50)
 _AFFINE_FACTORS = (2, 1)
 _AFFINE_SIGMAS = (1.0, 0.0)
-_SYN_ITERATIONS = (30, 30, 10)
+_SYN_ITERATIONS = (20, 20, 5)
 # DIPY's VerbosityLevels.NONE.
 _SILENT = 0
-_CC_RADIUS = 2
-_CC_SIGMA = 2.0
+_CC_RADIUS = 4
+_CC_SIGMA = 3.0
 
 
 def register_affine(
