@@ -9,10 +9,12 @@ it. ``benchmarks.scores`` tells what is scored.
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,9 @@ from benchmarks.measure import peak_memory
 from benchmarks.scores import SCORES, Target, read_levels, read_targets, score_scan
 from siteless.acquisition import Scan
 from siteless.bids import find_scans
-from siteless.methods import load_model, render
+from siteless.denoising import denoise
+from siteless.methods import InvariantModel, load_model, render
+from siteless.model import Model
 from siteless.pipelines import fit_model, harmonize_dataset, simulate_cohort
 from siteless.simulation import PRESETS, draw_cohort, read_scanners
 
@@ -43,14 +47,23 @@ LEARNED = "invariant"
 HUB = "prisma30"
 # Decimals and meaning, as of scores.
 COSTS = {
-    "fit-s": (0, "seconds to fit the method"),
-    "scan-s": (2, "seconds to render a scan, in memory"),
+    "fit-s": (0, "seconds to fit the method, after scans are read and denoised"),
+    "scan-s": (2, "seconds to render a scan, in memory, after it is denoised"),
     "memory": (0, "peak memory, MB, of a process that harmonizes a scan from disk to disk"),
 }
 # Makes a scan of the second site from one of the first.
 Method = Callable[[Target, Target], Scan]
+# By person and site.
+Targets = Mapping[tuple[str, str], Target]
 # By source and target site: scores by their names.
-Tasks = dict[tuple[str, str], dict[str, float]]
+Tasks = dict[str, dict[str, float]]
+# Of a method: a row of mean scores, and the tasks.
+Found = dict[str, Any]
+# What no method can be better than.
+LIMITS: dict[str, Method] = {
+    "noise floor": lambda _source, goal: goal.truth,
+    "the target scan itself": lambda _source, goal: goal.scan,
+}
 
 
 def main(*folders: Path) -> None:
@@ -72,37 +85,71 @@ def simulate(out: Path, **options: int) -> None:
 
 def compare(dataset: Path, lesions: Path, models: Path) -> None:
     models.mkdir(parents=True, exist_ok=True)
-    files = {name: models / f"{file_stem(name)}.safetensors" for name in FITS}
-    costs = {name: costs_of(dataset, files[name], fit) for name, fit in FITS.items()}
-    methods: dict[str, Method] = {
-        name: partial(rendered, load_model(path)) for name, path in files.items()
-    }
-    methods["noise floor"] = lambda _source, goal: goal.truth
-    methods["the target scan itself"] = lambda _source, goal: goal.scan
     levels = read_levels(dataset)
-    tasks = score_methods(methods, read_targets(dataset, levels, split="test"))
-    ill = score_methods(methods, read_targets(lesions, levels))
-    rows = {name: mean_scores(found.values()) for name, found in tasks.items()}
-    for name, found in ill.items():
-        rows[name]["lesion"] = mean_scores(found.values())["lesion"]
-    print_scores({name: row | costs.get(name, {"scan-s": np.nan}) for name, row in rows.items()})
-    print_tasks(tasks)
-    judge_trust(dataset, lesions, files[LEARNED])
+    cohorts = [Sources(read_targets(dataset, levels, split="test"))]
+    cohorts.append(Sources(read_targets(lesions, levels)))
+    order = sorted(FITS, key=lambda name: not name.startswith("rish"))  # it stores most of a scan
+    found = {name: judge(name, dataset, models, *cohorts) for name in order}
+    rows = {name: found[name]["row"] for name in FITS} | {
+        name: score(method, *cohorts)["row"] for name, method in LIMITS.items()
+    }
+    print_scores(rows)
+    print_tasks({name: found[name]["tasks"] for name in FITS})
+    judge_trust(dataset, lesions, models / f"{LEARNED}.safetensors")
+
+
+class Sources:
+    """Scans of a cohort, which are denoised once for all methods."""
+
+    def __init__(self, targets: Targets) -> None:
+        self.targets = targets
+        self.denoised: dict[str, Targets] = {"": targets}
+
+    def by(self, denoiser: str) -> Targets:
+        if denoiser not in self.denoised:
+            print(f"denoising {len(self.targets)} scans", file=sys.stderr)
+            self.denoised[denoiser] = {
+                key: replace(one, scan=denoise(one.scan, denoiser))
+                for key, one in self.targets.items()
+            }
+        return self.denoised[denoiser]
+
+
+def judge(name: str, dataset: Path, models: Path, *cohorts: Sources) -> Found:
+    """Fit and score a method, or take what an interrupted run has found of it."""
+    path = models / f"{file_stem(name)}.safetensors"
+    record = path.with_name(f"{path.stem}_scores.json")
+    if not record.exists():
+        seconds = fit_if_missing(dataset, path, **FITS[name])
+        model = load_model(path)
+        denoiser = model.card.denoiser
+        model = replace(model, card=replace(model.card, denoiser=""))
+        found = score(partial(rendered, model), *cohorts, denoiser=denoiser)
+        found["row"] |= {"fit-s": seconds}
+        if not denoiser:  # denoising needs more than any method
+            memory = peak_memory("benchmarks.harmonization", "--one", str(dataset), str(path))
+            found["row"] |= {"memory": memory / 1e6}
+        record.write_text(json.dumps(found))
+    print(f"{name} is done", file=sys.stderr)
+    return json.loads(record.read_text())
+
+
+def score(method: Method, cohort: Sources, ill: Sources, *, denoiser: str = "") -> Found:
+    """Score a method: means over tasks, and each task; of lesions in the second cohort."""
+    tasks = score_tasks(method, cohort.by(denoiser), cohort.targets)
+    lesions = score_tasks(method, ill.by(denoiser), ill.targets)
+    row = mean_scores(tasks.values())
+    row["lesion"] = mean_scores(lesions.values())["lesion"]
+    return {"row": row, "tasks": tasks}
 
 
 def judge_trust(dataset: Path, lesions: Path, path: Path) -> None:
     from benchmarks import trust  # here, as what it imports is no memory of harmonizing
 
     learned = load_model(path)
+    assert isinstance(learned, InvariantModel)
     trust.judge(dataset, learned)
     trust.judge_lesions(lesions, learned)
-
-
-def costs_of(dataset: Path, path: Path, fit: Mapping[str, Any]) -> dict[str, float]:
-    """Fit a method if that is to be done yet, and measure what is not measured in passing."""
-    seconds = fit_if_missing(dataset, path, **fit)
-    memory = peak_memory("benchmarks.harmonization", "--one", str(dataset), str(path))
-    return {"fit-s": seconds, "memory": memory / 1e6}
 
 
 def file_stem(name: str) -> str:
@@ -113,33 +160,36 @@ def fit_if_missing(dataset: Path, path: Path, **fit: Any) -> float:
     """Return the seconds that the fit took, now or earlier; NaN where nothing tells."""
     taken = path.with_name(f"{path.stem}_seconds.txt")
     if not path.exists():
-        start = time.monotonic()
-        fit_model(dataset, path, **fit)
-        taken.write_text(f"{time.monotonic() - start:.2f}\n")
+        read = time.monotonic()
+
+        def stage(title: str) -> Callable[[int, int, str], None]:
+            def done(*_: object) -> None:
+                nonlocal read
+                read = time.monotonic() if title == "Reading scans" else read
+
+            return done
+
+        fit_model(dataset, path, work=path.with_name("work"), progress=stage, **fit)
+        taken.write_text(f"{time.monotonic() - read:.2f}\n")
     return float(taken.read_text()) if taken.exists() else np.nan
 
 
-def rendered(model: Any, source: Target, goal: Target) -> Scan:
+def rendered(model: Model, source: Target, goal: Target) -> Scan:
     table = goal.scan.gradients
     return render(model, source.scan, str(goal.scan.site), gradients=table).scan
 
 
-def score_methods(
-    methods: Mapping[str, Method], targets: Mapping[tuple[str, str], Target]
-) -> dict[str, Tasks]:
-    """Score every method in every task, as means over people; targets are by person and site."""
+def score_tasks(method: Method, sources: Targets, targets: Targets) -> Tasks:
+    """Score a method in every task, as means over people."""
     people, sites = (list(dict.fromkeys(part)) for part in zip(*targets, strict=True))
     others = [site for site in sites if site != HUB]
     pairs = [*((HUB, site) for site in others), *((site, HUB) for site in others)]
     return {
-        name: {
-            (source, goal): mean_scores(
-                score_method(method, targets[person, source], targets[person, goal])
-                for person in people
-            )
-            for source, goal in pairs
-        }
-        for name, method in methods.items()
+        f"{source[0]}{source[-2:]}>{goal[0]}{goal[-2:]}": mean_scores(
+            score_method(method, sources[person, source], targets[person, goal])
+            for person in people
+        )
+        for source, goal in pairs
     }
 
 
@@ -173,7 +223,7 @@ def print_scores(rows: Mapping[str, Mapping[str, float]]) -> None:
 
 def print_tasks(tasks: Mapping[str, Tasks]) -> None:
     print("\nRMSE to the target scan (to the noiseless target) of each task")
-    titles = [f"{s[0]}{s[-2:]}>{t[0]}{t[-2:]}" for s, t in next(iter(tasks.values()))]
+    titles = next(iter(tasks.values()))
     print(" " * 28 + "".join(f"{title:<15}" for title in titles))
     for name, found in tasks.items():
         cells = (f"{one['scan']:5.2f} ({one['truth']:5.2f})  " for one in found.values())

@@ -1,15 +1,17 @@
 """Scans of people, from five vendors, as conversion left them."""
 
+import subprocess
 from dataclasses import replace
 from itertools import permutations, product
 
+import nibabel as nib
 import numpy as np
 import pytest
 
 from phantoms import write_table
 from siteless.acquisition import GradientTable
 from siteless.bids import find_scans, read_scan, write_scan
-from siteless.harmonics import fit_coefficients, project
+from siteless.harmonics import fit_coefficients, project, rish
 from siteless.pipelines import check_dataset
 from siteless.preflight import AxisError, find_axis_error
 
@@ -87,3 +89,20 @@ def test_reading_and_writing_keeps_signal_and_table(manifest, tmp_path):
         for end in ("bval", "bvec"):
             source = np.loadtxt(getattr(files, end))
             np.testing.assert_allclose(np.loadtxt(f"{stem}.{end}"), source, atol=2e-6)
+
+
+@pytest.mark.usefixtures("mrtrix")
+@pytest.mark.parametrize("name", ["siemens_2axis", "uih_pa_rotated"])
+def test_energies_are_those_of_mrtrix(realscans, manifest, tmp_path, name):
+    [files] = [files for files in find_scans(manifest).scans if files.name == name]
+    scan = read_scan(files)
+    stem = str(realscans / name)
+    table = ["-fslgrad", f"{stem}.bvec", f"{stem}.bval"]
+    words = ["amp2sh", "-quiet", "-lmax", "4", *table, f"{stem}.nii.gz", "sh.nii"]
+    subprocess.run(words, cwd=tmp_path, check=True)
+    words = ["sh2power", "-quiet", "-spectrum", "sh.nii", "power.nii"]
+    subprocess.run(words, cwd=tmp_path, check=True)
+    theirs = nib.load(tmp_path / "power.nii").get_fdata().transpose(2, 1, 0, 3)[scan.mask.T]
+    ours = rish(fit_coefficients(scan, order=4, fit="pseudo-inverse"))[:, 0]
+    # MRtrix3 gives the mean square over the sphere, which is the sum of squares over its 4 pi.
+    np.testing.assert_allclose(ours / (4 * np.pi), theirs, rtol=1e-4, atol=1e-4 * theirs.mean())

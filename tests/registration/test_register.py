@@ -272,3 +272,14 @@ def test_bytes_are_the_same_whatever_the_threads(capfd):
             [sys.executable, "-c", script], env=os.environ | counts, text=True
         )
         assert output.strip() == expected
+
+
+@pytest.mark.parametrize("slices", [2, 7])
+def test_a_slab_of_few_slices_is_registered_too(slices):
+    grid = make_grid(shape=(34, 40, slices))
+    image = draw(grid)
+    moved = draw(grid, linear(np.eye(3), [3.0, -2.0, 0.0]))
+    found = register(moved, grid, image, grid)
+    inside = image > 0
+    after = correlation(found.to_static(moved), image, inside)
+    assert after > max(0.9, correlation(moved, image, inside))

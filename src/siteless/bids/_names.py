@@ -18,6 +18,13 @@ _ENTITY_ORDER = (
 NAMES: Mapping[str, tuple[Mapping[str, str], str]] = {
     "scan": ({}, "_dwi.nii.gz"),
     "harmonized": ({"desc": "harmonized"}, "_dwi.nii.gz"),
+    "harmonized_fa": ({"model": "tensor", "param": "fa", "desc": "harmonized"}, "_dwimap.nii.gz"),
+    "harmonized_md": ({"model": "tensor", "param": "md", "desc": "harmonized"}, "_dwimap.nii.gz"),
+    "harmonized_mk": ({"model": "dki", "param": "mk", "desc": "harmonized"}, "_dwimap.nii.gz"),
+    "harmonized_rtop": (
+        {"model": "mapmri", "param": "rtop", "desc": "harmonized"},
+        "_dwimap.nii.gz",
+    ),
     "spread": ({"desc": "harmonized", "stat": "std"}, "_dwimap.nii.gz"),
     "change": ({"desc": "change"}, "_dwimap.nii.gz"),
     "unfamiliar": ({"desc": "unfamiliar"}, "_mask.nii.gz"),

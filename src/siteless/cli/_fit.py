@@ -34,12 +34,14 @@ examples:
   siteless fit my_study --model my_study.safetensors
   siteless fit my_study --model pair.safetensors --sites berlin leeds
   siteless fit my_study --model rish.safetensors --method rish --denoise
+  siteless fit my_study --model combat.safetensors --method combat --maps fa md
   siteless fit my_study --model night.safetensors --minutes 480
   siteless fit my_study --model my_study.safetensors --resume       go on after an interruption
   torchrun --nproc-per-node=2 -m siteless fit my_study --model my_study.safetensors
 """
 PRESETS = ("siteless", "paper")
-METHODS = ("invariant", "rish", "rish-glm", "paired", "scaled", "unchanged")
+METHODS = ("invariant", "rish", "rish-glm", "paired", "combat", "scaled", "unchanged")
+MAPS = ("fa", "md", "mk", "rtop")
 
 
 def add_parser(commands: Any) -> None:
@@ -67,7 +69,7 @@ def add_parser(commands: Any) -> None:
         help="denoise scans by MP-PCA first (MRtrix3's dwidenoise, or DIPY's), here and whenever "
         "the model is used",
     )
-    _add_rish(parser)
+    _add_template(parser)
     parser.add_argument(
         "--preset",
         choices=PRESETS,
@@ -104,7 +106,7 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def _add_rish(parser: argparse.ArgumentParser) -> None:
+def _add_template(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--travelling",
         action="store_true",
@@ -114,14 +116,22 @@ def _add_rish(parser: argparse.ArgumentParser) -> None:
         "--same-space",
         action="store_true",
         default=None,
-        help="rish, rish-glm: scans are in a common space, so register none (default: when their "
-        "names say so, as space-MNI152NLin2009cAsym)",
+        help="rish, rish-glm, combat: scans are in a common space, so register none (default: "
+        "when their names say so, as space-MNI152NLin2009cAsym)",
     )
     parser.add_argument(
         "--covariates",
-        nargs="+",
+        nargs="*",
         metavar="COLUMN",
-        help="rish-glm: columns of participants.tsv (default: age and sex, where they are known)",
+        help="rish-glm, combat: columns of participants.tsv, or none (default: age and sex, where "
+        "they are known)",
+    )
+    parser.add_argument(
+        "--maps",
+        nargs="+",
+        metavar="MAP",
+        help=f"combat: of {', '.join(MAPS)}; the last takes minutes a scan (default: fa, md, and "
+        "with two shells mk)",
     )
 
 
@@ -156,6 +166,7 @@ def run(options: argparse.Namespace) -> int:
             travelling=options.travelling,
             same_space=options.same_space,
             covariates=options.covariates,
+            maps=options.maps,
             preset=options.preset,
             settings=settings,
             sites=options.sites,

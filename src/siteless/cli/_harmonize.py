@@ -18,7 +18,7 @@ Render scans as another site would show them, at their own b-vectors or others, 
 BIDS derivative, with maps of how uncertain the rendering is, how much it has changed, and what is
 unlike the scans that the model was learned from. Nothing is fitted again. What an earlier run has
 written with the same model and settings is kept; a scan that fails is named at the end, and the
-others are done.
+others are done. A model of the method combat gives maps (FA, MD, ...) instead of scans.
 """
 _EXAMPLES = """\
 examples:

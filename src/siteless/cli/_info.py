@@ -86,6 +86,8 @@ def _method_lines(model: Model) -> list[tuple[str, str]]:
             return [_validation_line(model)]
         case "rish" | "rish-glm":
             return _template_lines(model)
+        case "combat":
+            return [_maps_line(model), *_template_lines(model)]
         case _:
             return []
 
@@ -122,11 +124,17 @@ def _validation_line(model: Model) -> tuple[str, str]:
     )
 
 
+def _maps_line(model: Model) -> tuple[str, str]:
+    names, package = model.card.settings["maps"], model.card.summary["neuroCombat"]
+    return ("maps", f"{', '.join(names)}, by neuroCombat {package}; no scans")
+
+
 def _template_lines(model: Model) -> list[tuple[str, str]]:
     from siteless.methods import Likeness
 
     settings, summary = model.card.settings, model.card.summary
-    compared = "travelling people with themselves" if settings["travelling"] else "groups"
+    travelling = settings.get("travelling", False)
+    compared = "travelling people with themselves" if travelling else "groups"
     beside = f", beside {', '.join(settings['covariates'])}" if settings["covariates"] else ""
     likeness = Likeness(**summary["likeness"])
     how = "in a common space" if settings["same_space"] else "registered"

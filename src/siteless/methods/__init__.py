@@ -1,6 +1,14 @@
-"""A scan and a target site to a scan: a file for each method, and one way to use them."""
+"""A scan and a target site to a scan, or to maps: a file for each method."""
 
 from siteless.methods._catalogue import METHODS, Method, load_model
+from siteless.methods._combat import (
+    CombatModel,
+    Estimates,
+    HarmonizedMaps,
+    estimate,
+    require_neurocombat,
+)
+from siteless.methods._covariates import Covariate, covariate_columns
 from siteless.methods._invariant import Codes, InvariantModel
 from siteless.methods._paired import PairedModel
 from siteless.methods._render import Outside, Rendering, harmonize, render
@@ -18,6 +26,8 @@ from siteless.methods._template import (
     BrainMaps,
     Likeness,
     align,
+    lay,
+    lay_well,
     likeness,
     mean_maps,
     typical_likeness,
@@ -30,7 +40,11 @@ __all__ = [
     "SMOOTHING",
     "BrainMaps",
     "Codes",
+    "CombatModel",
+    "Covariate",
     "Energies",
+    "Estimates",
+    "HarmonizedMaps",
     "InvariantModel",
     "Likeness",
     "Method",
@@ -41,13 +55,18 @@ __all__ = [
     "ScaledModel",
     "UnchangedModel",
     "align",
+    "covariate_columns",
     "energies_of",
+    "estimate",
     "harmonize",
+    "lay",
+    "lay_well",
     "likeness",
     "load_model",
     "mean_attenuation",
     "mean_maps",
     "render",
+    "require_neurocombat",
     "site_weights",
     "smooth_on_template",
     "typical_likeness",

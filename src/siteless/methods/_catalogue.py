@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from siteless.errors import ModelError
+from siteless.methods._combat import CombatModel
 from siteless.methods._invariant import InvariantModel
 from siteless.methods._paired import PairedModel
 from siteless.methods._rish import RishModel
@@ -59,6 +60,12 @@ METHODS = {
             "a network that learns from people who were scanned at several sites: what unpaired "
             "methods give up",
             PairedModel,
+        ),
+        Method(
+            "combat",
+            "maps of FA, MD, MK or RTOP, shifted and scaled at each voxel of a template; gives "
+            "maps and no scans (Johnson et al. 2007, Fortin et al. 2017)",
+            CombatModel,
         ),
         Method(
             "scaled",

@@ -13,7 +13,7 @@ from torch import Tensor
 from siteless.acquisition import Array, Scan
 from siteless.harmonics import Coefficients, mean_over_directions
 from siteless.methods._blocks import over_blocks
-from siteless.model import Model, ModelCard, Translation
+from siteless.model import ModelCard, SignalModel, Translation
 from siteless.network import Autoencoder, NetworkSettings, Posterior
 from siteless.patches import cut, index_neighbours
 from siteless.tissue import tissue_mask, white_matter_level
@@ -49,7 +49,7 @@ class Codes:
 
 
 @dataclass(frozen=True, eq=False)
-class InvariantModel(Model):
+class InvariantModel(SignalModel):
     """A trained network and its card."""
 
     network: Autoencoder

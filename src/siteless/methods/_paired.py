@@ -12,14 +12,14 @@ import torch
 from siteless.acquisition import Array, Scan
 from siteless.harmonics import Coefficients
 from siteless.methods._blocks import over_blocks
-from siteless.model import Model, ModelCard, Translation
+from siteless.model import ModelCard, SignalModel, Translation
 from siteless.network import Translator, TranslatorSettings
 from siteless.patches import cut, index_neighbours
 from siteless.tissue import tissue_mask
 
 
 @dataclass(frozen=True, eq=False)
-class PairedModel(Model):
+class PairedModel(SignalModel):
     """A trained translator and its card."""
 
     network: Translator

@@ -9,6 +9,7 @@ import numpy as np
 from scipy import ndimage
 
 from siteless.acquisition import Array, GradientTable, Scan, Site
+from siteless.errors import ModelError
 from siteless.harmonics import (
     Coefficients,
     count_coefficients,
@@ -17,7 +18,7 @@ from siteless.harmonics import (
     project,
     projection_matrix,
 )
-from siteless.model import Model
+from siteless.model import Model, SignalModel
 from siteless.patches import index_neighbours
 from siteless.tissue import tissue_mask
 
@@ -100,7 +101,7 @@ def render(
     Parameters
     ----------
     model
-        That knows the scan's site and the target.
+        That knows the scan's site and the target; of a method that gives scans.
     scan
         Any scan with the model's shells.
     site
@@ -115,7 +116,17 @@ def render(
     -------
     Rendering
         Its signal is finite, and nowhere below zero.
+
+    Raises
+    ------
+    ModelError
+        When the model's method gives maps alone.
     """
+    if not isinstance(model, SignalModel):
+        raise ModelError(
+            f"the method {model.card.method} gives maps, not scans",
+            remedy="use `siteless harmonize`, or the model's harmonize_maps",
+        )
     scan = model.prepare(scan)
     own = replace(model.fit(scan), bs=model.card.bs)  # the same shells, if not to the digit
     made = model.translate(scan, own, site)

@@ -17,12 +17,12 @@ import numpy as np
 from scipy import ndimage
 
 from siteless.acquisition import Array, Scan
-from siteless.errors import DatasetError, SignalError
+from siteless.errors import DatasetError
 from siteless.harmonics import Coefficients, fit_noise, rish
 from siteless.methods._scaling import ScalingModel
-from siteless.methods._template import BrainMaps, Likeness, align, likeness
+from siteless.methods._template import BrainMaps, Likeness, lay_well
 from siteless.model import ModelCard
-from siteless.registration import Alignment, place
+from siteless.registration import Alignment
 
 # mm. Energies are averaged over about this distance before they are compared.
 SMOOTHING = 4.0
@@ -159,18 +159,12 @@ class RishModel(ScalingModel):
         return maps.swapaxes(0, 2)[scan.mask.T]
 
     def _alignment(self, scan: Scan, own: Coefficients) -> Alignment:
-        maps = BrainMaps.of(scan, own)
-        if self.card.settings["same_space"]:
-            alignment = place(maps.grid, self.template.grid)
-            found = likeness(maps, self.template, alignment)
-        else:
-            alignment, found = align(maps, self.template, deform=True)
-        if found.is_poor(Likeness(**self.card.summary["likeness"])):
-            raise SignalError(
-                f"the scan could not be registered to the template ({found})",
-                remedy="check its orientation and masks, or leave it out",
-            )
-        return alignment
+        return lay_well(
+            BrainMaps.of(scan, own),
+            self.template,
+            same_space=self.card.settings["same_space"],
+            typical=Likeness(**self.card.summary["likeness"]),
+        )
 
 
 def _on_grid(values: Array, where: Array) -> Array:

@@ -9,11 +9,11 @@ import numpy as np
 
 from siteless.acquisition import Array, Scan
 from siteless.harmonics import Coefficients, fit_noise
-from siteless.model import Model, Translation
+from siteless.model import SignalModel, Translation
 
 
 @dataclass(frozen=True, eq=False)
-class ScalingModel(Model):
+class ScalingModel(SignalModel):
     """Multiplies b0, and each degree of each shell's harmonics, over the whole brain."""
 
     @abstractmethod
@@ -42,5 +42,6 @@ def _spread(scan: Scan, own: Coefficients, gains: Array) -> Array:
     noise = fit_noise(scan, own)
     degrees = gains[:, 1:].reshape(len(gains), len(own.bs), -1)
     shells = (noise.energies * np.square(degrees)).sum(axis=2) / np.float32(4 * np.pi)
-    b0 = noise.variance.mean(axis=1) / scan.gradients.is_b0.sum() * np.square(gains[:, 0])
+    # Of the weakest shell: what a fit misses of stronger ones, it takes for noise.
+    b0 = noise.variance[:, 0] / scan.gradients.is_b0.sum() * np.square(gains[:, 0])
     return np.sqrt(np.column_stack([b0, shells]).clip(min=0)).astype(np.float32)

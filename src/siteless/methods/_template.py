@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 
 from siteless.acquisition import Array, Scan
+from siteless.errors import SignalError
 from siteless.harmonics import Coefficients
 from siteless.registration import (
     Alignment,
@@ -147,6 +148,35 @@ def likeness(maps: BrainMaps, template: BrainMaps, alignment: Alignment) -> Like
         shrunk=float(lengths.min()),
         stretched=float(lengths.max()),
     )
+
+
+def lay(
+    maps: BrainMaps, template: BrainMaps, *, same_space: bool, deform: bool = True
+) -> tuple[Alignment, Likeness]:
+    """Bring a scan to a template: by registration, or as it is when both share a space."""
+    if same_space:
+        placed = place(maps.grid, template.grid)
+        return placed, likeness(maps, template, placed)
+    return align(maps, template, deform=deform)
+
+
+def lay_well(
+    maps: BrainMaps, template: BrainMaps, *, same_space: bool, typical: Likeness
+) -> Alignment:
+    """Bring a scan to a template, and refuse it when it lies there worse than scans do.
+
+    Raises
+    ------
+    SignalError
+        When it does.
+    """
+    alignment, found = lay(maps, template, same_space=same_space)
+    if found.is_poor(typical):
+        raise SignalError(
+            f"the scan could not be registered to the template ({found})",
+            remedy="check its orientation and masks, or leave it out",
+        )
+    return alignment
 
 
 def typical_likeness(scans: Sequence[Likeness]) -> Likeness:

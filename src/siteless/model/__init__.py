@@ -2,7 +2,7 @@
 
 from siteless.model._card import LearnedSite, ModelCard
 from siteless.model._file import damaged, read_model_file, save_model
-from siteless.model._model import AVERAGE, Model, Translation, same_shells, show_bs
+from siteless.model._model import AVERAGE, Model, SignalModel, Translation, same_shells, show_bs
 from siteless.model._typical import RARE, Typical
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "LearnedSite",
     "Model",
     "ModelCard",
+    "SignalModel",
     "Translation",
     "Typical",
     "damaged",

@@ -60,20 +60,6 @@ class Model(ABC):
     def arrays(self) -> Mapping[str, Array]:
         """All that was learned, beside the card."""
 
-    @abstractmethod
-    def translate(self, scan: Scan, own: Coefficients, site: str) -> Translation:
-        """Return a scan's coefficients as a site, or the average of sites, would show them.
-
-        Parameters
-        ----------
-        scan
-            As `prepare` gives it.
-        own
-            Its coefficients, of `fit`.
-        site
-            Of the model, or ``average``.
-        """
-
     @cached_property
     def identity(self) -> str:
         """Hash of all that the model is, in hexadecimal digits."""
@@ -154,6 +140,25 @@ class Model(ABC):
                 remedy=f"expected one of {', '.join(labels)}; choose scans of them with --site",
             )
         return labels.index(str(site))
+
+
+@dataclass(frozen=True, eq=False)
+class SignalModel(Model):
+    """A model of a method that gives scans, not maps alone."""
+
+    @abstractmethod
+    def translate(self, scan: Scan, own: Coefficients, site: str) -> Translation:
+        """Return a scan's coefficients as a site, or the average of sites, would show them.
+
+        Parameters
+        ----------
+        scan
+            As `prepare` gives it.
+        own
+            Its coefficients, of `fit`.
+        site
+            Of the model, or ``average``.
+        """
 
 
 def same_shells(first: tuple[float, ...], second: tuple[float, ...]) -> bool:

@@ -19,6 +19,7 @@ from siteless.denoising import denoise
 from siteless.errors import OutputError, SitelessError, errors_at
 from siteless.harmonics import FitName, fit_coefficients
 from siteless.methods import BrainMaps, energies_of
+from siteless.microstructure import compute_maps
 from siteless.pipelines._choice import fingerprint
 from siteless.pipelines._parallel import Progress, run_all
 from siteless.tissue import Tissue, white_matter_level
@@ -63,27 +64,44 @@ class Recipe:
         """Return the file of a scan's maps."""
         return work / "maps" / f"{self.key(files)}.npz"
 
-    def store(self, work: Path, files: ScanFiles, *, with_maps: bool) -> None:
-        """Make what methods learn from of a scan, unless it is there already."""
+    def microstructure(self, work: Path, files: ScanFiles, name: str) -> Path:
+        """Return the file of a scan's map of microstructure."""
+        return work / "microstructure" / f"{self.key(files)}_{name}.npz"
+
+    def store(
+        self,
+        work: Path,
+        files: ScanFiles,
+        *,
+        with_maps: bool,
+        microstructure: Sequence[str] = (),
+    ) -> None:
+        """Make what methods learn from of a scan, but for what is there already."""
         place, maps = self.place(work, files), self.maps(work, files)
-        lacks_maps = with_maps and not maps.exists()
-        if is_stored(place) and not lacks_maps:
+        lacks_values, lacks_maps = not is_stored(place), with_maps and not maps.exists()
+        lacking = [n for n in microstructure if not self.microstructure(work, files, n).exists()]
+        if not (lacks_values or lacks_maps or lacking):
             return
         scan = read_scan(files)
         with errors_at(files.dwi):
             if self.denoiser:
                 scan = denoise(scan, self.denoiser)
-            made = make_training_scan(
-                scan,
-                fit=self.fit,
-                order=self.order,
-                bs=self.bs,
-                tissue=self.tissue,
-                subject=files.subject,
-            )
-            store_scan(made, place)
+            if lacks_values:
+                store_scan(self._training_scan(scan, files), place)
             if lacks_maps:
                 save_arrays(maps, self._maps_of(scan))
+            for name, values in (compute_maps(scan, lacking) if lacking else {}).items():
+                save_arrays(self.microstructure(work, files, name), {name: values})
+
+    def _training_scan(self, scan: Scan, files: ScanFiles) -> TrainingScan:
+        return make_training_scan(
+            scan,
+            fit=self.fit,
+            order=self.order,
+            bs=self.bs,
+            tissue=self.tissue,
+            subject=files.subject,
+        )
 
     def _maps_of(self, scan: Scan) -> Mapping[str, Array]:
         own = fit_coefficients(scan, order=self.order, fit=self.fit)
@@ -102,6 +120,7 @@ def store_scans(
     scans: Sequence[ScanFiles],
     *,
     with_maps: bool = False,
+    microstructure: Sequence[str] = (),
     nprocs: int | None = None,
     progress: Progress | None = None,
 ) -> list[TrainingScan]:
@@ -109,7 +128,7 @@ def store_scans(
     error = None
     try:
         if rank() == 0:
-            store = partial(recipe.store, work, with_maps=with_maps)
+            store = partial(recipe.store, work, with_maps=with_maps, microstructure=microstructure)
             run_stage(store, scans, nprocs=nprocs, progress=progress)
     except SitelessError as caught:
         error = caught

@@ -46,6 +46,7 @@ def fit_model(
     travelling: bool = False,
     same_space: bool | None = None,
     covariates: Sequence[str] | None = None,
+    maps: Sequence[str] | None = None,
     preset: str = "siteless",
     settings: TrainingSettings | None = None,
     sites: Sequence[str] | None = None,
@@ -76,10 +77,14 @@ def fit_model(
     travelling
         For ``rish``: compare people with themselves, who were scanned at several sites.
     same_space
-        For ``rish`` and ``rish-glm``: whether scans are in a common space already. By default
-        they are when their names have the entity ``space`` with a standard template.
+        For ``rish``, ``rish-glm`` and ``combat``: whether scans are in a common space already. By
+        default they are when their names have the entity ``space`` with a standard template.
     covariates
-        For ``rish-glm``: columns of the tables, by default age and sex where they are there.
+        For ``rish-glm`` and ``combat``: columns of the tables, by default age and sex where they
+        are there.
+    maps
+        For ``combat``: of `siteless.microstructure.MAPS`, by default FA, MD, and with two shells
+        MK.
     preset
         For ``invariant``: ``siteless`` or ``paper``.
     settings
@@ -122,6 +127,7 @@ def fit_model(
         travelling=travelling,
         same_space=same_space,
         covariates=covariates,
+        maps=maps,
         preset=preset,
         settings=settings or PRESETS[preset],
         minutes=minutes,
@@ -143,6 +149,7 @@ def fit_model(
         work,
         cohort.scans,
         with_maps=learner.needs_maps,
+        microstructure=learner.microstructure,
         nprocs=nprocs,
         progress=progress and progress("Reading scans"),
     )

@@ -1,4 +1,4 @@
-"""`siteless harmonize`: scans of a dataset, rendered as a site."""
+"""`siteless harmonize`: scans of a dataset, or maps of them, rendered as a site."""
 
 from __future__ import annotations
 
@@ -23,11 +23,21 @@ from siteless.bids import (
     require_outside,
     sidecar_of,
     write_description,
+    write_json,
+    write_map,
     write_scan,
 )
-from siteless.errors import DiskError, OutputError, SitelessError, errors_at
+from siteless.errors import DiskError, ModelError, OutputError, SitelessError, errors_at
 from siteless.harmonics import nearest_shells
-from siteless.methods import Outside, Rendering, load_model, render
+from siteless.methods import (
+    CombatModel,
+    HarmonizedMaps,
+    Outside,
+    Rendering,
+    load_model,
+    render,
+)
+from siteless.microstructure import MAPS
 from siteless.model import RARE, Model
 from siteless.pipelines._choice import fingerprint, read_model, read_table, scans_of_sites
 from siteless.pipelines._parallel import Progress, connected, run_all, run_on_cluster
@@ -45,7 +55,7 @@ class HarmonizeReport:
     Attributes
     ----------
     written
-        Images that were rendered.
+        Images that were rendered; of a method that gives maps, the first map of each scan.
     skipped
         Images that an earlier run with the same model and settings has written.
     unfamiliar
@@ -99,6 +109,7 @@ def harmonize_dataset(
         each image as those beside it are.
     outside
         What happens to voxels that the model has not learned: see `siteless.methods.render`.
+        A method that gives maps has neither this nor `gradients`.
     force
         Render again what an earlier run has written.
     nprocs
@@ -127,11 +138,11 @@ def harmonize_dataset(
     scans = scans_of_sites(found.scans, sites, found.root)
     _require_elsewhere(scans, out)
     root = found.root if found.root.is_dir() else found.root.parent
-    job = _Job(path, root, out, to, gradients, outside, told, force=force)
+    job = _Job(path, root, out, to, gradients, outside, told, _parts(learned), force=force)
     outcomes: dict[int, _Outcome] = {}
     with connected(cluster) as client:
-        name, ignored = f"Scans rendered as {to}", ("*_dwimap.*", "model")
-        write_description(out, name=name, sources=(root,), ignored=ignored)
+        name = f"{'Maps' if job.parts.are_maps else 'Scans'} rendered as {to}"
+        write_description(out, name=name, sources=(root,), ignored=("*_dwimap.*", "model"))
         if progress:
             idle = client is not None and not client.scheduler_info()["workers"]
             progress(0, len(scans), "waiting for workers" if idle else "")
@@ -142,9 +153,49 @@ def harmonize_dataset(
     return _report(scans, [outcomes[position] for position in sorted(outcomes)])
 
 
+@dataclass(frozen=True)
+class _Parts:
+    """What a model writes of a scan, by names of `siteless.bids.NAMES`.
+
+    Attributes
+    ----------
+    images
+        Whose sidecars tell what they are known by.
+    beside
+        Maps that go with them.
+    covariates
+        That maps depend on; None where scans are written.
+    """
+
+    images: tuple[str, ...]
+    beside: tuple[str, ...] = ()
+    covariates: tuple[str, ...] | None = None
+
+    @property
+    def are_maps(self) -> bool:
+        """Whether maps are written, and no scan."""
+        return self.covariates is not None
+
+
+def _parts(model: Model) -> _Parts:
+    if isinstance(model, CombatModel):
+        covariates = tuple(one.name for one in model.covariates if one.means)
+        return _Parts(tuple(f"harmonized_{name}" for name in model.estimates), (), covariates)
+    return _Parts(("harmonized",), ("spread", "change", "unfamiliar", "brain", "white_matter"))
+
+
 def _settings(model: Model, to: str, gradients: Gradients, outside: Outside) -> Mapping[str, str]:
     """Return what a result is known by, whatever its scan; refuse a target there is not."""
     model.level(to)
+    known = {"Version": version("siteless"), "Model": model.identity, "TargetSite": to}
+    if isinstance(model, CombatModel):
+        if gradients != "own" or outside != "scaled":
+            raise ModelError(
+                f"the method {model.card.method} gives maps, which have no --gradients and no "
+                "--outside",
+                remedy="leave them out",
+            )
+        return known
     if gradients == "own":
         at = "own"
     elif gradients == "target":
@@ -156,13 +207,7 @@ def _settings(model: Model, to: str, gradients: Gradients, outside: Outside) -> 
             nearest_shells(table, model.card.bs)
         at = hashlib.blake2b(table.bvals.tobytes() + table.bvecs.tobytes()).hexdigest()[:16]
     beyond = "" if at == "own" else " fit, zero beyond the brain"
-    return {
-        "Version": version("siteless"),
-        "Model": model.identity,
-        "TargetSite": to,
-        "Gradients": at,
-        "OutsideLearnedTissue": outside + beyond,
-    }
+    return {**known, "Gradients": at, "OutsideLearnedTissue": outside + beyond}
 
 
 @dataclass(frozen=True)
@@ -226,6 +271,7 @@ class _Job:
     gradients: Gradients
     outside: Outside
     settings: Mapping[str, str]
+    parts: _Parts
     force: bool
 
     def run(self, files: ScanFiles) -> _Outcome:
@@ -246,30 +292,37 @@ class _Job:
             return _Outcome(error=defect)
 
     def _render(self, files: ScanFiles) -> _Outcome:
-        image = derivative_path(self.out, "harmonized", files.entities)
+        images = [derivative_path(self.out, name, files.entities) for name in self.parts.images]
         asked = self._asked(files)
-        earlier = _read_sidecar(image)
-        if not self.force and earlier.get("Siteless") == asked and self._is_whole(files):
-            found = earlier.get("SitelessFound", {})
-            return _Outcome(image, kept=True, unfamiliar=found.get("Unfamiliar", 0.0))
+        earlier = [_read_sidecar(image) for image in images]
+        same = all(told.get("Siteless") == asked for told in earlier)
+        if not self.force and same and self._is_whole(files):
+            found = earlier[0].get("SitelessFound", {})
+            return _Outcome(images[0], kept=True, unfamiliar=found.get("Unfamiliar", 0.0))
         own = read_table(files)
         if not own.shells:
             return _Outcome()
         model = read_model(self.model, self.settings["Model"])
         model.require_known(own, files.site)
         scan = read_scan(files)
+        told = {"Sources": [self._source(files)], "Siteless": asked}
+        if isinstance(model, CombatModel):
+            maps = model.render_maps(scan, self.to, files.attributes)
+            _write_maps(maps, scan, images, told)
+            return _Outcome(images[0])
         table = self._table(model, scan)
         made = render(model, scan, self.to, gradients=table, outside=self.outside)
-        told = {"Sources": [self._source(files)], "Siteless": asked, "SitelessFound": _found(made)}
+        told["SitelessFound"] = _found(made)
         write_scan(made.scan, files, self.out, metadata=told, maps=_maps(made, model))
-        return _Outcome(image, unfamiliar=made.unfamiliar_part)
+        return _Outcome(images[0], unfamiliar=made.unfamiliar_part)
 
     def _is_whole(self, files: ScanFiles) -> bool:
         """Whether all that is written of a scan is there."""
-        outputs = ("harmonized", "spread", "change", "unfamiliar", "brain", "white_matter")
-        image, *maps = (derivative_path(self.out, name, files.entities) for name in outputs)
+        names = (*self.parts.images, *self.parts.beside)
+        image, *maps = (derivative_path(self.out, name, files.entities) for name in names)
         stem = image.name.removesuffix(".nii.gz")
-        tables = (image.with_name(f"{stem}.{ending}") for ending in ("bval", "bvec"))
+        endings = () if self.parts.are_maps else ("bval", "bvec")
+        tables = (image.with_name(f"{stem}.{ending}") for ending in endings)
         return all(path.exists() for path in (image, *maps, *tables))
 
     def _table(self, model: Model, scan: Scan) -> GradientTable | None:
@@ -288,7 +341,11 @@ class _Job:
     def _asked(self, files: ScanFiles) -> dict[str, Any]:
         """Return what a result is known by, which goes into its sidecar."""
         site = str(files.site or "n/a")
-        return {**self.settings, "SourceSite": site, "SourceFiles": fingerprint(files)}
+        asked = {**self.settings, "SourceSite": site, "SourceFiles": fingerprint(files)}
+        if self.parts.covariates is None:
+            return asked
+        told = {name: files.attributes.get(name, "n/a") for name in self.parts.covariates}
+        return {**asked, "Covariates": told}
 
 
 def _found(made: Rendering) -> dict[str, Any]:
@@ -316,6 +373,24 @@ def _maps(made: Rendering, model: Model) -> dict[str, Map]:
             made.scan.white_matter, {"Type": "ROI", "Origin": made.scan.white_matter_origin}
         ),
     }
+
+
+def _write_maps(
+    made: HarmonizedMaps, scan: Scan, images: Sequence[Path], told: Mapping[str, Any]
+) -> None:
+    """Write maps with sidecars; where an image is, its sidecar tells of it."""
+    for image, (name, values) in zip(images, made.maps.items(), strict=True):
+        kind, own = MAPS[name], made.own[name]
+        found = {
+            "HarmonizedVoxels": int(made.known.sum()),
+            "MeanBefore": float(own[made.known].mean(dtype=float)),
+            "MeanAfter": float(values[made.known].mean(dtype=float)),
+        }
+        of_map = {"Description": kind.told, "Units": kind.units, "SkullStripped": True}
+        sidecar = {**of_map, "BrainMask": scan.mask_origin, **told, "SitelessFound": found}
+        image.unlink(missing_ok=True)
+        write_json(sidecar_of(image), sidecar)
+        write_map(image, values, scan.affine)
 
 
 def _read_sidecar(image: Path) -> dict[str, Any]:

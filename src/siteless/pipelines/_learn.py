@@ -106,6 +106,10 @@ class Learner(Protocol):
     needs_maps: bool
 
     @property
+    def microstructure(self) -> Sequence[str]:
+        """Maps of microstructure that are learned from."""
+
+    @property
     def fit(self) -> FitName:
         """How coefficients are fitted."""
 
@@ -126,6 +130,7 @@ class Invariant:
     minutes: float | None
     device: str
     needs_maps = False
+    microstructure = ()
 
     @property
     def fit(self) -> FitName:
@@ -171,6 +176,7 @@ class Paired:
 
     settings: PairedSettings = field(default_factory=PairedSettings)
     needs_maps = False
+    microstructure = ()
 
     @property
     def fit(self) -> FitName:
@@ -203,6 +209,7 @@ class Scaled:
 
     fit: FitName = "laplace-beltrami"
     needs_maps = False
+    microstructure = ()
     asked: Mapping[str, Any] = field(default_factory=dict)
 
     def learn(self, task: Task) -> Learned:
@@ -220,6 +227,7 @@ class Unchanged:
 
     fit: FitName = "laplace-beltrami"
     needs_maps = False
+    microstructure = ()
     asked: Mapping[str, Any] = field(default_factory=dict)
 
     def learn(self, task: Task) -> Learned:  # noqa: ARG002
@@ -234,6 +242,7 @@ def learner_of(
     travelling: bool,
     same_space: bool | None,
     covariates: Sequence[str] | None,
+    maps: Sequence[str] | None,
     preset: str,
     settings: TrainingSettings,
     minutes: float | None,
@@ -247,7 +256,9 @@ def learner_of(
         When there is no such method, an option is not the method's, or the cohort lacks what it
         needs.
     """
-    from siteless.pipelines._learn_rish import Rish, choose_covariates
+    from siteless.pipelines._learn_combat import Combat
+    from siteless.pipelines._learn_rish import Rish
+    from siteless.pipelines._template import choose_covariates
 
     if method not in METHODS:
         raise DatasetError(
@@ -255,8 +266,9 @@ def learner_of(
         )
     given = {
         "--travelling": (travelling, ("rish",)),
-        "--same-space": (same_space, ("rish", "rish-glm")),
-        "--covariates": (covariates, ("rish-glm",)),
+        "--same-space": (same_space, ("rish", "rish-glm", "combat")),
+        "--covariates": (covariates, ("rish-glm", "combat")),
+        "--maps": (maps, ("combat",)),
         "--minutes": (minutes, ("invariant",)),
     }
     for option, (value, owners) in given.items():
@@ -274,7 +286,9 @@ def learner_of(
             return Scaled()
         case "unchanged":
             return Unchanged()
-    names = choose_covariates(cohort, covariates) if method == "rish-glm" else ()
+    names = () if method == "rish" else choose_covariates(cohort, covariates)
+    if method == "combat":
+        return Combat(cohort, same_space, names, None if maps is None else tuple(maps))
     return Rish(cohort, travelling=travelling, same_space=same_space, covariates=names)
 
 

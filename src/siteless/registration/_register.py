@@ -15,7 +15,7 @@ from siteless.registration._alignment import Alignment, Grid, Warp, apply, place
 _AFFINE_VOXEL_SIZE = 5.0
 _WARP_VOXEL_SIZE = 2.5
 # mm. What is kept around a brain.
-_MARGIN = 10.0
+_MARGIN = 12.5
 # mm. The unit of length of affine registration: about a brain's radius, so that a unit of
 # translation moves voxels as far as a unit of rotation or scale, and the optimizer sees one scale.
 _LENGTH = 60.0
@@ -180,8 +180,11 @@ def _optimize_warp(moving: Array, static: Array, grid: Grid) -> Warp:
     from dipy.align.imwarp import SymmetricDiffeomorphicRegistration
     from dipy.align.metrics import CCMetric
 
+    # Images of few slices, which are halved at each level, must stay wider than the window.
+    levels = int(np.log2(min(grid.shape) / (2 * _CC_RADIUS + 2))) + 1
     registration = SymmetricDiffeomorphicRegistration(
-        CCMetric(3, sigma_diff=_CC_SIGMA, radius=_CC_RADIUS), level_iters=list(_SYN_ITERATIONS)
+        CCMetric(3, sigma_diff=_CC_SIGMA, radius=_CC_RADIUS),
+        level_iters=list(_SYN_ITERATIONS[-levels:]),
     )
     registration.verbosity = _SILENT
     with warnings.catch_warnings():

@@ -1,0 +1,107 @@
+"""What tables tell of people, as numbers that a regression takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from siteless.acquisition import Array
+from siteless.errors import DatasetError
+
+
+@dataclass(frozen=True)
+class Covariate:
+    """A column of a table, as it was among the scans that were learned from.
+
+    Attributes
+    ----------
+    name
+        Of the column.
+    words
+        That were there, sorted; none for numbers.
+    means
+        Of the columns of numbers that it becomes: itself, or one for all but the first of the
+        words; none when it was the same for everybody.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    means: tuple[float, ...]
+
+    @classmethod
+    def of(cls, name: str, told: Sequence[str]) -> Self:
+        """Learn from what is told of each scan.
+
+        Examples
+        --------
+        >>> Covariate.of("sex", ["F", "M", "F", "F"]).columns(["M", "F"])
+        array([[ 0.75],
+               [-0.25]])
+        """
+        words: tuple[str, ...] = ()
+        if all(map(_is_number, told)):
+            columns = [[float(word) for word in told]]
+        else:
+            words = tuple(sorted(set(told)))
+            columns = [[float(one == word) for one in told] for word in words[1:]]
+        varies = [column for column in columns if len(set(column)) > 1]
+        return cls(name, words, tuple(float(np.mean(column)) for column in varies))
+
+    def columns(self, told: Sequence[str]) -> Array:
+        """Return numbers less their means, shape (scan, column).
+
+        Raises
+        ------
+        DatasetError
+            When what is told is no number, or a word that was not there.
+        """
+        if not self.means:
+            return np.zeros((len(told), 0))
+        if self.words:
+            self._require([word in self.words for word in told], told)
+            numbers = np.array([[one == word for word in self.words[1:]] for one in told], float)
+        else:
+            self._require([_is_number(word) for word in told], told)
+            numbers = np.array([[float(word)] for word in told])
+        return numbers - self.means
+
+    def _require(self, known: Sequence[bool], told: Sequence[str]) -> None:
+        unknown = [word for word, fine in zip(told, known, strict=True) if not fine]
+        if unknown:
+            expected = f"one of {', '.join(self.words)}" if self.words else "a number"
+            raise DatasetError(
+                f"expected {expected} as the {self.name}, found {unknown[0]!r}",
+                remedy="correct participants.tsv",
+            )
+
+
+def covariate_columns(
+    covariates: Sequence[Covariate], scans: Sequence[Mapping[str, str]]
+) -> Array:
+    """Return the numbers of what tables tell of scans, shape (scan, column).
+
+    Raises
+    ------
+    DatasetError
+        When nothing tells a covariate of a scan.
+    """
+    parts = [np.zeros((len(scans), 0))]
+    for covariate in covariates:
+        told = [scan.get(covariate.name, "n/a") for scan in scans]
+        if covariate.means and "n/a" in told:
+            raise DatasetError(
+                f"nothing tells the {covariate.name} of the scan, which the model needs",
+                remedy="add it to participants.tsv",
+            )
+        parts.append(covariate.columns(told))
+    return np.hstack(parts)
+
+
+def _is_number(word: str) -> bool:
+    try:
+        return bool(np.isfinite(float(word)))
+    except ValueError:
+        return False

@@ -1,0 +1,241 @@
+"""What methods share that compare people on a template: registration, its log, covariates."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from siteless.acquisition import Array
+from siteless.bids import ScanFiles, write_table
+from siteless.errors import DatasetError, SignalError
+from siteless.methods import (
+    BrainMaps,
+    Covariate,
+    Likeness,
+    lay,
+    mean_maps,
+    typical_likeness,
+)
+from siteless.pipelines._coefficients import Recipe, load_arrays, run_stage, save_arrays
+from siteless.pipelines._cohort import Cohort
+from siteless.pipelines._learn import Task
+from siteless.registration import Alignment, place, resample_grid
+
+# People of a site whose mean is more than that of themselves.
+_LEAST_PEOPLE = 3
+# Scans that are tried as the start of a template.
+_REFERENCES = 3
+# mm. Finer than sites are compared at, and what registration works at.
+_VOXEL_SIZE = 2.5
+# Names of spaces that people share begin so, in the entity ``space``.
+_TEMPLATES = ("MNI", "ICBM", "IXI549", "OASIS", "NIHPD", "UNCInfant", "Talairach")
+
+
+@dataclass(frozen=True)
+class TemplateWork(ABC):
+    """What is done to each scan; the same in this process and in others."""
+
+    recipe: Recipe
+    folder: Path
+    same_space: bool
+
+    @property
+    @abstractmethod
+    def told(self) -> str:
+        """Say what `bring` depends on, beside the scan and the template."""
+
+    @abstractmethod
+    def bring(self, scan: ScanFiles, alignment: Alignment) -> Mapping[str, Array]:
+        """Return what sites are compared by, on the template."""
+
+    def maps(self, scan: ScanFiles) -> BrainMaps:
+        """Read what registration sees of a scan."""
+        return BrainMaps.from_arrays(load_arrays(self.recipe.maps(self.folder, scan)))
+
+    def aligned(self, scan: ScanFiles, template: BrainMaps) -> Path:
+        """Return the file of a scan's maps on a template."""
+        arrays = [array.tobytes() for array in template.arrays.values()]
+        digest = hashlib.blake2b(b"".join([*arrays, self.told.encode()]), digest_size=8)
+        return self.folder / "aligned" / f"{self.recipe.key(scan)}-{digest.hexdigest()}.npz"
+
+    def place(self, reference: BrainMaps, scan: ScanFiles) -> tuple[BrainMaps, Likeness]:
+        """Bring a scan to another, without deformation."""
+        maps = self.maps(scan)
+        alignment, found = lay(maps, reference, same_space=self.same_space, deform=False)
+        return maps.on_static(alignment), found
+
+    def align(self, template: BrainMaps, scan: ScanFiles) -> Likeness:
+        """Register a scan to a template, and keep what it has there, unless that is done."""
+        path = self.aligned(scan, template)
+        if path.exists():
+            return Likeness(*load_arrays(path)["likeness"].tolist())
+        maps = self.maps(scan)
+        alignment, found = lay(maps, template, same_space=self.same_space)
+        kept = {**maps.on_static(alignment).arrays, **self.bring(scan, alignment)}
+        save_arrays(path, {**kept, "likeness": np.array(astuple(found))})
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class OnTemplate:
+    """Scans that were brought to a template.
+
+    Attributes
+    ----------
+    template
+        That they were brought to.
+    accepted
+        Those that lie on it as scans typically do.
+    summary
+        How well they lie, and which do not, for the card.
+    """
+
+    template: BrainMaps
+    accepted: tuple[ScanFiles, ...]
+    summary: Mapping[str, Any]
+
+
+def bring_to_template(task: Task, work: TemplateWork, scans: Sequence[ScanFiles]) -> OnTemplate:
+    """Build a template of scans, bring them to it, and write the log.
+
+    Raises
+    ------
+    SignalError
+        When most scans cannot be registered to each other.
+    """
+    run = partial(_run, task, scans)
+    template = _first_template(work, scans, run)
+    found = run(partial(work.align, template), "Registering scans")
+    typical = typical_likeness(found)
+    poor = [scan for scan, one in zip(scans, found, strict=True) if one.is_poor(typical)]
+    _write_log(task.files.log, scans, found, poor)
+    accepted = tuple(scan for scan in scans if scan not in poor)
+    summary = {"likeness": asdict(typical), "not_registered": [scan.name for scan in poor]}
+    return OnTemplate(template, accepted, summary)
+
+
+def is_common_space(scans: Sequence[ScanFiles], *, asked: bool | None) -> bool:
+    """Whether scans are in one space already, as the user or their names say."""
+    if asked is not None:
+        return asked
+    spaces = {scan.entities.get("space", "") for scan in scans}
+    return len(spaces) == 1 and spaces.pop().startswith(_TEMPLATES)
+
+
+def site_numbers(scans: Sequence[ScanFiles], sites: Sequence[str]) -> list[int]:
+    """Return the number of each scan's site."""
+    return [list(sites).index(str(scan.site)) for scan in scans]
+
+
+def require_people(
+    scans: Sequence[ScanFiles], sites: Sequence[str], *, travelling: bool = False
+) -> None:
+    """Refuse sites of which there are too few people to tell the site from them."""
+    if travelling and not scans:
+        raise DatasetError(
+            "expected people who were scanned at two or more sites, found none",
+            remedy="leave out --travelling",
+        )
+    least = 1 if travelling else _LEAST_PEOPLE
+    for site in sites:
+        people = {scan.subject for scan in scans if str(scan.site) == site}
+        if len(people) < least:
+            raise DatasetError(
+                f"expected at least {least} training people of site {site} that can be "
+                f"{'compared' if travelling else 'registered'}, found {len(people)}",
+                remedy="give more, name other --sites, or use another --method",
+            )
+
+
+def choose_covariates(cohort: Cohort, asked: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the columns to regress on: those asked for, or age and sex where they are known."""
+    if asked is None:
+        known = [name for name in ("age", "sex") if not _lacking(cohort.learning, name)]
+        return tuple(c.name for c in learn_covariates(cohort.learning, known) if c.means)
+    for name in asked:
+        if lacking := _lacking(cohort.learning, name):
+            raise DatasetError(
+                f"nothing tells the {name} of {lacking[0].name}",
+                remedy="add it to participants.tsv, or name other --covariates",
+                path=lacking[0].dwi,
+            )
+    return tuple(asked)
+
+
+def _lacking(scans: Sequence[ScanFiles], name: str) -> list[ScanFiles]:
+    return [scan for scan in scans if scan.attributes.get(name) in (None, "n/a")]
+
+
+def learn_covariates(scans: Sequence[ScanFiles], names: Sequence[str]) -> list[Covariate]:
+    """Learn what columns of the tables hold."""
+    return [Covariate.of(name, [scan.attributes[name] for scan in scans]) for name in names]
+
+
+def _run(
+    task: Task, scans: Sequence[ScanFiles], function: Callable[[ScanFiles], Any], title: str
+) -> list[Any]:
+    stage = task.progress and task.progress(title)
+    return run_stage(function, scans, nprocs=task.nprocs, progress=stage)
+
+
+def _first_template(
+    work: TemplateWork, scans: Sequence[ScanFiles], run: Callable[..., list[Any]]
+) -> BrainMaps:
+    """Return the mean of scans that lie on one of them, not yet deformed.
+
+    The one is of median size; another is tried when most scans do not lie on it.
+
+    Raises
+    ------
+    SignalError
+        When there is none that most scans lie on.
+    """
+    for reference in _references(work, scans):
+        placed = run(partial(work.place, reference), "Aligning scans")
+        typical = typical_likeness([found for _, found in placed])
+        good = [maps for maps, found in placed if not found.is_poor(typical)]
+        if 2 * len(good) > len(scans):
+            return mean_maps(good)
+    raise SignalError(
+        "expected scans that can be registered to each other, but most do not lie on any of "
+        f"{_REFERENCES} that were tried ({typical})",
+        remedy="check orientations and masks by `siteless check`",
+    )
+
+
+def _references(work: TemplateWork, scans: Sequence[ScanFiles]) -> Iterator[BrainMaps]:
+    """Give some scans, those of median size first, on grids along the world's axes."""
+    sizes = []
+    for scan in scans:
+        maps = work.maps(scan)
+        sizes.append(float((maps.image > 0).sum() * np.prod(maps.grid.voxel_size)))
+    off = np.abs(np.array(sizes) - np.median(sizes))
+    for number in np.argsort(off, kind="stable")[:_REFERENCES]:
+        maps = work.maps(scans[number])
+        yield maps.on_static(place(maps.grid, resample_grid(maps.grid, _VOXEL_SIZE)))
+
+
+def _write_log(
+    path: Path,
+    scans: Sequence[ScanFiles],
+    found: Sequence[Likeness],
+    poor: Sequence[ScanFiles],
+) -> None:
+    """Write how well each scan lies on the template."""
+    rows = [
+        {
+            "scan": scan.name,
+            "site": str(scan.site),
+            **{name: f"{value:.4f}" for name, value in asdict(one).items()},
+            "registered": "no" if scan in poor else "yes",
+        }
+        for scan, one in zip(scans, found, strict=True)
+    ]
+    write_table(path, rows)

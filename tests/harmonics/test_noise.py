@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+
+from phantoms import make_gradients, make_scan
+from siteless.harmonics import fit_coefficients, fit_noise, fitting_matrix, rish, sh_basis
+
+SIGMA = 1000 / 15
+
+
+@pytest.fixture(scope="module")
+def scans():
+    """A noiseless scan, and the same with Gaussian noise."""
+    clean = make_scan(make_gradients({1000: 30, 3000: 60}), snr=np.inf)
+    noise = np.random.default_rng(0).normal(scale=SIGMA, size=clean.signal.shape)
+    return clean, clean.with_signal(clean.signal + noise.astype(np.float32))
+
+
+def test_the_noise_of_a_scan_is_told_from_its_signal(scans):
+    _, noisy = scans
+    found = fit_noise(noisy, fit_coefficients(noisy, order=8))
+    white = noisy.white_matter.T[noisy.mask.T]
+    for voxels in (white, ~white):
+        # Degrees above 4, which coherent fibres have at b=3000, count as noise.
+        np.testing.assert_allclose(found.variance[voxels].mean(axis=0), SIGMA**2, rtol=0.08)
+
+
+@pytest.mark.parametrize("fit", ["laplace-beltrami", "pseudo-inverse"])
+def test_energy_without_noise_is_that_of_the_noiseless_scan(scans, fit):
+    clean, noisy = scans
+    own = fit_coefficients(noisy, order=4, fit=fit)
+    found = fit_noise(noisy, own)
+    white = noisy.white_matter.T[noisy.mask.T]
+    ours = ((rish(own) - found.energies) / found.kept)[white].mean(axis=0)
+    truth = rish(fit_coefficients(clean, order=4, fit="pseudo-inverse"))[white].mean(axis=0)
+    np.testing.assert_allclose(ours, truth, rtol=0.03)
+    biased = rish(own)[white].mean(axis=0)
+    assert np.abs(ours / truth - 1).max() < np.abs(biased / truth - 1).max()
+
+
+def test_the_gain_is_the_energy_of_pure_noise(scans):
+    clean, _ = scans
+    volumes = np.random.default_rng(1).normal(size=clean.signal.shape).astype(np.float32)
+    own = fit_coefficients(clean, order=6)
+    pure = clean.with_signal(volumes)
+    # The same matrices as for the scan: penalties are chosen from the signal.
+    found = fit_noise(clean, own)
+    for index, shell in enumerate(clean.gradients.shells):
+        directions = clean.gradients.directions[shell.volumes]
+        matrix = fitting_matrix(directions, order=6, penalty=own.penalties[index])
+        values = pure.volumes[np.ix_(shell.volumes, pure.voxels)].T @ matrix.T
+        degrees = (np.square(values[:, _degree(degree)]) for degree in (0, 2, 4, 6))
+        energies = [squares.sum(axis=1).mean() for squares in degrees]
+        np.testing.assert_allclose(found.gain[index], energies, rtol=0.1)
+
+
+def _degree(degree):
+    start = degree * (degree - 1) // 2
+    return slice(start, start + 2 * degree + 1)
+
+
+def test_what_is_kept_of_a_signal_is_what_a_fit_of_it_shows(scans):
+    clean, _ = scans
+    own = fit_coefficients(clean, order=4)
+    found = fit_noise(clean, own)
+    degrees = np.repeat([0, 2, 4], [1, 5, 9])
+    shell = clean.gradients.shells[0]
+    directions = clean.gradients.directions[shell.volumes]
+
+    matrix = fitting_matrix(directions, order=4, penalty=own.penalties[0])
+    for index, degree in enumerate((0, 2, 4)):
+        kept = []
+        for harmonic in np.flatnonzero(degrees == degree):
+            back = matrix @ sh_basis(directions, 4)[:, harmonic]
+            kept.append(np.square(back[degrees == degree]).sum())
+        assert found.kept[0, index] == pytest.approx(np.mean(kept), rel=1e-5)
+
+
+def test_a_fit_that_leaves_nothing_over_tells_no_noise():
+    scan = make_scan(make_gradients({1000: 12}))
+    own = fit_coefficients(scan, order=4, fit="pseudo-inverse")
+    assert not fit_noise(scan, own).variance.any()
