@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import peak_memory
-from benchmarks.scores import SCORES, Target, read_levels, read_targets, score_scan
-from siteless.acquisition import Scan
+from benchmarks.scores import SCORES, Target, read_levels, read_targets, score_maps, score_scan
+from siteless.acquisition import Array, Scan
 from siteless.bids import find_scans
 from siteless.denoising import denoise
-from siteless.methods import InvariantModel, load_model, render
+from siteless.methods import CombatModel, InvariantModel, load_model, render
 from siteless.model import Model
 from siteless.pipelines import fit_model, harmonize_dataset, simulate_cohort
 from siteless.simulation import PRESETS, draw_cohort, read_scanners
@@ -39,6 +39,7 @@ _PLAIN: dict[str, dict[str, Any]] = {
     "rish --travelling": {"method": "rish", "travelling": True},
     "invariant": {"method": "invariant"},
     "paired": {"method": "paired"},
+    "combat": {"method": "combat", "maps": ["fa", "md"], "covariates": []},
 }
 # What `fit_model` is told, by the name of the row.
 FITS = _PLAIN | {f"{name} denoised": fit | {"denoise": True} for name, fit in _PLAIN.items()}
@@ -51,8 +52,8 @@ COSTS = {
     "scan-s": (2, "seconds to render a scan, in memory, after it is denoised"),
     "memory": (0, "peak memory, MB, of a process that harmonizes a scan from disk to disk"),
 }
-# Makes a scan of the second site from one of the first.
-Method = Callable[[Target, Target], Scan]
+# Makes a scan of the second site, or its FA and MD, from a scan of the first.
+Method = Callable[[Target, Target], Scan | tuple[Array, Array]]
 # By person and site.
 Targets = Mapping[tuple[str, str], Target]
 # By source and target site: scores by their names.
@@ -174,8 +175,11 @@ def fit_if_missing(dataset: Path, path: Path, **fit: Any) -> float:
     return float(taken.read_text()) if taken.exists() else np.nan
 
 
-def rendered(model: Model, source: Target, goal: Target) -> Scan:
+def rendered(model: Model, source: Target, goal: Target) -> Scan | tuple[Array, Array]:
     table = goal.scan.gradients
+    if isinstance(model, CombatModel):
+        maps = model.harmonize_maps(source.scan, str(goal.scan.site))
+        return maps["fa"], maps["md"]
     return render(model, source.scan, str(goal.scan.site), gradients=table).scan
 
 
@@ -197,7 +201,8 @@ def score_method(method: Method, source: Target, goal: Target) -> dict[str, floa
     start = time.perf_counter()
     made = method(source, goal)
     seconds = time.perf_counter() - start
-    return score_scan(made, goal) | {"scan-s": seconds}
+    scores = score_scan(made, goal) if isinstance(made, Scan) else score_maps(*made, goal)
+    return scores | {"scan-s": seconds}
 
 
 def mean_scores(scores: Iterable[Mapping[str, float]]) -> dict[str, float]:

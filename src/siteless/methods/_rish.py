@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -105,9 +104,9 @@ class RishModel(ScalingModel):
     template
         Mean of the training scans.
     energies
-        Of `Energies.signal`, shape (site, x, y, z, feature).
+        Of `Energies.signal` in the template's brain, shape (site, voxel, feature).
     noise
-        Mean over the sites of `Energies.noise`, shape (x, y, z, feature).
+        Mean over the scans of `Energies.noise`, shape (voxel, feature).
     """
 
     template: BrainMaps
@@ -117,17 +116,12 @@ class RishModel(ScalingModel):
     @classmethod
     def from_arrays(cls, card: ModelCard, arrays: Mapping[str, Array]) -> Self:
         """Make a model of what its file holds."""
-        template = BrainMaps.from_arrays(arrays)
-        where = template.image > 0
-        energies = [_on_grid(site, where) for site in arrays["energies"]]
-        return cls(card, template, np.stack(energies), _on_grid(arrays["noise"], where))
+        return cls(card, BrainMaps.from_arrays(arrays), arrays["energies"], arrays["noise"])
 
     @property
     def arrays(self) -> Mapping[str, Array]:
         """The template, and energies in its brain."""
-        where = self.template.image > 0
-        energies, noise = self.energies[:, where], self.noise[where]
-        return {**self.template.arrays, "energies": energies, "noise": noise}
+        return {**self.template.arrays, "energies": self.energies, "noise": self.noise}
 
     def scales(self, source: int, targets: Sequence[int]) -> Array:
         """Return the scale maps from a site to others' mean, on the template.
@@ -135,18 +129,21 @@ class RishModel(ScalingModel):
         Returns
         -------
         Array
-            Shape (x, y, z, feature): of b0, and of each degree of each shell relative to b0.
+            Shape (x, y, z, feature): of b0, and of each degree of each shell relative to b0; 1
+            outside the template's brain.
         """
-        logs = np.log(self._known)
-        ratio = np.exp(logs[list(targets)].mean(axis=0) - logs[source])
-        ratio[..., 1:] = np.sqrt(ratio[..., 1:])
-        return ratio.clip(*CLIP)
+        logs = np.mean([self._logarithm(target) for target in targets], axis=0)
+        ratio = np.exp(logs - self._logarithm(source))
+        ratio[:, 1:] = np.sqrt(ratio[:, 1:])
+        inside = self.template.image > 0
+        scales = np.ones((*inside.shape, ratio.shape[1]), dtype=np.float32)
+        scales[inside] = ratio.clip(*CLIP)
+        return scales
 
-    @cached_property
-    def _known(self) -> Array:
-        """Energies with as much added as noise may hide, so that they are above zero."""
+    def _logarithm(self, site: int) -> Array:
+        """Return a site's log energies; as much is added as noise may hide, so that they exist."""
         least = np.maximum(_NOISE_ERROR * self.noise, np.finfo(np.float32).tiny)
-        return np.maximum(self.energies, 0) + least
+        return np.log(np.maximum(self.energies[site], 0) + least)
 
     def gains(self, scan: Scan, own: Coefficients, site: str) -> Array:
         """Return the scale maps at a scan's voxels, shape (voxel, feature)."""
@@ -165,13 +162,6 @@ class RishModel(ScalingModel):
             same_space=self.card.settings["same_space"],
             typical=Likeness(**self.card.summary["likeness"]),
         )
-
-
-def _on_grid(values: Array, where: Array) -> Array:
-    """Put values of voxels, shape (voxel, feature), on the grid."""
-    grid = np.ones((*where.shape, values.shape[1]), dtype=np.float32)
-    grid[where] = values
-    return grid
 
 
 def site_weights(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Self
 
@@ -184,11 +184,13 @@ def typical_likeness(scans: Sequence[Likeness]) -> Likeness:
     return Likeness(*np.median([astuple(one) for one in scans], axis=0).tolist())
 
 
-def mean_maps(scans: Sequence[BrainMaps]) -> BrainMaps:
-    """Return the mean of maps that are on one grid."""
-    names = ("image", "fa", "white_matter")
-    means = {name: np.mean([getattr(s, name) for s in scans], axis=0) for name in names}
-    return BrainMaps(**means, grid=scans[0].grid)
+def mean_maps(scans: Iterable[BrainMaps]) -> BrainMaps:
+    """Return the mean of maps that are on one grid, which need not be in memory together."""
+    total, count = np.zeros(1), 0
+    for maps in scans:
+        total, count = total + np.stack([maps.image, maps.fa, maps.white_matter]), count + 1
+    image, fa, white = (total / count).astype(np.float32)
+    return BrainMaps(image, fa, white, maps.grid)
 
 
 def _alike(maps: BrainMaps, template: BrainMaps) -> tuple[float, float]:

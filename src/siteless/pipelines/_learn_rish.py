@@ -103,14 +103,15 @@ class _Work(TemplateWork):
         self, scans: Sequence[ScanFiles], weights: Array, template: BrainMaps
     ) -> tuple[BrainMaps, Array, Array]:
         """Return the mean of scans on the template, the sites' energies, and the noise's."""
-        maps = []
+        files = [self.aligned(scan, template) for scan in scans]
+        mean = mean_maps(BrainMaps.from_arrays(load_arrays(file)) for file in files)
+        inside = mean.image > 0
         signal, noise = np.zeros(1), np.zeros(1)
-        for scan, own in zip(scans, weights.T, strict=True):
-            stored = load_arrays(self.aligned(scan, template))
-            maps.append(BrainMaps.from_arrays(stored))
-            signal = signal + own[:, None, None, None, None] * stored["signal"]
-            noise = noise + stored["noise"] / len(scans)
-        return mean_maps(maps), signal.astype(np.float32), noise.astype(np.float32)
+        for file, own in zip(files, weights.T, strict=True):
+            stored = load_arrays(file)
+            signal = signal + own[:, None, None] * stored["signal"][inside]
+            noise = noise + stored["noise"][inside] / len(scans)
+        return mean, signal.astype(np.float32), noise.astype(np.float32)
 
 
 def _make(learned: tuple[BrainMaps, Array, Array], card: ModelCard) -> RishModel:

@@ -30,8 +30,8 @@ from siteless.registration import Alignment, place, resample_grid
 
 # People of a site whose mean is more than that of themselves.
 _LEAST_PEOPLE = 3
-# Scans that are tried as the start of a template.
-_REFERENCES = 3
+# Scans that are tried as the start of a template, and that its first mean is of at most.
+_REFERENCES, _FIRST = 3, 60
 # mm. Finer than sites are compared at, and what registration works at.
 _VOXEL_SIZE = 2.5
 # Names of spaces that people share begin so, in the entity ``space``.
@@ -110,9 +110,9 @@ def bring_to_template(task: Task, work: TemplateWork, scans: Sequence[ScanFiles]
     SignalError
         When most scans cannot be registered to each other.
     """
-    run = partial(_run, task, scans)
-    template = _first_template(work, scans, run)
-    found = run(partial(work.align, template), "Registering scans")
+    some = scans[:: -(-len(scans) // _FIRST)]
+    template = _first_template(work, some, partial(_run, task, some))
+    found = _run(task, scans, partial(work.align, template), "Registering scans")
     typical = typical_likeness(found)
     poor = [scan for scan, one in zip(scans, found, strict=True) if one.is_poor(typical)]
     _write_log(task.files.log, scans, found, poor)
