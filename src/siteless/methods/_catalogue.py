@@ -27,11 +27,14 @@ class Method:
         What it does, in a line.
     model
         The class of its models.
+    trained
+        Whether it is trained step by step, and needs people to validate by.
     """
 
     name: str
     told: str
     model: type[Model]
+    trained: bool = False
 
 
 METHODS = {
@@ -42,6 +45,7 @@ METHODS = {
             "a code of the signal that does not tell the site, rendered as any site; learns "
             "from unpaired scans (Moyer et al. 2020)",
             InvariantModel,
+            trained=True,
         ),
         Method(
             "rish",
@@ -60,6 +64,7 @@ METHODS = {
             "a network that learns from people who were scanned at several sites: what unpaired "
             "methods give up",
             PairedModel,
+            trained=True,
         ),
         Method(
             "combat",

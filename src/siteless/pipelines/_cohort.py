@@ -37,7 +37,9 @@ class Cohort:
         return (*self.learning, *self.validating)
 
 
-def choose_cohort(found: Dataset, sites: Sequence[str] | None, seed: int) -> Cohort:
+def choose_cohort(
+    found: Dataset, sites: Sequence[str] | None, *, validate: bool, seed: int
+) -> Cohort:
     """Choose the scans of a dataset to learn from and to validate by; refuse what differs."""
     if found.errors:
         raise found.errors[0]
@@ -58,7 +60,7 @@ def choose_cohort(found: Dataset, sites: Sequence[str] | None, seed: int) -> Coh
             remedy="name other --sites" if sites else "tell sites apart, e.g. with --site-from",
             path=found.root,
         )
-    learning, validating = _split(weighted, seed=seed, root=found.root)
+    learning, validating = _split(weighted, validate=validate, seed=seed, root=found.root)
     left_out = tuple(scan for scan in chosen if scan not in weighted)
     return Cohort(tuple(learning), tuple(validating), left_out, tuple(labels), bs, order)
 
@@ -84,9 +86,12 @@ def _common_shells(
 
 
 def _split(
-    scans: Sequence[ScanFiles], *, seed: int, root: Path
+    scans: Sequence[ScanFiles], *, validate: bool, seed: int, root: Path
 ) -> tuple[list[ScanFiles], list[ScanFiles]]:
-    """Part scans by the tables' ``split`` column, or else let one person in ten validate."""
+    """Part scans by the tables' ``split`` column, or else let one person in ten validate.
+
+    Without need to validate nobody does: all learn, or those that the column says.
+    """
     told = [scan.attributes.get("split") for scan in scans]
     unknown = [word for word in told if word not in (None, "train", "val", "test")]
     if unknown:
@@ -99,7 +104,7 @@ def _split(
         learning = [scan for scan, split in zip(scans, told, strict=True) if split == "train"]
         validating = [scan for scan, split in zip(scans, told, strict=True) if split == "val"]
     else:
-        chosen = _validating_people(scans, seed)
+        chosen = _validating_people(scans, seed) if validate else set()
         learning = [scan for scan in scans if scan.subject not in chosen]
         validating = [scan for scan in scans if scan.subject in chosen]
     lost = {str(scan.site) for scan in scans} - {str(scan.site) for scan in learning}
@@ -109,7 +114,7 @@ def _split(
             remedy="mark people as train in the split column of participants.tsv",
             path=root,
         )
-    return learning, validating
+    return learning, validating if validate else []
 
 
 def _validating_people(scans: Sequence[ScanFiles], seed: int) -> set[str]:

@@ -16,8 +16,8 @@ import numpy as np
 from siteless.acquisition import GradientTable
 from siteless.bids import ScanFiles, find_scans, require_outside
 from siteless.denoising import find_denoiser
-from siteless.errors import OutputError
-from siteless.methods import load_model
+from siteless.errors import DatasetError, OutputError
+from siteless.methods import METHODS, load_model
 from siteless.model import LearnedSite, Model, ModelCard, Typical, save_model
 from siteless.pipelines._choice import read_table
 from siteless.pipelines._coefficients import Recipe, Stages, store_scans
@@ -120,7 +120,7 @@ def fit_model(
     for folder in (files.model.parent, work):
         require_outside(folder, Path(dataset))
     found = find_scans(dataset, site_from=site_from, filters=filters)
-    cohort = choose_cohort(found, sites, seed)
+    cohort = choose_cohort(found, sites, validate=_is_trained(method), seed=seed)
     learner = learner_of(
         method,
         cohort,
@@ -165,6 +165,14 @@ def fit_model(
         save_model(model, files.model)
         files.state.unlink(missing_ok=True)
     return model
+
+
+def _is_trained(method: str) -> bool:
+    if method not in METHODS:
+        raise DatasetError(
+            f"there is no method {method!r}", remedy=f"choose of {', '.join(METHODS)}"
+        )
+    return METHODS[method].trained
 
 
 def _require_writable(folder: Path) -> None:

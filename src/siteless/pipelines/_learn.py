@@ -14,7 +14,6 @@ from siteless.bids import write_table
 from siteless.errors import DatasetError
 from siteless.harmonics import FitName
 from siteless.methods import (
-    METHODS,
     InvariantModel,
     PairedModel,
     ScaledModel,
@@ -253,17 +252,12 @@ def learner_of(
     Raises
     ------
     SitelessError
-        When there is no such method, an option is not the method's, or the cohort lacks what it
-        needs.
+        When an option is not the method's, or the cohort lacks what it needs.
     """
     from siteless.pipelines._learn_combat import Combat
     from siteless.pipelines._learn_rish import Rish
     from siteless.pipelines._template import choose_covariates
 
-    if method not in METHODS:
-        raise DatasetError(
-            f"there is no method {method!r}", remedy=f"choose of {', '.join(METHODS)}"
-        )
     given = {
         "--travelling": (travelling, ("rish",)),
         "--same-space": (same_space, ("rish", "rish-glm", "combat")),
