@@ -25,8 +25,8 @@ that does not tell the site, and how each site renders it; no person needs to be
 `siteless methods` lists the others, which are used alike.
 
 People are for training, validation or test by the split column of participants.tsv (train, val,
-test); without it one person in ten validates, where a method needs that. The log (_log.tsv) and, of
-training, a picture of it (_losses.png) are written beside the model, coefficients into a folder
+test); without it one person in ten validates, where a method needs that. The log (_log.tsv) and,
+of training, a picture of it (_losses.png) are written beside the model, coefficients into a folder
 (_work) that can be deleted afterwards.
 """
 _EXAMPLES = """\
