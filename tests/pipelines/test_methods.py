@@ -134,6 +134,10 @@ def test_scans_are_registered_and_one_that_cannot_be_is_named(tmp_path, capsys):
     words = ["fit", str(manifest), "--model", str(out), "--method", "rish", "--nprocs", "1"]
     assert main(words) == 0
     assert "warning: s3b could not be registered" in capsys.readouterr().err
+    again = tmp_path / "again.safetensors"
+    assert main([*words[:3], str(again), *words[4:-1], "2"]) == 0
+    assert again.read_bytes() == out.read_bytes()
+    capsys.readouterr()
     model = load_model(out)
     assert model.card.summary["not_registered"] == ["s3b"]
     header, *rows = [line.split("\t") for line in FitFiles(out).log.read_text().splitlines()]

@@ -9,7 +9,7 @@ import torch
 from lessons import QUICK
 from siteless.errors import TrainingError
 from siteless.training import Lesson, train
-from siteless.training._loop import _one_cycle
+from siteless.training._resume import one_cycle
 
 
 def _equal(first, second):
@@ -139,7 +139,7 @@ def test_epochs_are_passes_over_the_patches(lesson):
 
 
 def test_the_rate_rises_and_falls_to_zero():
-    rates = [_one_cycle(update, 100) for update in range(100)]
+    rates = [one_cycle(update, 100) for update in range(100)]
     assert rates[:10] == pytest.approx([0.1 * n for n in range(1, 11)])
     assert max(rates) == 1
     assert rates[-1] < 0.001

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from siteless.acquisition import Array, Scan
 from siteless.harmonics import Coefficients, mean_over_directions
-from siteless.methods._blocks import over_blocks
+from siteless.methods._torch import over_blocks, weights_of, with_weights
 from siteless.model import ModelCard, SignalModel, Translation
 from siteless.network import Autoencoder, NetworkSettings, Posterior
 from siteless.patches import cut, index_neighbours
@@ -58,13 +58,12 @@ class InvariantModel(SignalModel):
     def from_arrays(cls, card: ModelCard, arrays: Mapping[str, Array]) -> Self:
         """Make the network that the card tells of, with its weights."""
         network = Autoencoder(NetworkSettings(**card.settings["network"]))
-        network.load_state_dict({name: torch.from_numpy(a) for name, a in arrays.items()})
-        return cls(card, network.eval())
+        return cls(card, with_weights(network, arrays))
 
     @property
     def arrays(self) -> Mapping[str, Array]:
         """Weights of the network."""
-        return {name: weight.cpu().numpy() for name, weight in self.network.state_dict().items()}
+        return weights_of(self.network)
 
     def translate(self, scan: Scan, own: Coefficients, site: str) -> Translation:
         """Encode the voxels of the learned tissue, and render their codes."""

@@ -11,7 +11,7 @@ import torch
 
 from siteless.acquisition import Array, Scan
 from siteless.harmonics import Coefficients
-from siteless.methods._blocks import over_blocks
+from siteless.methods._torch import over_blocks, weights_of, with_weights
 from siteless.model import ModelCard, SignalModel, Translation
 from siteless.network import Translator, TranslatorSettings
 from siteless.patches import cut, index_neighbours
@@ -28,13 +28,12 @@ class PairedModel(SignalModel):
     def from_arrays(cls, card: ModelCard, arrays: Mapping[str, Array]) -> Self:
         """Make the network that the card tells of, with its weights."""
         network = Translator(TranslatorSettings(**card.settings["network"]))
-        network.load_state_dict({name: torch.from_numpy(a) for name, a in arrays.items()})
-        return cls(card, network.eval())
+        return cls(card, with_weights(network, arrays))
 
     @property
     def arrays(self) -> Mapping[str, Array]:
         """Weights of the network."""
-        return {name: weight.cpu().numpy() for name, weight in self.network.state_dict().items()}
+        return weights_of(self.network)
 
     def translate(self, scan: Scan, own: Coefficients, site: str) -> Translation:
         """Translate the voxels of the learned tissue; a scan of the target stays as it is."""

@@ -1,7 +1,8 @@
 """Scans to weights: what to learn from, batches, the loss and the loop."""
 
 from siteless.training._distributed import joined, raise_everywhere, rank
-from siteless.training._loop import Lesson, Row, Training, Watch, train
+from siteless.training._lesson import Lesson, Row, Watch
+from siteless.training._loop import Training, train
 from siteless.training._paired import (
     Pair,
     PairedSettings,

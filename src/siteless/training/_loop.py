@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
-import pickle
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,12 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from siteless.errors import OutputError, TrainingError
+from siteless.errors import TrainingError
 from siteless.network import Adversary, Autoencoder, NetworkSettings, adversarial_loss
 from siteless.training._batch import Batch, Sampler
 from siteless.training._distributed import agreed, averaged, rank, world
+from siteless.training._lesson import Lesson, Row, Watch
 from siteless.training._objective import Objective, Terms
-from siteless.training._scan import TrainingScan
+from siteless.training._resume import Resumable, copied, describe, one_cycle
 from siteless.training._settings import TrainingSettings
 from siteless.training._units import channel_units
 
@@ -31,9 +30,6 @@ _VALIDATION_PATCHES = 4096
 _ACTIVE_VARIANCE = 0.01
 # Updates before and while speed is measured.
 _WARM_UP, _TRIED = 5, 20
-
-Row = dict[str, float]
-Watch = Callable[[int, int, Sequence[Row]], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,23 +52,6 @@ class Training:
     settings: TrainingSettings
     best: Row
     log: tuple[Row, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Lesson:
-    """What to learn from: scans, the sites they are of, and scans to choose the best weights by.
-
-    Attributes
-    ----------
-    scans, validation
-        The latter may be empty.
-    sites
-        Labels, in the order of the network's numbers.
-    """
-
-    scans: Sequence[TrainingScan]
-    validation: Sequence[TrainingScan]
-    sites: Sequence[str]
 
 
 def train(
@@ -145,15 +124,18 @@ def _count_updates_within(
     return max(1, int(agreed(count)))
 
 
-class _Learner:
+class _Learner(Resumable):
     """Networks, optimisers and how far they are: everything that a checkpoint keeps."""
+
+    stateful = ("objective", "adversary", "optimiser", "opponent")
+    counters = ("update", "total", "waited", "best", "best_weights", "log")
 
     def __init__(
         self, lesson: Lesson, settings: TrainingSettings, *, seed: int, device: str
     ) -> None:
         torch.manual_seed(seed)
         self.settings, self.seed = settings, seed
-        self.plan = _plan(lesson, settings, seed)
+        self.plan = describe(lesson, asdict(settings), seed)
         scans, sites, units = lesson.scans, lesson.sites, settings.code
         shape = NetworkSettings(
             channels=scans[0].values.shape[1],
@@ -186,7 +168,7 @@ class _Learner:
         )
         self.update = self.waited = self.count = 0
         self.best: Row = {}
-        self.best_weights = _copied(self.network.state_dict())
+        self.best_weights = copied(self.network.state_dict())
         self.log: list[Row] = []
         self.sums: dict[str, Tensor] = {}
 
@@ -232,7 +214,7 @@ class _Learner:
         self.sums, self.count = {}, 0
         if not self.validates or not self.best or row["val_loss"] < self.best["val_loss"]:
             self.best, self.waited = row, 0
-            self.best_weights = _copied(self.network.state_dict())
+            self.best_weights = copied(self.network.state_dict())
         else:
             self.waited += 1
 
@@ -255,43 +237,6 @@ class _Learner:
             "active_units": int(active),
         }
 
-    def save(self, path: Path) -> None:
-        """Write all that training needs to go on, whole or not at all."""
-        state = {name: getattr(self, name).state_dict() for name in _STATEFUL}
-        aside = path.with_name(path.name + ".part")
-        try:
-            torch.save(state | {name: getattr(self, name) for name in _COUNTERS}, aside)
-            aside.replace(path)
-        except (OSError, RuntimeError) as error:  # torch tells of a full disk by the latter
-            aside.unlink(missing_ok=True)
-            raise OutputError(
-                f"cannot keep the state of training ({str(error).splitlines()[0]})",
-                remedy="check space and permissions, then go on with --resume",
-                path=path,
-            ) from None
-
-    def load(self, path: Path) -> None:
-        """Go on from where a training of the same plan was."""
-        try:
-            state = torch.load(path, weights_only=True, map_location=self.held_out.patch.device)
-            plan, *_ = [state[name] for name in (*_COUNTERS, *_STATEFUL)]
-        except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, KeyError, TypeError):
-            raise TrainingError(
-                "the state of the interrupted training cannot be read",
-                remedy="start anew, without --resume",
-                path=path,
-            ) from None
-        if plan != self.plan:
-            raise TrainingError(
-                "the interrupted training had other settings or other scans",
-                remedy="give the same options as then, or start anew, without --resume",
-                path=path,
-            )
-        for name in _STATEFUL:
-            getattr(self, name).load_state_dict(state[name])
-        for name in _COUNTERS:
-            setattr(self, name, state[name])
-
     def _draw(self) -> Batch:
         part = slice(rank(), None, world())
         return self.sampler.draw(self.settings.batch, seed=(self.seed, 1, self.update), part=part)
@@ -299,7 +244,7 @@ class _Learner:
     def _set_rate(self) -> None:
         rate = self.settings.learning_rate
         if self.settings.one_cycle:
-            rate *= _one_cycle(self.update, self.total)
+            rate *= one_cycle(self.update, self.total)
         for group in (*self.optimiser.param_groups, *self.opponent.param_groups):
             group["lr"] = rate
 
@@ -317,26 +262,6 @@ class _Learner:
             )
 
 
-_STATEFUL = ("objective", "adversary", "optimiser", "opponent")
-_COUNTERS = ("plan", "update", "total", "waited", "best", "best_weights", "log")
-
-
-def _plan(lesson: Lesson, settings: TrainingSettings, seed: int) -> str:
-    """Describe a training, so that another one is not mistaken for it."""
-    scans = [
-        [(s.name, s.site, s.content) for s in part] for part in (lesson.scans, lesson.validation)
-    ]
-    return json.dumps([asdict(settings), seed, list(lesson.sites), scans])
-
-
-def _one_cycle(update: int, total: int) -> float:
-    """Rise over the first tenth, then fall to zero along a cosine; of the highest rate."""
-    rise = max(1, total // 10)
-    if update < rise:
-        return (update + 1) / rise
-    return 0.5 * (1 + math.cos(math.pi * (update - rise) / max(1, total - rise)))
-
-
 def _everywhere(module: nn.Module) -> nn.Module:
     """Let a module average its gradients over all processes."""
     return module if world() == 1 else DistributedDataParallel(module)
@@ -349,7 +274,3 @@ def _frozen(module: nn.Module) -> Iterator[None]:
         yield
     finally:
         module.requires_grad_(requires_grad=True)
-
-
-def _copied(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: weight.detach().clone() for name, weight in weights.items()}

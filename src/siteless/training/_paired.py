@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import pickle
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -17,9 +15,10 @@ import torch
 from torch import Tensor
 
 from siteless.acquisition import Array
-from siteless.errors import DatasetError, OutputError, TrainingError
+from siteless.errors import DatasetError, TrainingError
 from siteless.network import Translator, TranslatorSettings
-from siteless.training._loop import Lesson, Row, Watch, _copied, _one_cycle
+from siteless.training._lesson import Lesson, Row, Watch
+from siteless.training._resume import Resumable, copied, describe, one_cycle
 from siteless.training._scan import TrainingScan
 from siteless.training._units import channel_units
 
@@ -262,13 +261,16 @@ class _Sampler:
         )
 
 
-class _Learner:
+class _Learner(Resumable):
     """Network, optimiser and how far they are: everything that a checkpoint keeps."""
+
+    stateful = ("network", "optimiser")
+    counters = ("update", "waited", "best", "best_weights", "log")
 
     def __init__(self, lesson: Lesson, settings: PairedSettings, seed: int) -> None:
         torch.manual_seed(seed)
         self.settings, self.seed = settings, seed
-        self.plan = _plan(lesson, settings, seed)
+        self.plan = describe(lesson, asdict(settings), seed)
         pairs, judging = _require_pairs(lesson.scans), find_pairs(lesson.validation)
         self.network = _make_network(pairs, lesson.sites, settings)
         self.optimiser = torch.optim.AdamW(
@@ -285,14 +287,14 @@ class _Learner:
         self.update = self.waited = self.count = 0
         self.sum = 0.0
         self.best: Row = {}
-        self.best_weights = _copied(self.network.state_dict())
+        self.best_weights = copied(self.network.state_dict())
         self.log: list[Row] = []
 
     def step(self) -> None:
         """Update the network on one batch."""
         batch = self.sampler.draw(self.settings.batch, seed=(self.seed, 1, self.update))
         for group in self.optimiser.param_groups:
-            group["lr"] = self.settings.learning_rate * _one_cycle(
+            group["lr"] = self.settings.learning_rate * one_cycle(
                 self.update, self.settings.updates
             )
         loss = _loss(self.network, batch)
@@ -329,50 +331,9 @@ class _Learner:
         self.sum, self.count = 0.0, 0
         if not self.validates or not self.best or loss < self.best["val_loss"]:
             self.best, self.waited = row, 0
-            self.best_weights = _copied(self.network.state_dict())
+            self.best_weights = copied(self.network.state_dict())
         else:
             self.waited += 1
-
-    def save(self, path: Path) -> None:
-        """Write all that training needs to go on, whole or not at all."""
-        state = {name: getattr(self, name).state_dict() for name in _STATEFUL}
-        aside = path.with_name(path.name + ".part")
-        try:
-            torch.save(state | {name: getattr(self, name) for name in _COUNTERS}, aside)
-            aside.replace(path)
-        except (OSError, RuntimeError) as error:  # torch tells of a full disk by the latter
-            aside.unlink(missing_ok=True)
-            raise OutputError(
-                f"cannot keep the state of training ({str(error).splitlines()[0]})",
-                remedy="check space and permissions, then go on with --resume",
-                path=path,
-            ) from None
-
-    def load(self, path: Path) -> None:
-        """Go on from where a training of the same plan was."""
-        try:
-            state = torch.load(path, weights_only=True)
-            plan, *_ = [state[name] for name in (*_COUNTERS, *_STATEFUL)]
-        except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, KeyError, TypeError):
-            raise TrainingError(
-                "the state of the interrupted training cannot be read",
-                remedy="start anew, without --resume",
-                path=path,
-            ) from None
-        if plan != self.plan:
-            raise TrainingError(
-                "the interrupted training had other settings or other scans",
-                remedy="give the same options as then, or start anew, without --resume",
-                path=path,
-            )
-        for name in _STATEFUL:
-            getattr(self, name).load_state_dict(state[name])
-        for name in _COUNTERS:
-            setattr(self, name, state[name])
-
-
-_STATEFUL = ("network", "optimiser")
-_COUNTERS = ("plan", "update", "waited", "best", "best_weights", "log")
 
 
 def _require_pairs(scans: Sequence[TrainingScan]) -> list[Pair]:
@@ -407,9 +368,3 @@ def _loss(network: Translator, batch: _Batch) -> Tensor:
     """Return the mean square of the error of the signal, in units of the target's level."""
     translated = network(batch.patch, batch.source, batch.target)
     return ((translated - batch.wanted).square() * batch.weights).sum(dim=1).mean()
-
-
-def _plan(lesson: Lesson, settings: PairedSettings, seed: int) -> str:
-    """Describe a training, so that another one is not mistaken for it."""
-    contents = [[scan.content for scan in part] for part in (lesson.scans, lesson.validation)]
-    return json.dumps(["paired", asdict(settings), seed, list(lesson.sites), contents])

@@ -1,15 +1,19 @@
-"""Voxels a block at a time, on all cores, with bytes that do not depend on their number."""
+"""Networks as arrays, and voxels a block at a time on all cores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import torch
+from torch import nn
+
+from siteless.acquisition import Array
 
 _BLOCK = 4096
 Result = TypeVar("Result")
+Network = TypeVar("Network", bound=nn.Module)
 
 
 def over_blocks(function: Callable[[slice], Result], voxels: int) -> list[Result]:
@@ -26,3 +30,14 @@ def over_blocks(function: Callable[[slice], Result], voxels: int) -> list[Result
             return list(pool.map(torch.inference_mode()(function), blocks))
     finally:
         torch.set_num_threads(threads)
+
+
+def weights_of(network: nn.Module) -> dict[str, Array]:
+    """Return the weights of a network."""
+    return {name: weight.cpu().numpy() for name, weight in network.state_dict().items()}
+
+
+def with_weights(network: Network, arrays: Mapping[str, Array]) -> Network:
+    """Give a network its weights, and return it ready for use."""
+    network.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
+    return network.eval()
