@@ -6,6 +6,8 @@ The way data goes, a line a layer:
     what a scan is: site, gradient table, shells, signal
 `tissue`
     what a voxel is: tensor, brain and white-matter masks
+`microstructure`
+    signal to maps: FA, MD, MK, RTOP
 `denoising`
     signal to signal with less noise
 `registration`
