@@ -75,7 +75,48 @@ def test_what_is_kept_of_a_signal_is_what_a_fit_of_it_shows(scans):
         assert found.kept[0, index] == pytest.approx(np.mean(kept), rel=1e-5)
 
 
-def test_a_fit_that_leaves_nothing_over_tells_no_noise():
-    scan = make_scan(make_gradients({1000: 12}))
-    own = fit_coefficients(scan, order=4, fit="pseudo-inverse")
-    assert not fit_noise(scan, own).variance.any()
+def _few_directions(b0, sigma=25.0):
+    """Make a scan whose shell has no more directions than coefficients."""
+    clean = make_scan(make_gradients({1000: 6}, b0=b0), snr=np.inf)
+    noise = np.random.default_rng(2).normal(scale=sigma, size=clean.signal.shape)
+    return clean.with_signal(clean.signal + noise.astype(np.float32))
+
+
+def test_a_shell_that_leaves_nothing_over_has_the_noise_of_b0():
+    scan = _few_directions(b0=3)
+    found = fit_noise(scan, fit_coefficients(scan, order=2))
+    assert found.variance.mean() == pytest.approx(25.0**2, rel=0.05)
+
+
+def test_or_that_of_other_shells():
+    clean = make_scan(make_gradients({1000: 6, 2000: 40}, b0=1), snr=np.inf)
+    noise = np.random.default_rng(2).normal(scale=25, size=clean.signal.shape)
+    scan = clean.with_signal(clean.signal + noise.astype(np.float32))
+    found = fit_noise(scan, fit_coefficients(scan, order=2))
+    np.testing.assert_array_equal(found.variance[:, 0], found.variance[:, 1])
+
+
+@pytest.mark.parametrize(("directions", "order"), [(6, 2), (12, 4)])
+def test_without_either_high_degrees_have_no_energy(directions, order):
+    scan = make_scan(make_gradients({1000: directions}, b0=1))
+    own = fit_coefficients(scan, order=order, fit="pseudo-inverse")
+    found = fit_noise(scan, own)
+    assert np.isfinite(found.variance).all()
+    if found.variance.any() and directions == 12:
+        energies = (rish(own) - found.energies)[:, 0, 2:].sum(axis=1)
+        assert np.abs(energies.mean()) < 0.3 * rish(own)[:, 0, 2:].sum(axis=1).mean()
+
+
+@pytest.mark.parametrize("sigmas", [(12.0, 40.0), (5.0, 30.0)])
+def test_scans_of_different_noise_show_the_same_energy(sigmas):
+    """Else their noise would be taken for a difference of sites."""
+    clean = make_scan(make_gradients({1000: 30, 3000: 30}), snr=np.inf)
+    white = clean.white_matter.T[clean.mask.T]
+    found = []
+    for sigma in sigmas:
+        noise = np.random.default_rng(3).normal(scale=sigma, size=clean.signal.shape)
+        scan = clean.with_signal(clean.signal + noise.astype(np.float32))
+        own = fit_coefficients(scan, order=8)
+        told = fit_noise(scan, own)
+        found.append(((rish(own) - told.energies) / told.kept)[white].mean(axis=0)[:, :3])
+    np.testing.assert_allclose(found[0], found[1], rtol=0.05)

@@ -1,5 +1,6 @@
 """Every method from the command line: fitted, used, refused."""
 
+from dataclasses import replace
 from functools import partial
 
 import nibabel as nib
@@ -8,6 +9,7 @@ import pytest
 
 from lessons import SHELLS
 from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
+from siteless.bids import find_scans, read_scan
 from siteless.cli import main
 from siteless.harmonics import fit_coefficients, project
 from siteless.methods import load_model, render
@@ -50,7 +52,7 @@ def manifest(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _brief_training(monkeypatch):
-    brief = partial(_learn.Paired, PairedSettings(updates=60, batch=256))
+    brief = partial(_learn.Paired, settings=PairedSettings(updates=60, batch=256))
     monkeypatch.setattr(_learn, "Paired", brief)
 
 
@@ -106,7 +108,6 @@ def test_denoising_is_part_of_the_model(manifest, tmp_path, monkeypatch):
     assert model.card.denoiser.startswith("DIPY mppca")
     scan = make_scan(make_gradients(SHELLS, seed=10), seed=5)
     clean = make_scan(make_gradients(SHELLS, seed=10), snr=np.inf)
-    made = render(model, scan, "b").scan.signal[scan.white_matter]
     plain = project(fit_coefficients(scan, order=model.card.order), scan.gradients)
     plain = plain[scan.white_matter.T[scan.mask.T]]
     truth = clean.signal.T[:, clean.white_matter.T].T
@@ -114,13 +115,98 @@ def test_denoising_is_part_of_the_model(manifest, tmp_path, monkeypatch):
     assert np.square(made - truth).mean() < 0.8 * np.square(plain - truth).mean()
 
 
-def test_covariates_that_do_not_matter_change_little(manifest, tmp_path):
+def _weakened(scan, factor):
+    """Multiply the weighted volumes, which RISH sees as a factor of all energies' roots."""
+    factors = np.where(scan.gradients.is_b0, 1, factor).astype(np.float32)
+    return scan.with_signal(scan.signal * factors)
+
+
+def _write_people(root, people):
+    """Write scans of (person, site, age, factor of the weighted volumes), and a manifest."""
+    rows = []
+    for person, site, age, factor in people:
+        scan = make_scan(make_gradients(SHELLS, seed=10), seed=len(rows), snr=60)
+        image = write_raw(_weakened(scan, factor), root, f"{person}{site}")
+        masks = {"mask": scan.mask, "wm_mask": scan.white_matter}
+        for name, mask in masks.items():
+            write_mask(mask, scan.affine, root / f"{person}{site}_{name}.nii.gz")
+        row = {"subject": person, "site": site, "age": age, "split": "train", "dwi": image.name}
+        rows.append(row | {name: f"{person}{site}_{name}.nii.gz" for name in masks})
+    return write_table(root / "scans.tsv", rows)
+
+
+def test_ages_that_differ_between_sites_are_told_from_them(tmp_path):
+    """Site b shows 0.9 of the signal, and people lose some with age; they are older at b."""
+    ages = {"a": (20, 30, 40, 50, 60), "b": (40, 50, 60, 70, 80)}
+    people = [
+        (f"p{site}{age}", site, age, (0.9 if site == "b" else 1.0) * (1.1 - 0.002 * age))
+        for site, all_ages in ages.items()
+        for age in all_ages
+    ]
+    manifest = _write_people(tmp_path / "data", people)
+    found = {}
     for name in ("rish", "rish-glm"):
         assert _fit(manifest, tmp_path / f"{name}.safetensors", name) == 0
-    plain, glm = (load_model(tmp_path / f"{n}.safetensors") for n in ("rish", "rish-glm"))
-    assert list(glm.card.settings["covariates"]) == ["age", "sex"]
-    # Everybody is at both sites, so that age and sex cannot differ between them.
-    np.testing.assert_allclose(glm.scales(0, [1]), plain.scales(0, [1]), rtol=1e-3)
+        model = load_model(tmp_path / f"{name}.safetensors")
+        found[name] = np.median(model.scales(0, [1])[..., 1][model.template.white_matter > 0.5])
+    assert found["rish-glm"] == pytest.approx(0.9, rel=0.01)
+    assert found["rish"] < 0.9 * 0.975  # the difference of 20 years is taken for the site's
+
+
+def test_travelling_people_are_told_from_sites(tmp_path):
+    """Each person shows another part of the signal; few were at both sites."""
+    part = {"v": 0.80, "w": 0.85, "x": 1.0, "y": 1.1, "z": 1.15}
+    visits = [("v", "a"), ("w", "a"), ("x", "a"), ("x", "b"), ("y", "a"), ("y", "b"), ("z", "b")]
+    visits += [("u", "b")]
+    part["u"] = 1.2
+    people = [(who, at, 40, part[who] * (0.9 if at == "b" else 1.0)) for who, at in visits]
+    manifest = _write_people(tmp_path / "data", people)
+    found = {}
+    for name in ("rish", "rish --travelling"):
+        out = tmp_path / f"{name.replace(' ', '')}.safetensors"
+        assert _fit(manifest, out, name) == 0
+        model = load_model(out)
+        found[name] = np.median(model.scales(0, [1])[..., 1][model.template.white_matter > 0.5])
+    assert found["rish --travelling"] == pytest.approx(0.9, rel=0.01)
+    assert abs(found["rish"] - 0.9) > 0.05
+
+
+def test_scales_follow_a_person_who_lies_elsewhere(tmp_path):
+    """Heads lie at other places; the site's effect lies at a place of the head."""
+    rows, root = [], tmp_path / "data"
+    for person, shift in enumerate([(0, 0, 0), (25, -10, 5), (-12, 18, 0), (6, 6, -20)]):
+        for site in "ab":
+            scan = make_scan(make_gradients(SHELLS, seed=10), seed=10 * person + ord(site), snr=60)
+            if site == "b":
+                scan = scan.with_signal(scan.signal * _across(scan))
+            affine = scan.affine.copy()
+            affine[:3, 3] += shift
+            moved = replace(scan, affine=affine)
+            stem = f"s{person}{site}"
+            row = {"subject": person, "site": site, "dwi": write_raw(moved, root, stem).name}
+            for name, mask in {"mask": scan.mask, "wm_mask": scan.white_matter}.items():
+                row[name] = f"{stem}_{name}.nii.gz"
+                write_mask(mask, moved.affine, root / row[name])
+            rows.append(row | {"split": "train"})
+    out = tmp_path / "m.safetensors"
+    manifest = write_table(root / "scans.tsv", rows)
+    words = ["fit", str(manifest), "--model", str(out), "--method", "rish", "--nprocs", "1"]
+    assert main(words) == 0
+    model = load_model(out)
+    for files in find_scans(manifest).scans:
+        if str(files.site) == "a":
+            scan = read_scan(files)
+            white = scan.white_matter.T[scan.mask.T]
+            gains = model.gains(scan, model.fit(scan), "b")[white, 1]
+            known = np.broadcast_to(_across(scan)[..., -1], scan.mask.shape).T[scan.white_matter.T]
+            assert np.corrcoef(gains, known)[0, 1] > 0.95
+            assert np.median(np.abs(gains / known - 1)) < 0.02
+
+
+def _across(scan):
+    """Return a factor of the weighted volumes that changes across the head."""
+    x = np.linspace(-1, 1, scan.mask.shape[0])[:, None, None, None]
+    return np.where(scan.gradients.is_b0, 1, np.exp(0.2 * x)).astype(np.float32)
 
 
 def test_scans_are_registered_and_one_that_cannot_be_is_named(tmp_path, capsys):
@@ -158,6 +244,21 @@ def _one_site(root):
     return _write(root, sites="a"), "scaled", "expected scans of at least two sites, found a only"
 
 
+def _site_without_pairs(root):
+    manifest = _write(root, sites="abc", only=["ab", "ab", "c", "c"])
+    return manifest, "paired", "two or more sites, found none for site c"
+
+
+def _mixed_ages(root):
+    columns = {"age": [20, 30, 40, "89+"]}
+    return _write(root, columns=columns), "rish-glm", "expected numbers only, or words only"
+
+
+def _age_of_some(root):
+    columns = {"age": [20, 30, "n/a", 50]}
+    return _write(root, columns=columns), "rish-glm", "nothing tells the age of s2a"
+
+
 def _no_pairs(root):
     split = _write(root, only=["a", "b", "a", "b"])
     return split, "paired", "expected people who were scanned at two or more sites, found none"
@@ -181,7 +282,18 @@ def _other_shells(root):
 
 
 @pytest.mark.parametrize(
-    "make", [_few, _one_site, _no_pairs, _nobody_travels, _confounded, _other_shells]
+    "make",
+    [
+        _few,
+        _one_site,
+        _site_without_pairs,
+        _mixed_ages,
+        _age_of_some,
+        _no_pairs,
+        _nobody_travels,
+        _confounded,
+        _other_shells,
+    ],
 )
 def test_what_a_method_cannot_do_is_one_line(make, tmp_path, capsys):
     manifest, name, message = make(tmp_path / "data")
@@ -200,7 +312,7 @@ def test_what_a_method_cannot_do_is_one_line(make, tmp_path, capsys):
         (["--method", "paired", "--same-space"], "the method paired has no --same-space"),
         (["--method", "rish", "--minutes", "3"], "the method rish has no --minutes"),
         (["--method", "rish", "--epochs", "3"], "the method rish has no --epochs"),
-        (["--method", "scaled", "--preset", "paper"], "the method scaled has no --preset paper"),
+        (["--method", "scaled", "--preset", "paper"], "the method scaled has no --preset"),
         (["--method", "rish-glm", "--covariates", "iq"], "nothing tells the iq of s0a"),
     ],
 )
@@ -210,6 +322,26 @@ def test_an_option_of_another_method_is_refused(manifest, tmp_path, capsys, word
     [line] = capsys.readouterr().err.splitlines()
     assert message in line
     assert not list(tmp_path.iterdir())
+
+
+def test_a_damaged_work_folder_is_made_again(manifest, tmp_path):
+    first, again = tmp_path / "first.safetensors", tmp_path / "again.safetensors"
+    work = ["--work-dir", str(tmp_path / "work")]
+    assert _fit(manifest, first, "rish", *work) == 0
+    for path in (tmp_path / "work").rglob("*.npz"):
+        path.write_bytes(path.read_bytes()[:-100])
+    assert _fit(manifest, again, "rish", *work) == 0
+    assert again.read_bytes() == first.read_bytes()
+
+
+def test_pairs_that_nobody_travelled_are_refused(tmp_path, capsys):
+    manifest = _write(tmp_path / "data", sites="abc", only=["ab", "bc", "ab", "bc"])
+    out = tmp_path / "m.safetensors"
+    assert _fit(manifest, out, "paired") == 0
+    capsys.readouterr()
+    words = ["harmonize", str(manifest), str(tmp_path / "out"), "--model", str(out), "--to", "c"]
+    assert main([*words, "--site", "a", "--nprocs", "1"]) == 1
+    assert "the model has seen nobody at both a and c" in capsys.readouterr().err
 
 
 def test_methods_are_listed_a_line_each(capsys):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -148,15 +147,9 @@ def run(options: argparse.Namespace) -> int:
     from siteless.training import joined, rank
 
     _require_device(options.device)
-    if options.method != "invariant" and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise TrainingError(
-            f"torchrun is for the method invariant; {options.method} runs in one process",
-            remedy="run it without torchrun",
-        )
-    settings = SETTINGS[options.preset]
-    _require_owned(options)
+    settings = None
     if options.epochs:
-        settings = replace(settings, epochs=options.epochs, updates=None)
+        settings = replace(SETTINGS[options.preset], epochs=options.epochs, updates=None)
     with joined(options.device), shown_fit(verbose=options.verbose) as (progress, watch):
         model = fit_model(
             options.dataset,
@@ -188,16 +181,6 @@ def run(options: argparse.Namespace) -> int:
         _tell_not_registered(model.card.summary.get("not_registered", ()), options.model)
         show_card(model)
     return 0
-
-
-def _require_owned(options: argparse.Namespace) -> None:
-    """Refuse options of training for a method that is not trained by them."""
-    given = {"--preset paper": options.preset == "paper", "--epochs": options.epochs}
-    for option, value in given.items():
-        if value and options.method != "invariant":
-            raise TrainingError(
-                f"the method {options.method} has no {option}", remedy="leave it out"
-            )
 
 
 def _tell_left_out(names: list[str]) -> None:

@@ -117,9 +117,10 @@ def _training_line(model: Model) -> tuple[str, str]:
 def _validation_line(model: Model) -> tuple[str, str]:
     summary = model.card.summary
     where = "reconstructed at home" if model.card.method == "invariant" else "at other sites"
+    people = len(summary["validation_people"]) if summary.get("validated", True) else 0
     return (
         "validation",
-        f"{_validation(len(summary['validation_people']))}: RMSE "
+        f"{_validation(people)}: RMSE "
         f"{summary['best']['val_rmse_percent']:.2f} % of white matter's b0, {where}",
     )
 

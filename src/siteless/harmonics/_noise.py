@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -14,9 +15,11 @@ from siteless.harmonics._fit import fitting_matrix
 # Voxels whose residuals are held at a time.
 _BLOCK = 16_384
 # Degrees of freedom that a shell's residual must have to tell its noise.
-_LEAST_FREEDOM = 0.5
-# Degrees 0, 2 and 4 hold nearly all signal; what the fit takes from them it leaves over.
+_LEAST_FREEDOM = 1.0
+# Degrees 0, 2 and 4 hold nearly all signal; what a smooth fit takes from them it leaves over.
 _DEGREES = 3
+# Laplace-Beltrami weight that leaves enough over to tell noise by, whatever the fit's own is.
+_SMOOTH = 2e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,8 +29,7 @@ class FitNoise:
     Attributes
     ----------
     variance
-        Of the noise of a volume, from what the fit leaves over; shape (voxel, shell). Zero where
-        a fit leaves nothing over.
+        Of the noise of a volume, shape (voxel, shell).
     gain
         Energy that noise of variance one has in the coefficients, shape (shell, degree).
     kept
@@ -45,7 +47,11 @@ class FitNoise:
 
 
 def fit_noise(scan: Scan, coefficients: Coefficients) -> FitNoise:
-    """Tell the noise of a scan by what its fit leaves over.
+    """Tell the noise of a scan by what a smooth fit leaves over.
+
+    A shell of as few directions as coefficients leaves nothing over; it has the noise of the
+    other shells, or else that of repeated b0 volumes. With neither, the noise is taken to be as
+    large as the signal above degree 2, which then has no energy of its own.
 
     Parameters
     ----------
@@ -55,27 +61,30 @@ def fit_noise(scan: Scan, coefficients: Coefficients) -> FitNoise:
         Of `fit_coefficients` for it.
     """
     energies = rish(coefficients)
-    shells = scan.gradients.shells
-    variance = np.zeros(energies.shape[:2], dtype=np.float32)
+    variance = np.full(energies.shape[:2], np.nan, dtype=np.float32)
     gain, kept = np.empty((2, *energies.shape[1:]), dtype=np.float32)
-    for index, shell in enumerate(shells):
-        penalty = coefficients.penalties[index]
-        linear = _linear_fit(
-            scan.gradients.directions[shell.volumes], order=coefficients.order, penalty=penalty
-        )
-        gain[index], kept[index] = linear.gain, linear.kept
-        if linear.freedom > _LEAST_FREEDOM:
-            squares = _squared_residuals(scan, shell.volumes, linear.residual)
-            variance[:, index] = linear.variance(squares, energies[:, index])
+    for index, shell in enumerate(scan.gradients.shells):
+        directions = scan.gradients.directions[shell.volumes]
+        fit = _Fit.of(directions, coefficients.order, coefficients.penalties[index])
+        gain[index], kept[index] = fit.gain, fit.kept
+        if fit.freedom >= _LEAST_FREEDOM:
+            squares = _squared_residuals(scan, shell.volumes, fit.residual)
+            variance[:, index] = fit.variance(squares, energies[:, index])
+    known = np.isfinite(variance).all(axis=0)
+    if not known.all():
+        others = variance[:, known].mean(axis=1) if known.any() else _variance_of_b0(scan)
+        least = np.finfo(np.float32).tiny
+        high = energies[:, ~known, 2:].sum(axis=2) / (gain[~known, 2:].sum(axis=1) + least)
+        variance[:, ~known] = high if others is None else others[:, None]
     return FitNoise(variance, gain, kept)
 
 
 @dataclass(frozen=True, eq=False)
-class _LinearFit:
+class _Fit:
     """What the fit of a shell does to noise of variance one and to signal of energy one.
 
     With noise of variance v and a signal of energies S the expected energy of degree l is
-    kept_l S_l + gain_l v, and the expected sum of squares of what is left over is
+    kept_l S_l + gain_l v, and the expected sum of squares of what a smooth fit leaves over is
     square_sum(residual) v + sum_l lost_l S_l. Both are linear, and so is their solution for v.
     """
 
@@ -84,6 +93,25 @@ class _LinearFit:
     kept: Array
     lost: Array
 
+    @classmethod
+    def of(cls, directions: Array, order: int, penalty: float) -> Self:
+        basis = sh_basis(directions, order)
+        fitting = fitting_matrix(directions, order=order, penalty=penalty).astype(float)
+        smooth = fitting_matrix(directions, order=order, penalty=max(penalty, _SMOOTH))
+        degrees = coefficient_orders(order)
+        starts = np.flatnonzero(np.diff(degrees, prepend=-1))
+        sizes = np.diff(starts, append=len(degrees))
+        residual = np.eye(len(basis)) - basis @ smooth.astype(float)
+        same = degrees[:, None] == degrees  # what a degree leaves in another is not counted
+        kept = np.square(np.where(same, fitting @ basis, 0)).sum(axis=0)
+        lost = np.square(residual @ basis).sum(axis=0)
+        return cls(
+            residual=residual,
+            gain=np.add.reduceat(np.square(fitting).sum(axis=1), starts),
+            kept=np.add.reduceat(kept, starts) / sizes,
+            lost=np.add.reduceat(lost, starts) / sizes,
+        )
+
     @property
     def freedom(self) -> float:
         low = slice(_DEGREES)
@@ -91,27 +119,15 @@ class _LinearFit:
         return float(np.square(self.residual).sum() - taken.sum())
 
     def variance(self, squares: Array, energies: Array) -> Array:
-        """Return the variance of noise, not below zero on average only; shape (voxel,)."""
+        """Return the variance of noise, shape (voxel,); single voxels may be below zero."""
         lost = (self.lost / self.kept)[:_DEGREES].astype(np.float32)
         return (squares - energies[:, :_DEGREES] @ lost) / np.float32(self.freedom)
 
 
-def _linear_fit(directions: Array, *, order: int, penalty: float) -> _LinearFit:
-    basis = sh_basis(directions, order)
-    fitting = fitting_matrix(directions, order=order, penalty=penalty).astype(float)
-    degrees = coefficient_orders(order)
-    starts = np.flatnonzero(np.diff(degrees, prepend=-1))
-    sizes = np.diff(starts, append=len(degrees))
-    residual = np.eye(len(basis)) - basis @ fitting
-    same = degrees[:, None] == degrees  # what a degree leaves in another is not counted
-    kept = np.square(np.where(same, fitting @ basis, 0)).sum(axis=0)
-    lost = np.square(residual @ basis).sum(axis=0)
-    return _LinearFit(
-        residual=residual,
-        gain=np.add.reduceat(np.square(fitting).sum(axis=1), starts),
-        kept=np.add.reduceat(kept, starts) / sizes,
-        lost=np.add.reduceat(lost, starts) / sizes,
-    )
+def _variance_of_b0(scan: Scan) -> Array | None:
+    """Return the variance of repeated b0 volumes, shape (voxel,); None when there is one."""
+    b0 = scan.volumes[np.ix_(np.flatnonzero(scan.gradients.is_b0), scan.voxels)]
+    return b0.var(axis=0, ddof=1) if len(b0) > 1 else None
 
 
 def _squared_residuals(scan: Scan, volumes: Array, residual: Array) -> Array:

@@ -18,6 +18,7 @@ from siteless.methods._rish import (
     Energies,
     RishModel,
     energies_of,
+    site_energies,
     site_weights,
     smooth_on_template,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "mean_maps",
     "render",
     "require_neurocombat",
+    "site_energies",
     "site_weights",
     "smooth_on_template",
     "typical_likeness",

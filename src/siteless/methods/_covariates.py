@@ -42,7 +42,14 @@ class Covariate:
                [-0.25]])
         """
         words: tuple[str, ...] = ()
-        if all(map(_is_number, told)):
+        strange = [word for word in told if not _is_number(word)]
+        if strange and len(strange) < len(told):
+            raise DatasetError(
+                f"expected numbers only, or words only, as the {name}, found "
+                f"{next(word for word in told if _is_number(word))!r} and {strange[0]!r}",
+                remedy="correct participants.tsv",
+            )
+        if not strange:
             columns = [[float(word) for word in told]]
         else:
             words = tuple(sorted(set(told)))

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from siteless.acquisition import Array, Scan
+from siteless.errors import ModelError
 from siteless.harmonics import Coefficients
 from siteless.methods._torch import over_blocks, weights_of, with_weights
 from siteless.model import ModelCard, SignalModel, Translation
@@ -38,6 +39,7 @@ class PairedModel(SignalModel):
     def translate(self, scan: Scan, own: Coefficients, site: str) -> Translation:
         """Translate the voxels of the learned tissue; a scan of the target stays as it is."""
         levels, source = self.levels(scan, site), self.require_known(scan.gradients, scan.site)
+        self._require_travelled(str(scan.site), site)
         where = tissue_mask(scan, self.card.tissue)
         patches = index_neighbours(scan.mask, scan.affine)[where.T[scan.mask.T]]
         values = own.values / np.float32(levels[0])
@@ -53,6 +55,16 @@ class PairedModel(SignalModel):
         made = np.concatenate(over_blocks(translate, len(patches)))
         spread = np.zeros((len(made), 1 + len(own.bs)), dtype=np.float32)  # it knows none
         return Translation(replace(own, values=made, mask=where), spread, levels)
+
+    def _require_travelled(self, source: str, site: str) -> None:
+        """Refuse a pair of sites that nobody was scanned at."""
+        known = {tuple(pair) for pair in self.card.summary["pairs"]}
+        for target in self.labels(site):
+            if target != source and (source, target) not in known:
+                raise ModelError(
+                    f"the model has seen nobody at both {source} and {target}",
+                    remedy="choose another target, or use another --method",
+                )
 
     def _as(self, patches: torch.Tensor, source: int, target: int) -> torch.Tensor:
         sites = (torch.full((len(patches),), number) for number in (source, target))

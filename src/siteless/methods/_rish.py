@@ -8,7 +8,8 @@ scale of its own, so that diffusivities stay right.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -31,13 +32,17 @@ CLIP = (0.5, 2.0)
 _NOISE_ERROR = 0.1
 # Of the scan's level. The energy of darker voxels, over b0 squared, is not known.
 _DARK = 0.05
-# Where fewer of the scans' voxels than this are near, the mean over the brain takes over.
+# Where a scan has fewer voxels near than this, what all scans have there takes over.
 _NEAR = 0.01
+# What a scan may have more or less than others, where it must be guessed.
+_GUESS = (0.25, 4.0)
+# Of guessing what scans have in common, and how each compares.
+_TURNS = 4
 
 
 @dataclass(frozen=True, eq=False)
 class Energies:
-    """What RISH compares, on the voxels of a grid.
+    """What RISH compares, of voxels, or as sums over voxels that are near.
 
     Attributes
     ----------
@@ -46,53 +51,90 @@ class Energies:
         shell without the noise's and as a fit without penalty would have it; shape
         (..., 1 + shell * degree), float32.
     noise
-        Standard deviation of b0 (zero: it is small) and the energies of noise, likewise.
+        Energies of noise, likewise; zero for b0, which hardly has any.
+    weight
+        1 for voxels that are bright enough to tell, 0 for others, which add nothing to sums;
+        shape (..., 1).
     """
 
     signal: Array
     noise: Array
+    weight: Array
 
 
-def energies_of(scan: Scan, own: Coefficients, level: float) -> tuple[Energies, Array]:
-    """Return the energies of a scan's brain voxels, and which of them are bright enough."""
+def energies_of(scan: Scan, own: Coefficients, level: float) -> Energies:
+    """Return the energies of a scan's brain voxels, each (voxel, feature)."""
     noise = fit_noise(scan, own)
-    bright = own.b0 > _DARK * level
-    square = np.square(np.where(bright, own.b0, 1))[:, None, None]
+    bright = own.b0[:, None] > _DARK * level
+    square = np.square(np.where(bright, own.b0[:, None], 1))[..., None]
     of_noise = noise.energies / noise.kept / square
     of_signal = rish(own) / noise.kept / square - of_noise
     b0 = own.b0[:, None] / np.float32(level)
-    rows = len(b0)
     return Energies(
-        np.hstack([b0, of_signal.reshape(rows, -1)]) * bright[:, None],
-        np.hstack([0 * b0, of_noise.reshape(rows, -1)]) * bright[:, None],
-    ), bright
+        np.hstack([b0, of_signal.reshape(len(b0), -1)]) * bright,
+        np.hstack([0 * b0, of_noise.reshape(len(b0), -1)]) * bright,
+        bright.astype(np.float32),
+    )
 
 
-def smooth_on_template(energies: Energies, bright: Array, alignment: Alignment) -> Energies:
-    """Bring energies on a scan's grid to the template, and average them over near voxels.
+def smooth_on_template(energies: Energies, alignment: Alignment) -> Energies:
+    """Bring energies on a scan's grid to the template, and sum them over near voxels."""
+    sigma = (*(SMOOTHING / alignment.static.voxel_size), 0)
+
+    def sums(values: Array) -> Array:
+        return ndimage.gaussian_filter(alignment.to_static(values), sigma, mode="constant")
+
+    return Energies(sums(energies.signal), sums(energies.noise), sums(energies.weight))
+
+
+def site_energies(read: Callable[[int], Energies], weights: Array) -> tuple[Array, Array]:
+    """Add the energies of scans up to those of sites.
+
+    Where a scan has no voxels near, it is guessed from what all scans have there and from how
+    the scan compares with them elsewhere. So sites that do not cover the same part of the brain
+    are compared there by what they share.
 
     Parameters
     ----------
-    energies
-        On the scan's grid, zero where it is not bright.
-    bright
-        Voxels that count, shape (x, y, z), bool.
-    alignment
-        Of the scan to the template.
+    read
+        Gives the sums of a scan by its number, each (voxel, feature). Scans need not be in memory
+        together.
+    weights
+        Of `site_weights`, shape (site, scan).
+
+    Returns
+    -------
+    energies, noise
+        Shape (site, voxel, feature), and the mean over scans, (voxel, feature).
     """
-    sigma = SMOOTHING / alignment.static.voxel_size
-    weight = _smooth(alignment.to_static(bright.astype(np.float32))[..., None], sigma) + _NEAR
+    mean, ratios = _shared_pattern(read, weights.shape[1])
+    energies, noise = np.zeros((len(weights), *mean.shape)), np.zeros_like(mean)
+    total = np.full_like(mean, np.finfo(np.float32).tiny)
+    for number, ratio in enumerate(ratios):
+        own = read(number)
+        filled = (own.signal + _NEAR * ratio * mean) / (own.weight + _NEAR)
+        energies += weights[:, number, None, None] * filled
+        noise, total = noise + own.noise, total + own.weight
+    return energies.astype(np.float32), (noise / total).astype(np.float32)
 
-    def average(values: Array) -> Array:
-        mean = values.sum(axis=(0, 1, 2), dtype=float) / bright.sum()
-        near = _smooth(alignment.to_static(values), sigma)
-        return np.asarray((near + _NEAR * mean) / weight, dtype=np.float32)
 
-    return Energies(average(energies.signal), average(energies.noise))
+def _shared_pattern(read: Callable[[int], Energies], scans: int) -> tuple[Array, Array]:
+    """Return what scans have in common, (voxel, feature), and how each compares, (scan, feature).
 
-
-def _smooth(values: Array, sigma: Array) -> Array:
-    return ndimage.gaussian_filter(values, (*sigma, 0), mode="constant")
+    A scan is its ratio times the pattern, where it has voxels; both are found in turn.
+    """
+    ratios, least = np.ones((scans, read(0).signal.shape[1])), np.finfo(np.float32).tiny
+    for _ in range(_TURNS):
+        signal, weight = np.zeros(1), np.full(1, float(least))
+        for number, ratio in enumerate(ratios):
+            own = read(number)
+            signal, weight = signal + own.signal, weight + own.weight * ratio
+        mean = signal / weight
+        for number in range(scans):
+            own = read(number)
+            expected = np.maximum((own.weight * mean).sum(axis=0), least)
+            ratios[number] = (own.signal.sum(axis=0) / expected).clip(*_GUESS)
+    return mean, ratios
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +179,7 @@ class RishModel(ScalingModel):
         ratio[:, 1:] = np.sqrt(ratio[:, 1:])
         inside = self.template.image > 0
         scales = np.ones((*inside.shape, ratio.shape[1]), dtype=np.float32)
-        scales[inside] = ratio.clip(*CLIP)
+        scales[inside] = ratio.clip(*self.card.settings["clip"])
         return scales
 
     def _logarithm(self, site: int) -> Array:
@@ -165,21 +207,22 @@ class RishModel(ScalingModel):
 
 
 def site_weights(
-    sites: Sequence[int], covariates: Array, people: Sequence[str] | None = None
+    sites: Sequence[int], people: Sequence[str], covariates: Array, *, travelling: bool
 ) -> Array:
     """Return the weights by which scans' energies add up to those of each site.
 
-    They are the least-squares fit of site effects beside those of covariates, and where people
-    are given beside those of each person. Without either they are means.
+    They are the least-squares fit of site effects beside those of covariates, and for travelling
+    people beside those of each person. Without either they are means over people: scans of one
+    person at one site share a weight.
 
     Parameters
     ----------
-    sites
-        Number of each scan's site.
+    sites, people
+        Number of each scan's site, and who was scanned.
     covariates
         Of each scan, shape (scan, covariate).
-    people
-        Who was scanned, for travelling people; None otherwise.
+    travelling
+        Whether people are compared with themselves.
 
     Returns
     -------
@@ -192,18 +235,19 @@ def site_weights(
         When sites cannot be told from covariates or people.
     """
     site_columns = np.eye(max(sites) + 1)[list(sites)]
-    _, numbers = np.unique(
-        people if people is not None else [""] * len(sites), return_inverse=True
-    )
-    person_columns = np.eye(numbers.max() + 1)[numbers]
-    others = np.hstack([covariates, person_columns])
-    others = others - others.mean(axis=0)
-    design = np.hstack([site_columns, others])
-    free = site_columns.shape[1] + covariates.shape[1] + person_columns.shape[1] - 1
+    others = covariates
+    free = site_columns.shape[1] + covariates.shape[1]
+    if travelling:
+        _, numbers = np.unique(people, return_inverse=True)
+        others = np.hstack([covariates, np.eye(numbers.max() + 1)[numbers]])
+        free += numbers.max()
+    design = np.hstack([site_columns, others - others.mean(axis=0)])
     if np.linalg.matrix_rank(design) < free:
         raise DatasetError(
             "the sites' effects cannot be told from those of "
-            + ("people" if people is not None else "the covariates"),
+            + ("people" if travelling else "the covariates"),
             remedy="name fewer covariates, or give more scans of each site",
         )
-    return np.linalg.pinv(design)[: site_columns.shape[1]]
+    times = Counter(zip(sites, people, strict=True))
+    share = np.sqrt([1 / times[pair] for pair in zip(sites, people, strict=True)])
+    return (np.linalg.pinv(share[:, None] * design) * share)[: site_columns.shape[1]]

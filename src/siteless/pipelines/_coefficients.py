@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zipfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -16,7 +18,7 @@ import numpy as np
 from siteless.acquisition import Array, Scan
 from siteless.bids import ScanFiles, read_scan
 from siteless.denoising import denoise
-from siteless.errors import OutputError, SitelessError, errors_at
+from siteless.errors import OutputError, SitelessError, UnreadableFileError, errors_at
 from siteless.harmonics import FitName, fit_coefficients
 from siteless.methods import BrainMaps, energies_of
 from siteless.microstructure import compute_maps
@@ -36,7 +38,7 @@ from siteless.training import (
 # Gives, for the name of a stage of the work, what is called as it goes on.
 Stages = Callable[[str], Progress]
 # Raised when what is stored of a scan changes.
-_STORE = 3
+_STORE = 4
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Recipe:
 
     def key(self, files: ScanFiles) -> str:
         """Return the name of what is stored of a scan."""
-        source = str(files.dwi.resolve()), fingerprint(files)
+        source = str(files.dwi.resolve()), files.subject, fingerprint(files)
         told = [source, asdict(self), version("siteless"), _STORE]
         digest = hashlib.blake2b(json.dumps(told).encode(), digest_size=8).hexdigest()
         return f"{files.name}-{digest}"
@@ -78,8 +80,8 @@ class Recipe:
     ) -> None:
         """Make what methods learn from of a scan, but for what is there already."""
         place, maps = self.place(work, files), self.maps(work, files)
-        lacks_values, lacks_maps = not is_stored(place), with_maps and not maps.exists()
-        lacking = [n for n in microstructure if not self.microstructure(work, files, n).exists()]
+        lacks_values, lacks_maps = not is_stored(place), with_maps and not is_whole(maps)
+        lacking = [n for n in microstructure if not is_whole(self.microstructure(work, files, n))]
         if not (lacks_values or lacks_maps or lacking):
             return
         scan = read_scan(files)
@@ -105,13 +107,9 @@ class Recipe:
 
     def _maps_of(self, scan: Scan) -> Mapping[str, Array]:
         own = fit_coefficients(scan, order=self.order, fit=self.fit)
-        energies, bright = energies_of(scan, own, white_matter_level(scan))
-        return {
-            **BrainMaps.of(scan, own).arrays,
-            "signal": own.on_grid(energies.signal),
-            "noise": own.on_grid(energies.noise),
-            "bright": own.on_grid(bright),
-        }
+        energies = vars(energies_of(scan, own, white_matter_level(scan)))
+        on_grid = {name: own.on_grid(values) for name, values in energies.items()}
+        return {**BrainMaps.of(scan, own).arrays, **on_grid}
 
 
 def store_scans(
@@ -170,7 +168,17 @@ def save_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
         ) from None
 
 
+def is_whole(path: Path) -> bool:
+    """Whether a file of arrays is there, and not truncated."""
+    return zipfile.is_zipfile(path)
+
+
 def load_arrays(path: Path) -> dict[str, Array]:
     """Read the arrays of a file."""
-    with np.load(path) as stored:
-        return dict(stored)
+    try:
+        with np.load(path) as stored:
+            return dict(stored)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error):
+        raise UnreadableFileError(
+            "the file is damaged, or was taken away", remedy="delete it and run again", path=path
+        ) from None

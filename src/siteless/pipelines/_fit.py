@@ -25,7 +25,6 @@ from siteless.pipelines._cohort import Cohort, choose_cohort
 from siteless.pipelines._learn import FitFiles, Learned, Task, Watch, learner_of
 from siteless.tissue import Tissue
 from siteless.training import (
-    PRESETS,
     Lesson,
     TrainingScan,
     TrainingSettings,
@@ -129,7 +128,7 @@ def fit_model(
         covariates=covariates,
         maps=maps,
         preset=preset,
-        settings=settings or PRESETS[preset],
+        settings=settings,
         minutes=minutes,
         device=device,
     )

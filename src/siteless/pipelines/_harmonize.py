@@ -361,7 +361,10 @@ def _found(made: Rendering) -> dict[str, Any]:
 
 def _maps(made: Rendering, model: Model) -> dict[str, Map]:
     volumes = {"Volumes": ["b0", *(f"b={b:.0f}" for b in model.card.bs)]}
-    spread = "Standard deviation of the rendered signal: of its code, and within a voxel"
+    known = {"invariant": "of its code, and ", "paired": ""}.get(
+        model.card.method, "of the noise that is left, and "
+    )
+    spread = f"Standard deviation of the rendered signal: {known}within a voxel"
     change = "Root-mean-square change of the signal, beside that of the scan's level"
     unlike = "Rendered voxels that are unlike the training scans of the source site"
     return {

@@ -25,6 +25,7 @@ from siteless.pipelines._coefficients import Recipe, Stages
 from siteless.pipelines._cohort import Cohort
 from siteless.report import draw_training
 from siteless.training import (
+    PRESETS,
     Lesson,
     PairedSettings,
     Row,
@@ -33,6 +34,7 @@ from siteless.training import (
     rank,
     train,
     train_paired,
+    world,
 )
 
 Watch = Callable[[int, int, Sequence[Row]], None]
@@ -173,6 +175,7 @@ class Invariant:
 class Paired:
     """Trains a translator on people who were scanned at several sites."""
 
+    pairs: tuple[tuple[str, str], ...]
     settings: PairedSettings = field(default_factory=PairedSettings)
     needs_maps = False
     microstructure = ()
@@ -199,7 +202,8 @@ class Paired:
         _write_log(task.files.log, found.log)
         settings = {**self.asked, "network": asdict(found.network.settings)}
         best = {k: v for k, v in found.best.items() if k != "patches_per_second"}
-        return Learned(lambda card: PairedModel(card, found.network), settings, {"best": best})
+        summary = {"best": best, "pairs": self.pairs, "validated": found.validated}
+        return Learned(lambda card: PairedModel(card, found.network), settings, summary)
 
 
 @dataclass(frozen=True)
@@ -243,7 +247,7 @@ def learner_of(
     covariates: Sequence[str] | None,
     maps: Sequence[str] | None,
     preset: str,
-    settings: TrainingSettings,
+    settings: TrainingSettings | None,
     minutes: float | None,
     device: str,
 ) -> Learner:
@@ -264,6 +268,10 @@ def learner_of(
         "--covariates": (covariates, ("rish-glm", "combat")),
         "--maps": (maps, ("combat",)),
         "--minutes": (minutes, ("invariant",)),
+        "--preset": (preset != "siteless", ("invariant",)),
+        "--epochs": (settings, ("invariant",)),
+        "--device": (device != "cpu", ("invariant",)),
+        "torchrun": (world() > 1, ("invariant",)),
     }
     for option, (value, owners) in given.items():
         if value and method not in owners:
@@ -272,10 +280,9 @@ def learner_of(
             )
     match method:
         case "invariant":
-            return Invariant(preset, settings, minutes, device)
+            return Invariant(preset, settings or PRESETS[preset], minutes, device)
         case "paired":
-            _require_travellers(cohort)
-            return Paired()
+            return Paired(_travelled_pairs(cohort))
         case "scaled":
             return Scaled()
         case "unchanged":
@@ -286,14 +293,24 @@ def learner_of(
     return Rish(cohort, travelling=travelling, same_space=same_space, covariates=names)
 
 
-def _require_travellers(cohort: Cohort) -> None:
-    """Refuse a cohort of which nobody was scanned twice, before its scans are read."""
+def _travelled_pairs(cohort: Cohort) -> tuple[tuple[str, str], ...]:
+    """Return the pairs of sites that somebody was scanned at, in both directions.
+
+    Raises
+    ------
+    DatasetError
+        When there is a site that nobody travelled to.
+    """
     seen = {(scan.subject, str(scan.site)) for scan in cohort.learning}
-    if len(seen) == len({person for person, _ in seen}):
+    pairs = {(a, b) for x, a in seen for y, b in seen if x == y and a != b}
+    alone = [site for site in cohort.sites if site not in {site for site, _ in pairs}]
+    if alone:
+        where = "" if len(alone) == len(cohort.sites) else f" for site {alone[0]}"
         raise DatasetError(
-            "expected people who were scanned at two or more sites, found none",
-            remedy="give travelling subjects, or use another --method",
+            f"expected people who were scanned at two or more sites, found none{where}",
+            remedy="give travelling subjects, name other --sites, or use another --method",
         )
+    return tuple(sorted(pairs))
 
 
 def _attenuation(scan: TrainingScan) -> Any:

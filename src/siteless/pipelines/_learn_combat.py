@@ -105,7 +105,8 @@ class Combat:
         """Refuse scans that are too few, or whose sites cannot be told from covariates."""
         require_people(scans, self.cohort.sites)
         columns = self._columns(scans)
-        site_weights(self._numbers(scans), columns)
+        people = [scan.subject for scan in scans]
+        site_weights(self._numbers(scans), people, columns, travelling=False)
         if len(scans) <= len(self.cohort.sites) + columns.shape[1]:
             raise DatasetError(
                 f"expected more training scans than sites and covariates, found {len(scans)}",
@@ -145,11 +146,10 @@ class _Work(TemplateWork):
         SignalError
             When there is no such voxel.
         """
-        maps, known = [], np.array(True)  # noqa: FBT003
+        known = np.array(True)  # noqa: FBT003
         for scan in found.accepted:
-            stored = self._read(scan, found)
-            maps.append(BrainMaps.from_arrays(stored))
-            known = known & (stored["covered"] >= _COVERED)
+            known = known & (self._read(scan, found)["covered"] >= _COVERED)
+        mean = mean_maps(BrainMaps.from_arrays(self._read(s, found)) for s in found.accepted)
         values = {
             name: np.stack([self._read(s, found)[f"own_{name}"][known] for s in found.accepted])
             for name in self.names
@@ -161,7 +161,7 @@ class _Work(TemplateWork):
                 remedy="check masks and fields of view, and leave out those that miss the brain",
             )
         known[known] = varies
-        return mean_maps(maps), known, {name: one[:, varies] for name, one in values.items()}
+        return mean, known, {name: one[:, varies] for name, one in values.items()}
 
     def _read(self, scan: ScanFiles, found: OnTemplate) -> Mapping[str, Array]:
         return load_arrays(self.aligned(scan, found.template))

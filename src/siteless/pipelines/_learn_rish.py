@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-
-import numpy as np
 
 from siteless.acquisition import Array
 from siteless.bids import ScanFiles
@@ -20,6 +19,7 @@ from siteless.methods import (
     RishModel,
     covariate_columns,
     mean_maps,
+    site_energies,
     site_weights,
     smooth_on_template,
 )
@@ -36,6 +36,8 @@ from siteless.pipelines._template import (
     site_numbers,
 )
 from siteless.registration import Alignment
+
+_ENERGIES = ("signal", "noise", "weight")
 
 
 @dataclass(frozen=True)
@@ -80,10 +82,11 @@ class Rish:
         return Learned(make, self.asked, found.summary)
 
     def _weights(self, scans: Sequence[ScanFiles]) -> Array:
-        people = [scan.subject for scan in scans] if self.travelling else None
+        people = [scan.subject for scan in scans]
         learned = learn_covariates(scans, self.covariates)
         columns = covariate_columns(learned, [scan.attributes for scan in scans])
-        return site_weights(site_numbers(scans, self.cohort.sites), columns, people)
+        sites = site_numbers(scans, self.cohort.sites)
+        return site_weights(sites, people, columns, travelling=self.travelling)
 
 
 @dataclass(frozen=True)
@@ -96,8 +99,8 @@ class _Work(TemplateWork):
     def bring(self, scan: ScanFiles, alignment: Alignment) -> Mapping[str, Array]:
         """Return energies, averaged over near voxels."""
         stored = load_arrays(self.recipe.maps(self.folder, scan))
-        own = Energies(stored["signal"], stored["noise"])
-        return vars(smooth_on_template(own, stored["bright"], alignment))
+        own = Energies(*(stored[name] for name in _ENERGIES))
+        return vars(smooth_on_template(own, alignment))
 
     def combine(
         self, scans: Sequence[ScanFiles], weights: Array, template: BrainMaps
@@ -106,12 +109,12 @@ class _Work(TemplateWork):
         files = [self.aligned(scan, template) for scan in scans]
         mean = mean_maps(BrainMaps.from_arrays(load_arrays(file)) for file in files)
         inside = mean.image > 0
-        signal, noise = np.zeros(1), np.zeros(1)
-        for file, own in zip(files, weights.T, strict=True):
-            stored = load_arrays(file)
-            signal = signal + own[:, None, None] * stored["signal"][inside]
-            noise = noise + stored["noise"][inside] / len(scans)
-        return mean, signal.astype(np.float32), noise.astype(np.float32)
+
+        def read(number: int) -> Energies:
+            stored = load_arrays(files[number])
+            return Energies(*(stored[name][inside] for name in _ENERGIES))
+
+        return mean, *site_energies(read, weights)
 
 
 def _make(learned: tuple[BrainMaps, Array, Array], card: ModelCard) -> RishModel:
@@ -121,6 +124,5 @@ def _make(learned: tuple[BrainMaps, Array, Array], card: ModelCard) -> RishModel
 
 def _travellers(scans: Sequence[ScanFiles]) -> tuple[ScanFiles, ...]:
     """Return the scans of people who were scanned at more than one site."""
-    seen = {(scan.subject, str(scan.site)) for scan in scans}
-    often = {person for person, _ in seen if sum(p == person for p, _ in seen) > 1}
-    return tuple(scan for scan in scans if scan.subject in often)
+    sites = Counter(person for person, _ in {(scan.subject, str(scan.site)) for scan in scans})
+    return tuple(scan for scan in scans if sites[scan.subject] > 1)

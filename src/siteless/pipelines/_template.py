@@ -23,7 +23,7 @@ from siteless.methods import (
     mean_maps,
     typical_likeness,
 )
-from siteless.pipelines._coefficients import Recipe, load_arrays, run_stage, save_arrays
+from siteless.pipelines._coefficients import Recipe, is_whole, load_arrays, run_stage, save_arrays
 from siteless.pipelines._cohort import Cohort
 from siteless.pipelines._learn import Task
 from siteless.registration import Alignment, place, resample_grid
@@ -74,7 +74,7 @@ class TemplateWork(ABC):
     def align(self, template: BrainMaps, scan: ScanFiles) -> Likeness:
         """Register a scan to a template, and keep what it has there, unless that is done."""
         path = self.aligned(scan, template)
-        if path.exists():
+        if is_whole(path):
             return Likeness(*load_arrays(path)["likeness"].tolist())
         maps = self.maps(scan)
         alignment, found = lay(maps, template, same_space=self.same_space)
@@ -110,7 +110,7 @@ def bring_to_template(task: Task, work: TemplateWork, scans: Sequence[ScanFiles]
     SignalError
         When most scans cannot be registered to each other.
     """
-    some = scans[:: -(-len(scans) // _FIRST)]
+    some = _some_of_each_site(scans)
     template = _first_template(work, some, partial(_run, task, some))
     found = _run(task, scans, partial(work.align, template), "Registering scans")
     typical = typical_likeness(found)
@@ -119,6 +119,14 @@ def bring_to_template(task: Task, work: TemplateWork, scans: Sequence[ScanFiles]
     accepted = tuple(scan for scan in scans if scan not in poor)
     summary = {"likeness": asdict(typical), "not_registered": [scan.name for scan in poor]}
     return OnTemplate(template, accepted, summary)
+
+
+def _some_of_each_site(scans: Sequence[ScanFiles]) -> list[ScanFiles]:
+    """Return few enough scans for a first mean, of all sites alike."""
+    sites = sorted({str(scan.site) for scan in scans})
+    own = [[scan for scan in scans if str(scan.site) == site] for site in sites]
+    most = max(1, _FIRST // len(sites))
+    return [scan for group in own for scan in group[:: -(-len(group) // most)]]
 
 
 def is_common_space(scans: Sequence[ScanFiles], *, asked: bool | None) -> bool:
@@ -155,22 +163,30 @@ def require_people(
 
 
 def choose_covariates(cohort: Cohort, asked: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the columns to regress on: those asked for, or age and sex where they are known."""
-    if asked is None:
-        known = [name for name in ("age", "sex") if not _lacking(cohort.learning, name)]
-        return tuple(c.name for c in learn_covariates(cohort.learning, known) if c.means)
-    for name in asked:
-        if lacking := _lacking(cohort.learning, name):
+    """Return the columns to regress on: those asked for, or age and sex where they are known.
+
+    Raises
+    ------
+    DatasetError
+        When a column is known of some scans only, or is asked for and the same for all.
+    """
+    scans = cohort.learning
+    names = ("age", "sex") if asked is None else asked
+    lacking = {n: [s for s in scans if s.attributes.get(n) in (None, "n/a")] for n in names}
+    for name, some in lacking.items():
+        if some and (asked is not None or len(some) < len(scans)):
             raise DatasetError(
-                f"nothing tells the {name} of {lacking[0].name}",
+                f"nothing tells the {name} of {some[0].name}",
                 remedy="add it to participants.tsv, or name other --covariates",
-                path=lacking[0].dwi,
+                path=some[0].dwi,
             )
-    return tuple(asked)
-
-
-def _lacking(scans: Sequence[ScanFiles], name: str) -> list[ScanFiles]:
-    return [scan for scan in scans if scan.attributes.get(name) in (None, "n/a")]
+    found = learn_covariates(scans, [name for name in names if not lacking[name]])
+    constant = [covariate.name for covariate in found if not covariate.means]
+    if constant and asked is not None:
+        raise DatasetError(
+            f"the {constant[0]} is the same for everybody", remedy="name other --covariates"
+        )
+    return tuple(covariate.name for covariate in found if covariate.means)
 
 
 def learn_covariates(scans: Sequence[ScanFiles], names: Sequence[str]) -> list[Covariate]:

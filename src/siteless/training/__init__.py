@@ -1,6 +1,6 @@
 """Scans to weights: what to learn from, batches, the loss and the loop."""
 
-from siteless.training._distributed import joined, raise_everywhere, rank
+from siteless.training._distributed import joined, raise_everywhere, rank, world
 from siteless.training._lesson import Lesson, Row, Watch
 from siteless.training._loop import Training, train
 from siteless.training._paired import (
@@ -35,4 +35,5 @@ __all__ = [
     "store_scan",
     "train",
     "train_paired",
+    "world",
 ]

@@ -155,11 +155,14 @@ class PairedTraining:
         the target's level; ``val_rmse_percent`` is the square root, in percent.
     best
         The row that the weights are of.
+    validated
+        Whether there were validation pairs; else the training pairs were judged.
     """
 
     network: Translator
     log: tuple[Row, ...]
     best: Row
+    validated: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,7 +221,9 @@ def train_paired(
         if watch:
             watch(learner.update, settings.updates, learner.log)
     learner.network.load_state_dict(learner.best_weights)
-    return PairedTraining(learner.network.eval(), tuple(learner.log), learner.best)
+    return PairedTraining(
+        learner.network.eval(), tuple(learner.log), learner.best, learner.validates
+    )
 
 
 class _Sampler:
