@@ -12,7 +12,7 @@ from phantoms import make_gradients, make_scan, write_mask, write_raw, write_tab
 from siteless.bids import find_scans, read_scan
 from siteless.cli import main
 from siteless.harmonics import fit_coefficients, project
-from siteless.methods import load_model, render
+from siteless.methods import _template, load_model, render
 from siteless.pipelines import FitFiles, _learn
 from siteless.training import PairedSettings
 
@@ -209,7 +209,7 @@ def _across(scan):
     return np.where(scan.gradients.is_b0, 1, np.exp(0.2 * x)).astype(np.float32)
 
 
-def test_scans_are_registered_and_one_that_cannot_be_is_named(tmp_path, capsys):
+def test_scans_are_registered_and_one_that_cannot_be_is_named(tmp_path, monkeypatch, capsys):
     manifest = _write(tmp_path / "data", people=4)
     image = nib.load(tmp_path / "data" / "s3b.nii.gz")
     shuffled = np.random.default_rng(0).permutation(image.get_fdata(dtype=np.float32).ravel())
@@ -223,9 +223,15 @@ def test_scans_are_registered_and_one_that_cannot_be_is_named(tmp_path, capsys):
     again = tmp_path / "again.safetensors"
     assert main([*words[:3], str(again), *words[4:-1], "2"]) == 0
     assert again.read_bytes() == out.read_bytes()
+    monkeypatch.setattr(_template, "register", None)  # registrations are kept for other methods
+    work = ["--work-dir", str(FitFiles(out).work)]
+    combat = [*words[:3], str(tmp_path / "combat.safetensors"), "--method", "combat", *work]
+    assert main([*combat, "--maps", "fa", "--nprocs", "1"]) == 0
+    monkeypatch.undo()
     capsys.readouterr()
     model = load_model(out)
     assert model.card.summary["not_registered"] == ["s3b"]
+    assert model.card.summary["training_scans"] == {"a": 4, "b": 3}
     header, *rows = [line.split("\t") for line in FitFiles(out).log.read_text().splitlines()]
     registered = {row[0]: row[header.index("registered")] for row in rows}
     assert registered == {f"s{p}{s}": "yes" for p in range(4) for s in "ab"} | {"s3b": "no"}
@@ -256,7 +262,7 @@ def _mixed_ages(root):
 
 def _age_of_some(root):
     columns = {"age": [20, 30, "n/a", 50]}
-    return _write(root, columns=columns), "rish-glm", "nothing tells the age of s2a"
+    return _write(root, columns=columns), "rish-glm", "nothing tells the age of sub-2"
 
 
 def _no_pairs(root):
@@ -313,7 +319,10 @@ def test_what_a_method_cannot_do_is_one_line(make, tmp_path, capsys):
         (["--method", "rish", "--minutes", "3"], "the method rish has no --minutes"),
         (["--method", "rish", "--epochs", "3"], "the method rish has no --epochs"),
         (["--method", "scaled", "--preset", "paper"], "the method scaled has no --preset"),
-        (["--method", "rish-glm", "--covariates", "iq"], "nothing tells the iq of s0a"),
+        (
+            ["--method", "rish-glm", "--covariates", "iq"],
+            "no table has the column 'iq'; choose --covariates of age, sex",
+        ),
     ],
 )
 def test_an_option_of_another_method_is_refused(manifest, tmp_path, capsys, words, message):

@@ -13,6 +13,7 @@ from scipy.spatial.transform import Rotation
 
 from siteless.errors import SitelessError
 from siteless.registration import (
+    Alignment,
     Grid,
     correlation,
     overlap,
@@ -139,6 +140,14 @@ def test_points_follow_the_bend(bent):
     across = [np.abs(np.sum(miss * normal, axis=1)).mean() for miss in misses]
     assert inner[1] < 0.25 * VOXEL < 0.5 * inner[0]
     assert across[1] < 0.15 * VOXEL < 0.5 * across[0]
+
+
+def test_an_alignment_comes_back_from_its_arrays(bent):
+    *_, found = bent
+    back = Alignment.from_arrays(found.moving, found.static, found.arrays)
+    points = np.random.default_rng(0).uniform(-30, 30, size=(3, 50))
+    np.testing.assert_array_equal(back.points_in_moving(points), found.points_in_moving(points))
+    np.testing.assert_array_equal(back.points_in_static(points), found.points_in_static(points))
 
 
 def test_to_moving_undoes_to_static(bent):

@@ -139,9 +139,11 @@ def _template_lines(model: Model) -> list[tuple[str, str]]:
     beside = f", beside {', '.join(settings['covariates'])}" if settings["covariates"] else ""
     likeness = Likeness(**summary["likeness"])
     how = "in a common space" if settings["same_space"] else "registered"
+    lost = [("left out", ", ".join(summary["not_registered"]) + ": not registered")]
     return [
         ("compared", compared + beside),
-        ("template", f"scans {how}: {likeness}"),
+        ("template", f"scans {how}, typically: {likeness}"),
+        *(lost if summary["not_registered"] else []),
     ]
 
 

@@ -141,7 +141,8 @@ def harmonize_dataset(
     job = _Job(path, root, out, to, gradients, outside, told, _parts(learned), force=force)
     outcomes: dict[int, _Outcome] = {}
     with connected(cluster) as client:
-        name = f"{'Maps' if job.parts.are_maps else 'Scans'} rendered as {to}"
+        what = "Maps" if job.parts.are_maps else "Scans"
+        name = f"{what} rendered as {to} by the method {learned.card.method}"
         write_description(out, name=name, sources=(root,), ignored=("*_dwimap.*", "model"))
         if progress:
             idle = client is not None and not client.scheduler_info()["workers"]
@@ -187,7 +188,13 @@ def _parts(model: Model) -> _Parts:
 def _settings(model: Model, to: str, gradients: Gradients, outside: Outside) -> Mapping[str, str]:
     """Return what a result is known by, whatever its scan; refuse a target there is not."""
     model.level(to)
-    known = {"Version": version("siteless"), "Model": model.identity, "TargetSite": to}
+    known = {
+        "Version": version("siteless"),
+        "Method": model.card.method,
+        "Denoiser": model.card.denoiser or "n/a",
+        "Model": model.identity,
+        "TargetSite": to,
+    }
     if isinstance(model, CombatModel):
         if gradients != "own" or outside != "scaled":
             raise ModelError(

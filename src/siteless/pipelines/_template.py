@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from functools import partial
@@ -61,9 +62,12 @@ class TemplateWork(ABC):
 
     def aligned(self, scan: ScanFiles, template: BrainMaps) -> Path:
         """Return the file of a scan's maps on a template."""
+        return self._file("aligned", scan, template, self.told)
+
+    def _file(self, kind: str, scan: ScanFiles, template: BrainMaps, told: str = "") -> Path:
         arrays = [array.tobytes() for array in template.arrays.values()]
-        digest = hashlib.blake2b(b"".join([*arrays, self.told.encode()]), digest_size=8)
-        return self.folder / "aligned" / f"{self.recipe.key(scan)}-{digest.hexdigest()}.npz"
+        digest = hashlib.blake2b(b"".join([*arrays, told.encode()]), digest_size=8)
+        return self.folder / kind / f"{self.recipe.key(scan)}-{digest.hexdigest()}.npz"
 
     def place(self, reference: BrainMaps, scan: ScanFiles) -> tuple[BrainMaps, Likeness]:
         """Bring a scan to another, without deformation."""
@@ -77,10 +81,24 @@ class TemplateWork(ABC):
         if is_whole(path):
             return Likeness(*load_arrays(path)["likeness"].tolist())
         maps = self.maps(scan)
-        alignment, found = lay(maps, template, same_space=self.same_space)
+        alignment, found = self._lay(maps, template, scan)
         kept = {**maps.on_static(alignment).arrays, **self.bring(scan, alignment)}
         save_arrays(path, {**kept, "likeness": np.array(astuple(found))})
         return found
+
+    def _lay(
+        self, maps: BrainMaps, template: BrainMaps, scan: ScanFiles
+    ) -> tuple[Alignment, Likeness]:
+        """Register a scan to a template, unless another method has."""
+        path = self._file("registrations", scan, template)
+        if is_whole(path) and not self.same_space:
+            stored = load_arrays(path)
+            alignment = Alignment.from_arrays(maps.grid, template.grid, stored)
+            return alignment, Likeness(*stored["likeness"].tolist())
+        alignment, found = lay(maps, template, same_space=self.same_space)
+        if not self.same_space:
+            save_arrays(path, {**alignment.arrays, "likeness": np.array(astuple(found))})
+        return alignment, found
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +135,12 @@ def bring_to_template(task: Task, work: TemplateWork, scans: Sequence[ScanFiles]
     poor = [scan for scan, one in zip(scans, found, strict=True) if one.is_poor(typical)]
     _write_log(task.files.log, scans, found, poor)
     accepted = tuple(scan for scan in scans if scan not in poor)
-    summary = {"likeness": asdict(typical), "not_registered": [scan.name for scan in poor]}
+    sites = Counter(str(scan.site) for scan in accepted)
+    summary = {
+        "likeness": asdict(typical),
+        "not_registered": [scan.name for scan in poor],
+        "training_scans": {site: sites[site] for site in task.lesson.sites},
+    }
     return OnTemplate(template, accepted, summary)
 
 
@@ -156,9 +179,10 @@ def require_people(
         people = {scan.subject for scan in scans if str(scan.site) == site}
         if len(people) < least:
             raise DatasetError(
-                f"expected at least {least} training people of site {site} that can be "
-                f"{'compared' if travelling else 'registered'}, found {len(people)}",
-                remedy="give more, name other --sites, or use another --method",
+                f"expected at least {least} training people of site {site}"
+                f"{' who travelled' if travelling else ''}, found {len(people)}",
+                remedy="give more (where tables have a split column, those of train count), name "
+                "other --sites, or use another --method",
             )
 
 
@@ -174,9 +198,15 @@ def choose_covariates(cohort: Cohort, asked: Sequence[str] | None) -> tuple[str,
     names = ("age", "sex") if asked is None else asked
     lacking = {n: [s for s in scans if s.attributes.get(n) in (None, "n/a")] for n in names}
     for name, some in lacking.items():
+        if asked is not None and len(some) == len(scans):
+            columns = sorted({column for scan in scans for column in scan.attributes})
+            raise DatasetError(
+                f"no table has the column {name!r}",
+                remedy=f"choose --covariates of {', '.join(columns) or 'none'}",
+            )
         if some and (asked is not None or len(some) < len(scans)):
             raise DatasetError(
-                f"nothing tells the {name} of {some[0].name}",
+                f"nothing tells the {name} of {_people(some)}",
                 remedy="add it to participants.tsv, or name other --covariates",
                 path=some[0].dwi,
             )
@@ -187,6 +217,11 @@ def choose_covariates(cohort: Cohort, asked: Sequence[str] | None) -> tuple[str,
             f"the {constant[0]} is the same for everybody", remedy="name other --covariates"
         )
     return tuple(covariate.name for covariate in found if covariate.means)
+
+
+def _people(scans: Sequence[ScanFiles]) -> str:
+    people = sorted({f"sub-{scan.subject}" for scan in scans})
+    return ", ".join(people[:5]) + (", ..." if len(people) > 5 else "")
 
 
 def learn_covariates(scans: Sequence[ScanFiles], names: Sequence[str]) -> list[Covariate]:

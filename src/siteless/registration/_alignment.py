@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import product
+from typing import Self
 
 import numpy as np
 from scipy import ndimage
@@ -131,6 +133,24 @@ class Alignment:
     def __repr__(self) -> str:
         kind = "affine" if self.warp is None else "diffeomorphic"
         return f"<Alignment of {self.moving.shape} to {self.static.shape}, {kind}>"
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """All that the alignment is, beside the two grids, for a file."""
+        if self.warp is None:
+            return {"affine": self.affine}
+        warp = {"grid": self.warp.grid.affine, "forward": self.warp.forward}
+        return {"affine": self.affine, **warp, "backward": self.warp.backward}
+
+    @classmethod
+    def from_arrays(cls, moving: Grid, static: Grid, arrays: Mapping[str, Array]) -> Self:
+        """Make an alignment of two grids from what a file holds."""
+        warp = None
+        if "forward" in arrays:
+            _, x, y, z = arrays["forward"].shape
+            grid = Grid((x, y, z), arrays["grid"])
+            warp = Warp(grid, arrays["forward"], arrays["backward"])
+        return cls(moving, static, arrays["affine"], warp)
 
     def points_in_moving(self, points: Array) -> Array:
         """Map points (mm) of the static world to the moving one, shape (3, ...)."""
