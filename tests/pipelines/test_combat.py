@@ -224,7 +224,7 @@ def test_maps_and_scans_are_not_mixed(fitted, manifest, tmp_path, capsys):
     ("more", "message"),
     [
         (["--maps", "fa", "ad"], "there is no map 'ad'; choose of fa, md, mk, rtop"),
-        (["--covariates", "height"], "nothing tells the height of"),
+        (["--covariates", "height"], "no table has the column 'height'"),
         (["--travelling"], "the method combat has no --travelling"),
         (["--sites", "a"], "expected scans of at least two sites"),
     ],

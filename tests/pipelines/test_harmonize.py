@@ -58,7 +58,7 @@ def test_every_scan_is_rendered_and_said_how(study, tmp_path, capsys):
     assert main([*words, "--to", "b"]) == 0
     assert "1 scan rendered as b, 3 there already" in capsys.readouterr().out
     assert main([*words, "--to", "a"]) == 1
-    assert "the folder holds another dataset (Scans rendered as b)" in capsys.readouterr().err
+    assert "the folder holds another dataset (Scans rendered as b by" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["dwi.nii.gz", "dwi.bvec", "desc-brain_mask.nii.gz"])

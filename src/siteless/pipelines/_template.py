@@ -199,7 +199,8 @@ def choose_covariates(cohort: Cohort, asked: Sequence[str] | None) -> tuple[str,
     lacking = {n: [s for s in scans if s.attributes.get(n) in (None, "n/a")] for n in names}
     for name, some in lacking.items():
         if asked is not None and len(some) == len(scans):
-            columns = sorted({column for scan in scans for column in scan.attributes})
+            known = {column for scan in scans for column in scan.attributes}
+            columns = sorted(known - {"subject", "site", "split", "session"})
             raise DatasetError(
                 f"no table has the column {name!r}",
                 remedy=f"choose --covariates of {', '.join(columns) or 'none'}",
