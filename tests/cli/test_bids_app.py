@@ -32,7 +32,7 @@ def test_group_learns_and_participant_renders(study, tmp_path, capsys):
     assert image.name == "sub-01_ses-a_desc-harmonized_dwi.nii.gz"
     words += ["--gradients", "target", "--to"]
     assert _bids(study, out, *words, "b") == 1
-    assert "holds another dataset (Scans rendered as average)" in capsys.readouterr().err
+    assert "holds another dataset (Scans rendered as average by" in capsys.readouterr().err
     other, model = tmp_path / "as b", out / "model" / "model.safetensors"
     assert _bids(study, other, *words, "b", "--model", str(model)) == 0
     [sidecar] = other.rglob("*desc-harmonized_dwi.json")
