@@ -128,14 +128,7 @@ class Likeness:
         )
 
 
-def align(maps: BrainMaps, template: BrainMaps, *, deform: bool) -> tuple[Alignment, Likeness]:
-    """Register a scan to a template, with deformation or without; and tell how well it lies."""
-    find = register if deform else register_affine
-    found = find(maps.image, maps.grid, template.image, template.grid)
-    return found, likeness(maps, template, found)
-
-
-def likeness(maps: BrainMaps, template: BrainMaps, alignment: Alignment) -> Likeness:
+def _likeness(maps: BrainMaps, template: BrainMaps, alignment: Alignment) -> Likeness:
     """Tell how well a scan lies on a template by an alignment, and by none."""
     before = _alike(maps.on_static(place(maps.grid, template.grid)), template)
     after = _alike(maps.on_static(alignment), template)
@@ -153,11 +146,16 @@ def likeness(maps: BrainMaps, template: BrainMaps, alignment: Alignment) -> Like
 def lay(
     maps: BrainMaps, template: BrainMaps, *, same_space: bool, deform: bool = True
 ) -> tuple[Alignment, Likeness]:
-    """Bring a scan to a template: by registration, or as it is when both share a space."""
+    """Bring a scan to a template, and tell how well it lies there.
+
+    It is registered, with deformation or without, or left as it is when both share a space.
+    """
+    find = register if deform else register_affine
     if same_space:
-        placed = place(maps.grid, template.grid)
-        return placed, likeness(maps, template, placed)
-    return align(maps, template, deform=deform)
+        alignment = place(maps.grid, template.grid)
+    else:
+        alignment = find(maps.image, maps.grid, template.image, template.grid)
+    return alignment, _likeness(maps, template, alignment)
 
 
 def lay_well(
