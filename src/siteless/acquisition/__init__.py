@@ -2,7 +2,13 @@
 
 from siteless.acquisition._array import Array
 from siteless.acquisition._gradients import GradientTable, fsl_axes
-from siteless.acquisition._scan import Scan, Site, require_finite
+from siteless.acquisition._scan import (
+    GRID_TOLERANCE,
+    Scan,
+    Site,
+    grid_offset,
+    require_finite,
+)
 from siteless.acquisition._shells import (
     B0_LIMIT,
     MIN_DIRECTIONS,
@@ -16,6 +22,7 @@ from siteless.acquisition._shells import (
 
 __all__ = [
     "B0_LIMIT",
+    "GRID_TOLERANCE",
     "MIN_DIRECTIONS",
     "Array",
     "GradientTable",
@@ -26,6 +33,7 @@ __all__ = [
     "describe_shells",
     "find_shells",
     "fsl_axes",
+    "grid_offset",
     "group_by_b",
     "require_finite",
     "same_b",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self
@@ -11,6 +12,15 @@ import numpy as np
 from siteless.acquisition._array import Array
 from siteless.acquisition._gradients import GradientTable
 from siteless.errors import GradientTableError, MaskError, SignalError, SitelessError
+
+# mm. Two grids are the same when no corner of the image lies further apart.
+GRID_TOLERANCE = 0.1
+
+
+def grid_offset(first: Array, second: Array, shape: Sequence[int]) -> float:
+    """Return how far apart two affines place the corners of an image at most, in mm."""
+    corners = np.array([[*corner, 1] for corner in np.ndindex(2, 2, 2)]) * [*shape, 1]
+    return float(np.linalg.norm(corners @ (first - second).T, axis=1).max())
 
 
 def require_finite(signal: Array, mask: Array) -> None:

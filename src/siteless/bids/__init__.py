@@ -11,6 +11,7 @@ from siteless.bids._read import (
     read_sidecar,
     read_volumes,
 )
+from siteless.bids._tables import read_json
 from siteless.bids._tables import read_table as read_rows
 from siteless.bids._tree import ENTITIES
 from siteless.bids._write import (
@@ -40,6 +41,7 @@ __all__ = [
     "read_gradient_pair",
     "read_gradients",
     "read_header",
+    "read_json",
     "read_mask",
     "read_rows",
     "read_scan",

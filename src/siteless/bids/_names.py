@@ -28,6 +28,8 @@ NAMES: Mapping[str, tuple[Mapping[str, str], str]] = {
     "spread": ({"desc": "harmonized", "stat": "std"}, "_dwimap.nii.gz"),
     "change": ({"desc": "change"}, "_dwimap.nii.gz"),
     "unfamiliar": ({"desc": "unfamiliar"}, "_mask.nii.gz"),
+    "rmse": ({"desc": "rmse"}, "_dwimap.nii.gz"),
+    "angle": ({"desc": "angle"}, "_dwimap.nii.gz"),
     "noiseless": ({"desc": "noiseless"}, "_dwi.nii.gz"),
     "brain": ({"desc": "brain"}, "_mask.nii.gz"),
     "white_matter": ({"label": "WM"}, "_mask.nii.gz"),

@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from siteless.acquisition import Array, GradientTable, Scan, require_finite
+from siteless.acquisition import (
+    GRID_TOLERANCE,
+    Array,
+    GradientTable,
+    Scan,
+    grid_offset,
+    require_finite,
+)
 from siteless.bids._dataset import ScanFiles
 from siteless.bids._gradient_files import read_gradients
 from siteless.bids._nifti import read_signal
@@ -19,9 +26,6 @@ from siteless.tissue import (
     brain_mask,
     white_matter_mask,
 )
-
-# mm. Two grids are the same when no corner of the image lies further apart.
-_GRID_TOLERANCE = 0.1
 
 
 def read_scan(files: ScanFiles) -> Scan:
@@ -102,7 +106,7 @@ def read_mask(path: Path, shape: tuple[int, ...], affine: Array) -> Array:
             remedy="resample the mask to the scan",
             path=path,
         )
-    if (offset := _largest_offset(own_affine, affine, shape)) > _GRID_TOLERANCE:
+    if (offset := grid_offset(own_affine, affine, shape)) > GRID_TOLERANCE:
         raise MaskError(
             f"expected the scan's grid, but the affines place voxels {offset:.1f} mm apart",
             remedy="resample the mask to the scan",
@@ -120,8 +124,3 @@ def _read_white_matter(
     if files.white_matter is not None:
         return read_mask(files.white_matter, signal.shape[:3], affine), str(files.white_matter)
     return white_matter_mask(signal, gradients, brain), WHITE_MATTER_METHOD
-
-
-def _largest_offset(first: Array, second: Array, shape: tuple[int, ...]) -> float:
-    corners = np.array([[*corner, 1] for corner in np.ndindex(2, 2, 2)]) * [*shape, 1]
-    return float(np.linalg.norm(corners @ (first - second).T, axis=1).max())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from siteless.errors import OutputError
+from siteless.report._style import save_figure
 
 _PANELS = {
     "objective (validation: without adversary)": ("loss", "nats a patch"),
@@ -36,12 +36,4 @@ def draw_training(log: Sequence[Mapping[str, float]], path: Path) -> None:
     for panel in axes[-1]:
         panel.set_xlabel("updates")
     axes[0, 0].legend(frameon=False, fontsize=8)
-    aside = path.with_name(f".{path.name}.part")
-    try:
-        figure.savefig(aside, dpi=120, format="png")
-        aside.replace(path)
-    except OSError as error:
-        aside.unlink(missing_ok=True)
-        raise OutputError(
-            f"cannot write the picture ({error.strerror})", remedy="check space", path=path
-        ) from None
+    save_figure(figure, path, dpi=120)

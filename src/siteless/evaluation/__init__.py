@@ -1,0 +1,66 @@
+"""Scans and codes to scores; a judge that knows no method."""
+
+from siteless.evaluation._biology import (
+    Agreement,
+    Effect,
+    intraclass_correlation,
+    lesion_contrast,
+    linear_effect,
+    site_distances,
+)
+from siteless.evaluation._errors import relative_errors
+from siteless.evaluation._leakage import Leakage, Sample, measure_leakage
+from siteless.evaluation._metrics import describe_metric
+from siteless.evaluation._orientation import (
+    Angles,
+    Fods,
+    Responses,
+    estimate_responses,
+    find_engine,
+    find_fods,
+    peak_angles,
+)
+from siteless.evaluation._score import ALL, WHITE_MATTER, Score, ScoreTable
+from siteless.evaluation._signal import match_volumes
+from siteless.evaluation._target import (
+    Target,
+    maps_within,
+    rmse_map,
+    score_angles,
+    score_maps,
+    score_signal,
+    summarise_map,
+)
+
+__all__ = [
+    "ALL",
+    "WHITE_MATTER",
+    "Agreement",
+    "Angles",
+    "Effect",
+    "Fods",
+    "Leakage",
+    "Responses",
+    "Sample",
+    "Score",
+    "ScoreTable",
+    "Target",
+    "describe_metric",
+    "estimate_responses",
+    "find_engine",
+    "find_fods",
+    "intraclass_correlation",
+    "lesion_contrast",
+    "linear_effect",
+    "maps_within",
+    "match_volumes",
+    "measure_leakage",
+    "peak_angles",
+    "relative_errors",
+    "rmse_map",
+    "score_angles",
+    "score_maps",
+    "score_signal",
+    "site_distances",
+    "summarise_map",
+]

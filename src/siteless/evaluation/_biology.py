@@ -1,0 +1,338 @@
+"""What must survive harmonization: age, differences between people, lesions.
+
+And how far apart sites are when nobody was scanned at two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from scipy import ndimage
+
+from siteless.acquisition import Array
+from siteless.errors import DatasetError
+
+# Voxels. White matter around a lesion is further away than the first, which holds some of it.
+NEAR, FAR = 1, 3
+# Of a site's voxels, from 0 to 1.
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+_LEAST_PEOPLE = 3
+_DRAWS = 2000
+
+
+@dataclass(frozen=True)
+class Effect:
+    """How values change with a covariate.
+
+    Attributes
+    ----------
+    slope, slope_low, slope_high
+        Change of the value per unit of the covariate, and a 95 % interval by the Bayesian
+        bootstrap over people.
+    correlation
+        Pearson's, over scans; NaN when the values are all equal.
+    people
+        How many there are.
+    """
+
+    slope: float
+    slope_low: float
+    slope_high: float
+    correlation: float
+    people: int
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How well sites agree on people, from a two-way analysis of variance.
+
+    Attributes
+    ----------
+    absolute
+        ICC(A,1) of McGraw & Wong (1996), ICC(2,1) of Shrout & Fleiss (1979): a site's offset
+        counts as disagreement.
+    consistency
+        ICC(C,1) of the former, ICC(3,1) of the latter: it does not.
+    people_sd, site_sd, residual_sd
+        Standard deviations of the parts of a value, in its unit; zero when a part is estimated to
+        be negative.
+    """
+
+    absolute: float
+    consistency: float
+    people_sd: float
+    site_sd: float
+    residual_sd: float
+
+
+@dataclass(frozen=True)
+class SiteValues:
+    """Values of one site.
+
+    Attributes
+    ----------
+    site
+        Its label.
+    scans
+        How many there are.
+    mean, sd
+        Of the scans' means; `sd` is NaN for one scan.
+    quantiles
+        Of the voxels of all scans, at `QUANTILES`.
+    """
+
+    site: str
+    scans: int
+    mean: float
+    sd: float
+    quantiles: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class SitePair:
+    """How far apart two sites are.
+
+    Attributes
+    ----------
+    first, second
+        Labels of the sites.
+    d
+        Cohen's, of the scans' means: second less first over the pooled standard deviation; NaN
+        when that is zero or cannot be told.
+    ks
+        Largest distance between the cumulative distributions of the voxels of all scans: 0 if
+        equal, 1 if nothing overlaps.
+    """
+
+    first: str
+    second: str
+    d: float
+    ks: float
+
+
+def linear_effect(
+    values: Array, covariate: Array, subjects: Sequence[str], *, seed: int = 0
+) -> Effect:
+    """Fit a line to values of scans by least squares.
+
+    Parameters
+    ----------
+    values
+        One a scan, shape (scan,).
+    covariate
+        As age in years, shape (scan,).
+    subjects
+        Who was scanned. The scans of one person belong together in the bootstrap.
+    seed
+        Of the bootstrap.
+
+    Raises
+    ------
+    DatasetError
+        When there are fewer than 3 people, their covariate is the same, or a number is not finite.
+
+    Examples
+    --------
+    >>> ages = np.array([20.0, 30.0, 40.0, 60.0])
+    >>> round(linear_effect(0.6 - 0.002 * ages, ages, ["a", "b", "c", "d"]).slope, 6)
+    -0.002
+    """
+    values, covariate = np.asarray(values, dtype=float), np.asarray(covariate, dtype=float)
+    people, person = np.unique(subjects, return_inverse=True)
+    _require_line(values, covariate, person)
+    # Weights of people above zero, so that no draw is left with people of one age.
+    weights = np.random.default_rng(seed).exponential(size=(_DRAWS, len(people)))
+    slopes = _slopes(values, covariate, weights[:, person])
+    low, high = np.quantile(slopes, [0.025, 0.975])
+    slope = float(_slopes(values, covariate, np.ones((1, len(values))))[0])
+    spread = float(values.std()) if np.ptp(values) else np.nan
+    return Effect(
+        slope=slope,
+        slope_low=float(low),
+        slope_high=float(high),
+        correlation=slope * float(covariate.std()) / spread,
+        people=len(people),
+    )
+
+
+def _require_line(values: Array, covariate: Array, person: Array) -> None:
+    if not values.shape == covariate.shape == person.shape:
+        raise DatasetError(
+            f"a value, a covariate and a subject are needed for each scan, got {len(values)}, "
+            f"{len(covariate)} and {len(person)}",
+            remedy="give one of each",
+        )
+    if not (np.isfinite(values).all() and np.isfinite(covariate).all()):
+        raise DatasetError(
+            "values and covariate must be finite", remedy="leave out scans that lack either"
+        )
+    people = len(np.unique(person))
+    if people < _LEAST_PEOPLE or not np.ptp(covariate):
+        raise DatasetError(
+            f"an effect needs at least {_LEAST_PEOPLE} people who differ in the covariate, found "
+            f"{people} people and {len(np.unique(covariate))} values of it",
+            remedy="give more people",
+        )
+
+
+def _slopes(values: Array, covariate: Array, weights: Array) -> Array:
+    """Return slopes, shape (draw,), from weights of scans, shape (draw, scan)."""
+    weights = weights / weights.sum(axis=1, keepdims=True)
+    x = covariate - (weights * covariate).sum(axis=1, keepdims=True)
+    return (weights * x * values).sum(axis=1) / (weights * x * x).sum(axis=1)
+
+
+def intraclass_correlation(values: Array) -> Agreement:
+    """Compare what sites say of the same people.
+
+    Parameters
+    ----------
+    values
+        One a person and site, shape (person, site), none missing.
+
+    Raises
+    ------
+    DatasetError
+        When there are fewer than 3 people or 2 sites, or values that are missing or all equal.
+
+    Examples
+    --------
+    >>> found = intraclass_correlation(np.array([[1.0, 2.0], [2.0, 3.0], [3.0, 4.0]]))
+    >>> round(found.consistency, 6), round(found.absolute, 6)
+    (1.0, 0.666667)
+    """
+    values = np.asarray(values, dtype=float)
+    _require_crossed(values)
+    people, sites = values.shape
+    by_person, by_site = (values.mean(axis=axis, keepdims=True) for axis in (1, 0))
+    rest = values - by_person - by_site + values.mean()
+    between = sites * float(by_person.var(ddof=1))
+    offsets = people * float(by_site.var(ddof=1))
+    residual = float(np.square(rest).sum()) / ((people - 1) * (sites - 1))
+    shared, spread = between - residual, between + (sites - 1) * residual
+    return Agreement(
+        absolute=shared / (spread + sites / people * (offsets - residual)),
+        consistency=shared / spread if spread else np.nan,
+        people_sd=max(0.0, shared / sites) ** 0.5,
+        site_sd=max(0.0, (offsets - residual) / people) ** 0.5,
+        residual_sd=residual**0.5,
+    )
+
+
+def _require_crossed(values: Array) -> None:
+    if values.ndim != 2 or values.shape[0] < _LEAST_PEOPLE or values.shape[1] < 2:
+        raise DatasetError(
+            f"agreement needs at least {_LEAST_PEOPLE} people and 2 sites, got shape "
+            f"{values.shape}",
+            remedy="give more people who were scanned at every site",
+        )
+    if not np.isfinite(values).all():
+        raise DatasetError(
+            f"{np.count_nonzero(~np.isfinite(values).all(axis=1))} of {len(values)} people lack "
+            "a finite value at a site",
+            remedy="leave them out",
+        )
+    if not np.ptp(values):
+        raise DatasetError(
+            "all values are equal, so that agreement has no meaning", remedy="choose another map"
+        )
+
+
+def lesion_contrast(values: Array, lesion: Array, white_matter: Array) -> float:
+    """Return the mean in lesions over that of white matter around them.
+
+    Around means from the second to the third voxel from a lesion.
+
+    Parameters
+    ----------
+    values
+        A map, shape (x, y, z). Voxels that are not finite are left out.
+    lesion, white_matter
+        Shape (x, y, z), bool.
+
+    Returns
+    -------
+    float
+        NaN when there is no lesion, or nothing around any, or its mean is zero.
+    """
+    near, far = (ndimage.binary_dilation(lesion, iterations=count) for count in (NEAR, FAR))
+    valid = np.isfinite(values)
+    inside = values[lesion & valid].astype(float)
+    around = values[far & ~near & white_matter & valid].astype(float)
+    if not inside.size or not around.size or not around.mean():
+        return float("nan")
+    return float(inside.mean() / around.mean())
+
+
+def site_distances(
+    values: Mapping[str, Sequence[Array]],
+) -> tuple[tuple[SiteValues, ...], tuple[SitePair, ...]]:
+    """Compare the distributions of a map between sites.
+
+    Parameters
+    ----------
+    values
+        Of each site, the voxels of each scan, shape (voxel,).
+
+    Returns
+    -------
+    tuple of SiteValues
+        A row for each site, in the order given.
+    tuple of SitePair
+        A row for each pair of sites.
+
+    Raises
+    ------
+    DatasetError
+        When a site has no scan, or a scan no voxels or some that are not finite.
+
+    Examples
+    --------
+    >>> a, b = np.array([1.0, 2.0]), np.array([3.0, 4.0])
+    >>> sites, pairs = site_distances({"x": [a, b], "y": [a + 1, b + 1]})
+    >>> sites[0].mean, pairs[0].ks
+    (2.5, 0.25)
+    """
+    for site, scans in values.items():
+        _require_voxels(site, scans)
+    means = {site: np.array([scan.mean(dtype=float) for scan in s]) for site, s in values.items()}
+    voxels = {site: np.sort(np.concatenate(scans)) for site, scans in values.items()}
+    rows = tuple(_describe(site, means[site], voxels[site]) for site in values)
+    pairs = tuple(
+        SitePair(a, b, _cohens_d(means[a], means[b]), _largest_gap(voxels[a], voxels[b]))
+        for a, b in combinations(values, 2)
+    )
+    return rows, pairs
+
+
+def _require_voxels(site: str, scans: Sequence[Array]) -> None:
+    if not len(scans) or not all(scan.size and np.isfinite(scan).all() for scan in scans):
+        raise DatasetError(
+            f"site {site} needs scans with finite values, found {len(scans)} scans",
+            remedy="leave out scans or voxels without a value",
+        )
+
+
+def _describe(site: str, means: Array, voxels: Array) -> SiteValues:
+    sd = float(means.std(ddof=1)) if len(means) > 1 else float("nan")
+    quantiles = tuple(float(one) for one in np.quantile(voxels, QUANTILES))
+    return SiteValues(site, len(means), float(means.mean()), sd, quantiles)
+
+
+def _cohens_d(first: Array, second: Array) -> float:
+    freedom = len(first) + len(second) - 2
+    squares = sum(float(np.square(one - one.mean()).sum()) for one in (first, second))
+    if not freedom or not squares:
+        return float("nan")
+    return float((second.mean() - first.mean()) / np.sqrt(squares / freedom))
+
+
+def _largest_gap(first: Array, second: Array) -> float:
+    """Return the Kolmogorov-Smirnov statistic of two sorted arrays."""
+    both = np.concatenate([first, second])
+    shares = [np.searchsorted(one, both, side="right") / len(one) for one in (first, second)]
+    return float(np.abs(shares[0] - shares[1]).max())

@@ -1,0 +1,78 @@
+"""What each metric means."""
+
+from __future__ import annotations
+
+import re
+
+from siteless.microstructure import MAPS
+
+_SIGNAL = "arbitrary (of the target scan)"
+_PER_CENT = "%"
+# Of a metric's name, its unit and what it is. Errors are in the voxels of a region.
+_MEANINGS = {
+    r"rmse": (_SIGNAL, "root mean square error over the target's volumes, mean over voxels"),
+    r"rmse_truth": (_SIGNAL, "the same to the noiseless target"),
+    r"rmse(_truth)?_median": (_SIGNAL, "median over voxels"),
+    r"rmse(_truth)?_p90": (_SIGNAL, "90th percentile over voxels"),
+    r"rmse(_truth)?_percent": (
+        _PER_CENT,
+        "the mean, of the median b0 of the target's white matter",
+    ),
+    r"rmse(_truth)?_b\d+": (_SIGNAL, "over the volumes of b0 or of a shell, mean over voxels"),
+    r"shell_error_b\d+": (_PER_CENT, "error of the mean over voxels of b0 or of a shell"),
+    r"shell_error": (_PER_CENT, "mean size of the errors of b0 and of each shell"),
+    r"block_percent": (_PER_CENT, "root mean square error of the signal's 10 mm block means"),
+    r"block_anisotropy": (
+        _PER_CENT,
+        "error of how much the strongest shell of block means differs between directions",
+    ),
+    r"angle_closest_median": ("degree", "largest FOD maximum to the closest of the target's"),
+    r"angle_closest_p90": ("degree", "the same, 90th percentile over voxels"),
+    r"angle_largest_median": ("degree", "largest FOD maximum to the largest of the target's"),
+    r"angle_largest_p90": ("degree", "the same, 90th percentile over voxels"),
+    r"leakage_accuracy": ("1", "share of voxels whose source site an adversary names rightly"),
+    r"leakage_chance": ("1", "what guessing gives"),
+    r"leakage_nats": ("nat", "lower bound on what a voxel tells of its source site"),
+    r"leakage_(accuracy|nats)_(low|high)": ("", "95 % interval over people"),
+}
+# Of a map's metric, what it is, with the map in place of {}; its unit is 1, % or the map's.
+_OF_MAPS = {
+    "pe": ("1", "{}: mean of (estimated - observed) / observed"),
+    "ape": ("1", "{}: mean of |estimated - observed| / |observed|"),
+    "pe_median": ("1", "{}: median of (estimated - observed) / observed"),
+    "ape_median": ("1", "{}: median of |estimated - observed| / |observed|"),
+    "ape_floored": ("1", "{}: mean of |estimated - observed| / max(|observed|, mean / 10)"),
+    "cv": ("1", "{}: root mean square of estimated - observed, over the mean of observed"),
+    "block_percent": (_PER_CENT, "{}: root mean square error of 10 mm block means, of their mean"),
+    "mean": ("", "{}: mean over voxels"),
+    "sd": ("", "{}: standard deviation over voxels"),
+    "p05": ("", "{}: 5th percentile over voxels"),
+    "p50": ("", "{}: median over voxels"),
+    "p95": ("", "{}: 95th percentile over voxels"),
+    "contrast": ("1", "{}: mean in a lesion over the mean in white matter around it"),
+    "age_slope": ("per year", "{}: change of a scan's mean with age"),
+    "age_slope_low": ("per year", "{}: lower end of its 95 % interval over people"),
+    "age_slope_high": ("per year", "{}: upper end of its 95 % interval over people"),
+    "icc_agreement": ("1", "{}: intraclass correlation of people's means between sites, ICC(A,1)"),
+    "icc_consistency": ("1", "{}: the same but for offsets of sites, ICC(C,1)"),
+    "sd_people": ("", "{}: standard deviation of means between people"),
+    "sd_sites": ("", "{}: standard deviation of means between sites"),
+    "site_ks": ("1", "{}: largest Kolmogorov-Smirnov distance of voxels between two sites"),
+    "site_d": ("1", "{}: largest standardised difference of means between two sites (Cohen's d)"),
+}
+
+
+def describe_metric(name: str) -> tuple[str, str]:
+    """Return the unit of a metric and what it is.
+
+    Examples
+    --------
+    >>> describe_metric("md_mean")
+    ('mm2/s', 'md: mean over voxels')
+    """
+    for pattern, meaning in _MEANINGS.items():
+        if re.fullmatch(pattern, name):
+            return meaning
+    shown, _, kind = name.partition("_")
+    unit, text = _OF_MAPS[kind]
+    return unit or MAPS[shown].units, text.format(shown)

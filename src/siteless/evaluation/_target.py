@@ -1,0 +1,201 @@
+"""What a harmonized scan ought to be, and how far it is from that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from siteless.acquisition import Array, Scan
+from siteless.evaluation._errors import relative_errors
+from siteless.evaluation._orientation import Angles
+from siteless.evaluation._score import WHITE_MATTER
+from siteless.evaluation._signal import (
+    anisotropy,
+    block_means,
+    match_volumes,
+    noise_level,
+    volume_groups,
+    voxel_rmse,
+)
+from siteless.microstructure import compute_maps
+from siteless.tissue import white_matter_level
+
+Scores = dict[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A scan of the target site, and what else is known of the person there.
+
+    Attributes
+    ----------
+    scan
+        Measured at the target site.
+    maps
+        Maps to compare, of `siteless.microstructure.MAPS`.
+    truth
+        The same without noise, for a simulated scan.
+    regions
+        Further masks to score in, by name, each of shape (x, y, z).
+    """
+
+    scan: Scan
+    maps: Sequence[str] = ("fa", "md")
+    truth: Scan | None = None
+    regions: Mapping[str, Array] = field(default_factory=dict)
+
+    @property
+    def reference(self) -> Scan:
+        """What systematic errors are told from: the truth, or else the scan."""
+        return self.truth or self.scan
+
+    @property
+    def masks(self) -> dict[str, Array]:
+        """Where scores are computed: white matter, and each region."""
+        return {WHITE_MATTER: self.scan.white_matter, **self.regions}
+
+    @cached_property
+    def level(self) -> float:
+        """Median b0 of the scan's white matter."""
+        return white_matter_level(self.scan)
+
+    @cached_property
+    def groups(self) -> dict[str, Array]:
+        """Volumes of b0 and of each shell."""
+        return volume_groups(self.scan.gradients)
+
+    @cached_property
+    def measured_maps(self) -> dict[str, Array]:
+        """Maps of the scan where scores are computed."""
+        return maps_within(self.scan, self.maps, self.masks)
+
+    @cached_property
+    def reference_maps(self) -> dict[str, Array]:
+        """Maps of the reference."""
+        if self.truth is None:
+            return self.measured_maps
+        return maps_within(self.truth, self.maps, self.masks)
+
+    def noise(self, where: Array) -> Scores:
+        """Return the errors of a perfect estimate: those of the scan's own noise."""
+        if self.truth is None:
+            level = noise_level(self.scan, where)
+            return {"rmse": level, "rmse_percent": 100 * level / self.level}
+        perfect = score_signal(self.truth, self, where)
+        return {name: value for name, value in perfect.items() if name.startswith("rmse")}
+
+
+def maps_within(scan: Scan, names: Sequence[str], masks: Mapping[str, Array]) -> dict[str, Array]:
+    """Compute maps of a scan inside some masks, all of which are in its brain."""
+    inside = np.logical_or.reduce([scan.white_matter, *masks.values()])
+    return compute_maps(replace(scan, mask=inside & scan.mask), names)
+
+
+def score_signal(given: Scan, target: Target, where: Array) -> Scores:
+    """Score the signal of a scan at the target's volumes.
+
+    Parameters
+    ----------
+    given
+        On the target's grid, with its shells.
+    target
+        To compare with.
+    where
+        Voxels to score, shape (x, y, z), bool.
+
+    Returns
+    -------
+    dict
+        By metric, see `METRICS`.
+    """
+    found = match_volumes(given, target.scan.gradients).signal[where].astype(float)
+    measured = target.scan.signal[where].astype(float)
+    scores = _voxel_scores("rmse", found, measured, target)
+    if target.truth is not None:
+        true = target.truth.signal[where].astype(float)
+        scores |= _voxel_scores("rmse_truth", found, true, target)
+        return scores | _systematic_scores(found, true, target, where)
+    return scores | _systematic_scores(found, measured, target, where)
+
+
+def _voxel_scores(name: str, found: Array, expected: Array, target: Target) -> Scores:
+    errors = voxel_rmse(found, expected)
+    shells = {
+        f"{name}_{group}": float(voxel_rmse(found[:, volumes], expected[:, volumes]).mean())
+        for group, volumes in target.groups.items()
+    }
+    return {
+        name: float(errors.mean()),
+        f"{name}_median": float(np.median(errors)),
+        f"{name}_p90": float(np.percentile(errors, 90)),
+        f"{name}_percent": 100 * float(errors.mean()) / target.level,
+        **shells,
+    }
+
+
+def _systematic_scores(found: Array, expected: Array, target: Target, where: Array) -> Scores:
+    scores = {
+        f"shell_error_{group}": 100
+        * float(found[:, volumes].mean() / expected[:, volumes].mean() - 1)
+        for group, volumes in target.groups.items()
+    }
+    scores["shell_error"] = float(np.abs(list(scores.values())).mean())
+    averaging = block_means(where, target.scan.voxel_size)
+    if not averaging.shape[0]:
+        return scores
+    blocks, true = averaging @ found, averaging @ expected
+    ratio = anisotropy(blocks, target.groups) / anisotropy(true, target.groups)
+    block = 100 * float(np.sqrt(np.square(blocks - true).mean())) / target.level
+    return scores | {"block_percent": block, "block_anisotropy": 100 * abs(ratio - 1)}
+
+
+def score_maps(maps: Mapping[str, Array], target: Target, where: Array) -> Scores:
+    """Score maps, each of shape (x, y, z), on the target's grid."""
+    averaging = block_means(where, target.scan.voxel_size)
+    scores: Scores = {}
+    for name, given in maps.items():
+        found, measured, true = (
+            one[where].astype(float)
+            for one in (given, target.measured_maps[name], target.reference_maps[name])
+        )
+        errors = relative_errors(found, measured)
+        scores |= {f"{name}_{kind}": value for kind, value in errors.items()}
+        if averaging.shape[0]:
+            blocks, expected = averaging @ found, averaging @ true
+            error = np.sqrt(np.square(blocks - expected).mean())
+            scores[f"{name}_block_percent"] = 100 * float(error / expected.mean())
+    return scores
+
+
+def summarise_map(name: str, values: Array) -> Scores:
+    """Tell how a map is distributed over voxels, shape (voxel,)."""
+    low, middle, high = np.percentile(values, (5, 50, 95))
+    return {
+        f"{name}_mean": float(values.mean(dtype=float)),
+        f"{name}_sd": float(values.std(dtype=float)),
+        f"{name}_p05": float(low),
+        f"{name}_p50": float(middle),
+        f"{name}_p95": float(high),
+    }
+
+
+def rmse_map(given: Scan, target: Target) -> Array:
+    """Return the error of each voxel of white matter, shape (x, y, z), NaN elsewhere."""
+    found, white = match_volumes(given, target.scan.gradients).signal, target.scan.white_matter
+    errors = np.full(white.shape, np.nan, dtype=np.float32)
+    errors[white] = voxel_rmse(found[white], target.scan.signal[white])
+    return errors
+
+
+def score_angles(angles: Angles, inside: Array) -> Scores:
+    """Summarise how far fibres are turned in some voxels, shape (voxel,), bool."""
+    scores: Scores = {}
+    for name, degrees in (("closest", angles.closest), ("largest", angles.largest)):
+        known = degrees[inside & np.isfinite(degrees)]
+        if len(known):
+            scores[f"angle_{name}_median"] = float(np.median(known))
+            scores[f"angle_{name}_p90"] = float(np.percentile(known, 90))
+    return scores

@@ -1,0 +1,144 @@
+"""Return-to-origin probability by MAP-MRI: what DIPY fits to a voxel, fitted to many at once.
+
+The signal is a sum of products of Hermite functions along the axes of the voxel's tensor, scaled
+by its eigenvalues, and is fitted with a penalty on its Laplacian. DIPY gives a function of order n
+the factor i^-n; here the signs that follow are in the constants, and functions are as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from siteless.acquisition import Array
+from siteless.microstructure._log_linear import LogLinear
+
+# Two or three shells do not tell the radial order of 6: RTOP of a noiseless Gaussian is then wrong
+# by up to 30 %, with order 4 and this weight of the Laplacian by at most 6 %.
+_RADIAL_ORDER, _LAPLACIAN = 4, 0.05
+# mm2/s. Smaller eigenvalues are raised to this, or to the largest if that is smaller.
+_LEAST_DIFFUSIVITY = 1e-4
+# Voxels at a time: their functions then stay near the core.
+_BLOCK = 256
+
+
+@dataclass(frozen=True, eq=False)
+class _Functions:
+    """The products of Hermite functions, and what does not depend on the voxel.
+
+    Attributes
+    ----------
+    orders
+        Along each axis, shape (function, 3).
+    without_weighting
+        Values at b = 0, shape (function,).
+    at_origin
+        Return to the origin if all scales were 1/sqrt(2 pi), shape (function,).
+    roughness
+        Of second derivatives along axes j and k, if all scales were 1: shape
+        (3, 3, function, function).
+    """
+
+    orders: Array
+    without_weighting: Array
+    at_origin: Array
+    roughness: Array
+
+
+def return_to_origin(signal: Array, table: Any) -> Array:
+    """Fit MAP-MRI and return the probability.
+
+    Parameters
+    ----------
+    signal
+        Shape (voxel, volume).
+    table
+        DIPY's, of b0 and two shells or more.
+
+    Returns
+    -------
+    Array
+        Shape (voxel,), mm^-3, at a diffusion time of 1/(4 pi^2) s; zero where there is no signal.
+    """
+    from dipy.reconst.dti import design_matrix
+
+    model, functions = LogLinear(design_matrix(table)), _functions()
+    weighting = table.bvecs * np.sqrt(2 * table.bvals)[:, None]
+    found = np.empty(len(signal))
+    for start in range(0, len(signal), _BLOCK):
+        block = signal[start : start + _BLOCK].astype(float)
+        diffusivities, axes = model.frame(model.fit(block))
+        raised = np.minimum(np.maximum(diffusivities, _LEAST_DIFFUSIVITY), diffusivities[:, :1])
+        x = (axes * np.sqrt(raised)[:, None]).swapaxes(1, 2) @ weighting.T
+        scales = np.sqrt(raised / (2 * np.pi**2))
+        found[start : start + _BLOCK] = _return(block, x, scales, functions)
+    return found
+
+
+def _return(signal: Array, x: Array, scales: Array, functions: _Functions) -> Array:
+    """Fit functions with a penalty.
+
+    Parameters
+    ----------
+    signal
+        Shape (voxel, volume).
+    x
+        Where Hermite functions are taken along each axis, shape (voxel, 3, volume).
+    scales
+        Shape (voxel, 3), mm.
+    functions
+        To fit.
+    """
+    values = _evaluate(x, functions.orders)
+    normal = values @ values.swapaxes(1, 2) + _LAPLACIAN * _roughness(scales, functions)
+    coefficients = np.linalg.solve(normal, values @ signal[..., None])[..., 0]
+    b0 = coefficients @ functions.without_weighting
+    origin = coefficients @ functions.at_origin / ((2 * np.pi) ** 1.5 * scales.prod(axis=1))
+    return np.divide(origin, b0, out=np.zeros_like(b0), where=b0 != 0)
+
+
+def _evaluate(x: Array, orders: Array) -> Array:
+    """Multiply Hermite functions of the three axes, shape (voxel, function, volume)."""
+    x = np.ascontiguousarray(x.swapaxes(0, 1))
+    hermite = [np.ones_like(x), np.sqrt(2) * x]
+    for n in range(1, _RADIAL_ORDER):
+        hermite.append(
+            (np.sqrt(2) * x * hermite[n] - np.sqrt(n) * hermite[n - 1]) / np.sqrt(n + 1)
+        )
+    gaussian = np.exp(-np.square(x).sum(axis=0) / 2)
+    first = [polynomial[0] * gaussian for polynomial in hermite]
+    values = np.empty((x.shape[1], len(orders), x.shape[2]))
+    for function, (i, j, k) in enumerate(orders):
+        np.multiply(first[i] * hermite[j][1], hermite[k][2], out=values[:, function])
+    return values
+
+
+def _roughness(scales: Array, functions: _Functions) -> Array:
+    """Return integrals of products of Laplacians, shape (voxel, function, function)."""
+    squares = np.square(scales)
+    pairs = squares[:, :, None] * squares[:, None] / scales.prod(axis=1)[:, None, None]
+    return np.tensordot(pairs, functions.roughness)
+
+
+@cache
+def _functions() -> _Functions:
+    from dipy.reconst.mapmri import b_mat, mapmri_index_matrix
+
+    orders = mapmri_index_matrix(_RADIAL_ORDER)
+    signs, sizes = (-1.0) ** (orders.sum(axis=1) // 2), b_mat(orders)
+    roughness = [[_derived_along(j, k, orders) for k in range(3)] for j in range(3)]
+    return _Functions(orders, signs * sizes, sizes, np.outer(signs, signs) * roughness)
+
+
+def _derived_along(j: int, k: int, orders: Array) -> Array:
+    """Integrate products of functions derived twice, the one along axis j, the other along k."""
+    from dipy.reconst.mapmri import mapmri_STU_reg_matrices
+
+    both, either, neither = mapmri_STU_reg_matrices(_RADIAL_ORDER)
+    factors = [neither] * 3
+    factors[j] = factors[k] = both if j == k else either
+    pairs = zip(factors, orders.T, strict=True)
+    return np.prod([integrals[n[:, None], n] for integrals, n in pairs], axis=0)

@@ -1,0 +1,232 @@
+"""What is to be judged: what methods have made of the scans of a dataset, and against what."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from siteless.acquisition import GRID_TOLERANCE, grid_offset
+from siteless.bids import (
+    ScanFiles,
+    derivative_path,
+    find_scans,
+    read_header,
+    read_json,
+    read_sidecar,
+    sidecar_of,
+)
+from siteless.errors import DatasetError, MissingFileError
+from siteless.microstructure import MAPS
+from siteless.model import same_shells
+from siteless.pipelines._choice import read_table
+
+# What scans are called before any method has changed them.
+BEFORE = "before"
+# Entities that tell the scans of a person apart, whichever tool has written them.
+_ACQUISITION = ("sub", "ses", "acq", "dir", "run")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A scan that a method has rendered as a site, or maps of it.
+
+    Attributes
+    ----------
+    method
+        As the user calls it; `BEFORE` for the scan as it was.
+    source
+        The scan that it was made of.
+    to
+        The site that it was rendered as.
+    image
+        The rendered scan; None of a method that gives maps.
+    maps
+        Maps by name, of such a method.
+    target
+        The person's scan at the target site, when there is one to compare with.
+    """
+
+    method: str
+    source: ScanFiles
+    to: str
+    image: ScanFiles | None
+    maps: Mapping[str, Path] = field(default_factory=dict)
+    target: ScanFiles | None = None
+
+    @property
+    def task(self) -> str:
+        """From where to where."""
+        return f"{self.source.site}>{self.to}"
+
+    @property
+    def files(self) -> list[ScanFiles]:
+        """Scans that the scores depend on."""
+        return [one for one in (self.source, self.image, self.target) if one is not None]
+
+
+@dataclass(frozen=True)
+class Contest:
+    """All that is judged.
+
+    Attributes
+    ----------
+    originals
+        Scans of the dataset.
+    judged
+        What methods have made of them, and for each task the scans as they were.
+    training
+        People who are not scored: models, and adversaries, may learn from them. None when no
+        table tells.
+    notes
+        What cannot be compared, and why.
+    """
+
+    originals: tuple[ScanFiles, ...]
+    judged: tuple[Judged, ...]
+    training: frozenset[str] | None
+    notes: tuple[str, ...]
+
+    @property
+    def scored(self) -> list[Judged]:
+        """What is judged of people that no model has learned from."""
+        return [one for one in self.judged if self.is_scored(one.source)]
+
+    def is_scored(self, files: ScanFiles) -> bool:
+        """Whether a scan is of a person that no model has learned from."""
+        return self.training is None or files.attributes.get("split") == "test"
+
+    def rescan(self, target: ScanFiles) -> ScanFiles | None:
+        """Return another scan of the same person at the same site and grid."""
+        others = _at_site(self.originals, target.subject, str(target.site))
+        return next((o for o in others if o != target and not _differ(o, target)), None)
+
+
+def set_contest(
+    originals: Sequence[ScanFiles],
+    harmonized: Mapping[str, Sequence[Path]],
+    *,
+    to: str | None = None,
+) -> Contest:
+    """Find what methods have made of scans, and pair it with scans of the target site.
+
+    Parameters
+    ----------
+    originals
+        Scans with their sites.
+    harmonized
+        Folders of derivatives, by the name of the method.
+    to
+        The target site, for derivatives that do not tell it.
+    """
+    made = [
+        one
+        for method, folders in harmonized.items()
+        for folder in folders
+        for one in _find_judged(method, folder, originals, to)
+    ]
+    targets = {one.to for one in made}
+    at_home = [(files.dwi, str(files.site)) for files in originals if str(files.site) in targets]
+    tasks = dict.fromkeys([*((one.source.dwi, one.to) for one in made), *at_home])
+    by_path = {files.dwi: files for files in originals}
+    before = [Judged(BEFORE, by_path[dwi], site, by_path[dwi]) for dwi, site in tasks]
+    notes: dict[str, int] = {}
+    judged = [_paired(one, originals, notes) for one in (*before, *made)]
+    splits = {files.attributes.get("split") for files in originals}
+    learned = frozenset(f.subject for f in originals if f.attributes.get("split") == "train")
+    told = tuple(f"{note} ({count} scans)" for note, count in notes.items())
+    return Contest(tuple(originals), tuple(judged), learned if "test" in splits else None, told)
+
+
+def _find_judged(
+    method: str, folder: Path, originals: Sequence[ScanFiles], to: str | None
+) -> Iterator[Judged]:
+    """Yield what a folder holds of scans."""
+    if not folder.is_dir():
+        raise MissingFileError(
+            "there is no such folder",
+            remedy="give one that `siteless harmonize` wrote",
+            path=folder,
+        )
+    images = _images(folder)
+    count = 0
+    for source in originals:
+        image = images.get(_key(source))
+        maps = {} if image else _maps(folder, source)
+        if image or maps:
+            count += 1
+            told = (
+                read_sidecar(image) if image else read_json(sidecar_of(next(iter(maps.values()))))
+            )
+            yield Judged(method, source, _target_site(told, to, folder), image, maps)
+    if not count:
+        raise DatasetError(
+            "no scan or map in the folder is of a scan of the dataset",
+            remedy="give what was made of these scans",
+            path=folder,
+        )
+
+
+def _images(folder: Path) -> dict[tuple[str, ...], ScanFiles]:
+    if not any(folder.rglob("*_dwi.nii*")):
+        return {}
+    return {_key(files): files for files in find_scans(folder).scans}
+
+
+def _maps(folder: Path, source: ScanFiles) -> dict[str, Path]:
+    paths = {name: derivative_path(folder, f"harmonized_{name}", source.entities) for name in MAPS}
+    return {name: path for name, path in paths.items() if path.exists()}
+
+
+def _key(files: ScanFiles) -> tuple[str, ...]:
+    return tuple(
+        re.sub(r"[^0-9A-Za-z]", "", files.entities.get(entity, "")) for entity in _ACQUISITION
+    )
+
+
+def _target_site(sidecar: Mapping[str, object], to: str | None, folder: Path) -> str:
+    told = sidecar.get("Siteless")
+    site = told.get("TargetSite") if isinstance(told, dict) else to
+    if not site:
+        raise DatasetError(
+            "nothing tells the site that its scans were rendered as",
+            remedy="name it with --to",
+            path=folder,
+        )
+    return str(site)
+
+
+def _paired(one: Judged, originals: Sequence[ScanFiles], notes: dict[str, int]) -> Judged:
+    """Give what is judged a scan to compare with; or note why it has none."""
+    if str(one.source.site) == one.to:
+        return one
+    targets = _at_site(originals, one.source.subject, one.to)
+    reason = _differ(one.image or one.source, targets[0]) if targets else _NO_TARGET
+    if reason:
+        note = reason.format(task=one.task)
+        notes[note] = notes.get(note, 0) + (one.method != BEFORE)
+        return one
+    return replace(one, target=targets[0])
+
+
+_NO_TARGET = "{task}: the person was not scanned at the target site, so no scan is compared"
+
+
+def _at_site(originals: Sequence[ScanFiles], subject: str, site: str) -> list[ScanFiles]:
+    return [files for files in originals if (files.subject, str(files.site)) == (subject, site)]
+
+
+def _differ(first: ScanFiles, second: ScanFiles) -> str:
+    """Say why two scans cannot be compared voxel by voxel; nothing where they can."""
+    (header, affine), (other, other_affine) = (read_header(one.dwi) for one in (first, second))
+    shape, other_shape = header.get_data_shape()[:3], other.get_data_shape()[:3]
+    if shape != other_shape or grid_offset(affine, other_affine, shape) > GRID_TOLERANCE:
+        return (
+            "{task}: the person's scans are on different grids, so voxels are not compared; "
+            "bring both to one space first"
+        )
+    bs, others = (tuple(s.b for s in read_table(one).shells) for one in (first, second))
+    if not same_shells(bs, others):
+        return "{task}: the scans have different shells, so they are not compared"
+    return ""

@@ -1,0 +1,216 @@
+"""`siteless evaluate`: what methods have made of a dataset, scored."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal, get_args
+
+from siteless.acquisition import GradientTable, count_axes
+from siteless.bids import find_scans, require_outside, write_json, write_table
+from siteless.errors import DatasetError, GradientTableError, SitelessError
+from siteless.evaluation import Score, ScoreTable, describe_metric, find_engine
+from siteless.harmonics import max_order
+from siteless.microstructure import MAPS, require_maps
+from siteless.pipelines._choice import read_table, scans_of_sites
+from siteless.pipelines._coefficients import Stages
+from siteless.pipelines._contest import Contest, set_contest
+from siteless.pipelines._group_scores import score_groups, score_leakage
+from siteless.pipelines._judge import Heat, Measures, make_heats
+from siteless.pipelines._parallel import run_all
+from siteless.pipelines._pictures import Gallery
+from siteless.pipelines._regions import Labels
+
+Kind = Literal["signal", "maps", "orientation", "leakage", "biology"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+_HIGHEST_ORDER = 8
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What was found.
+
+    Attributes
+    ----------
+    file
+        With all scores.
+    table
+        The same.
+    notes
+        What could not be scored, and why.
+    gallery
+        Draws them.
+    """
+
+    file: Path
+    table: ScoreTable
+    notes: tuple[str, ...]
+    gallery: Gallery
+
+
+def evaluate_dataset(
+    dataset: Path | str,
+    harmonized: Mapping[str, Sequence[Path]],
+    out: Path | str,
+    *,
+    codes: Mapping[str, Path] | None = None,
+    kinds: Collection[Kind] = KINDS,
+    to: str | None = None,
+    labels: Path | None = None,
+    fibres: int | None = 1000,
+    site_from: str | None = None,
+    filters: Mapping[str, Collection[str | None]] | None = None,
+    seed: int = 0,
+    nprocs: int | None = None,
+    progress: Stages | None = None,
+) -> Evaluation:
+    """Score what methods have made of scans, and write the scores as a table.
+
+    People with a scan at the target site give paired scores: errors of signal, maps and fibre
+    orientations. All others give how maps are distributed. When a ``split`` column tells who was
+    learned from, only test people are scored, and adversaries learn from training people.
+
+    Parameters
+    ----------
+    dataset, site_from, filters
+        As for `siteless.bids.find_scans`.
+    harmonized
+        Folders of derivatives that `siteless harmonize` wrote, or another tool, by the name of
+        the method; a method may have one for each target.
+    out
+        Folder for ``scores.tsv``, its description, maps of errors, and records that an
+        interrupted run goes on from.
+    codes
+        Folders that `siteless encode` wrote, by name.
+    kinds
+        Of scores, all by default.
+    to
+        The target site, for derivatives that do not tell it.
+    labels
+        A label image on the grid of the scans, or a folder of a dataset with one for each.
+    fibres
+        Voxels of white matter, evenly spaced, whose fibre orientations are compared; None for
+        all. MRtrix3 takes a few milliseconds for each, and DIPY ten times as long.
+    seed
+        Of adversaries and bootstraps.
+    nprocs
+        Processes; by default one for each core that may be used.
+    progress
+        As for `fit_model`.
+    """
+    found = find_scans(dataset, site_from=site_from, filters=filters)
+    if found.errors:
+        raise found.errors[0]
+    out = Path(out)
+    require_outside(out, found.root)
+    originals = scans_of_sites(found.scans, None, found.root)
+    contest = set_contest(originals, harmonized, to=to)
+    measures, notes = _measures(contest, out, found.root, kinds, labels, fibres)
+    scores = _run_heats(measures, contest, nprocs=nprocs, progress=progress)
+    if "leakage" in kinds:
+        leaked = score_leakage(measures, contest, codes or {}, seed=seed, progress=progress)
+        scores, notes = scores + leaked[0], notes + leaked[1]
+    if "biology" in kinds:
+        survived = score_groups(measures, contest, scores, seed=seed)
+        scores, notes = scores + survived[0], notes + survived[1]
+    if not scores:
+        raise DatasetError(
+            f"nothing could be scored: {'; '.join(notes)}", remedy="give scans of test people"
+        )
+    table = ScoreTable(tuple(scores))
+    _write(out, table, measures, notes)
+    compared = [one for one in contest.scored if one.target]
+    gallery = Gallery(measures, compared, table)
+    if compared:
+        gallery.draw_errors(out, [name for name in harmonized if name in table.methods("rmse")])
+    return Evaluation(out / "scores.tsv", table, tuple(notes), gallery)
+
+
+def _measures(
+    contest: Contest,
+    out: Path,
+    root: Path,
+    kinds: Collection[str],
+    labels: Path | None,
+    fibres: int | None,
+) -> tuple[Measures, list[str]]:
+    """Choose what all scans allow, and say what they do not."""
+    unknown = set(kinds) - set(KINDS)
+    if unknown:
+        raise DatasetError(
+            f"there are no scores of {min(unknown)!r}", remedy=f"choose of {', '.join(KINDS)}"
+        )
+    tables = [table for files in contest.originals if (table := read_table(files)).shells]
+    maps, lacking = _common_maps(tables)
+    engine, missing = _engine(contest, kinds)
+    counts = [count_axes(t.directions[shell.volumes]) for t in tables for shell in t.shells]
+    chosen = set(kinds) - (set() if engine else {"orientation"})
+    order = min(_HIGHEST_ORDER, max_order(min(counts)))
+    regions = Labels(labels) if labels else None
+    measures = Measures(out, root, frozenset(chosen), maps, order, engine, fibres, regions)
+    return measures, [*contest.notes, *lacking, *missing]
+
+
+def _common_maps(tables: Sequence[GradientTable]) -> tuple[tuple[str, ...], list[str]]:
+    """Return the maps that all tables allow; and why not the others."""
+    maps, notes = [], []
+    for name in MAPS:
+        try:
+            for table in tables:
+                require_maps([name], table)
+            maps.append(name)
+        except GradientTableError as error:
+            notes.append(error.problem)
+    return tuple(maps), notes
+
+
+def _engine(contest: Contest, kinds: Collection[str]) -> tuple[str, list[str]]:
+    """Return what finds fibre orientations, if they are to be found; and why not."""
+    if not any(one.target for one in contest.scored):
+        return "", ["no person who is scored has a comparable scan at the target site: no errors"]
+    if "orientation" not in kinds:
+        return "", []
+    try:
+        return find_engine(), []
+    except SitelessError as error:
+        return "", [f"fibre orientations: {error}"]
+
+
+def _run_heats(
+    measures: Measures, contest: Contest, *, nprocs: int | None, progress: Stages | None
+) -> list[Score]:
+    heats = make_heats(
+        measures, contest.judged, is_scored=contest.is_scored, rescan=contest.rescan
+    )
+    show = progress and progress("Scoring scans")
+    results: dict[int, list[Score]] = {}
+    for position, scores in run_all(Heat.run, heats, nprocs=nprocs):
+        results[position] = scores
+        if show:
+            show(len(results), len(heats), heats[position].name)
+    return [score for position in sorted(results) for score in results[position]]
+
+
+def _write(out: Path, table: ScoreTable, measures: Measures, notes: Sequence[str]) -> None:
+    """Write the scores, and what they mean."""
+    metrics = dict.fromkeys(score.metric for score in table.scores)
+    told = {
+        name: {"Units": unit, "Description": text}
+        for name, (unit, text) in zip(metrics, map(describe_metric, metrics), strict=True)
+    }
+    description = {
+        "subject": {"Description": "person, n/a for scores of all"},
+        "task": {"Description": "source site > target site"},
+        "method": {"Description": "as it was named; before: the scan as it was"},
+        "region": {"Description": "where in the brain"},
+        "metric": {"Levels": told},
+        "value": {"Description": "in the unit of the metric"},
+        "FibreOrientations": measures.engine or "n/a",
+        "NotScored": list(notes),
+        "GeneratedBy": [{"Name": "siteless", "Version": version("siteless")}],
+    }
+    rows = [{**one._asdict(), "value": f"{one.value:.6g}"} for one in table.scores]
+    write_json(out / "scores.json", description)
+    write_table(out / "scores.tsv", rows)

@@ -1,0 +1,217 @@
+"""Scores of many scans together: what tells their site, and what must survive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from siteless.acquisition import Array
+from siteless.bids import ScanFiles, derivative_path, read_signal
+from siteless.errors import DatasetError, MissingFileError, SitelessError
+from siteless.evaluation import (
+    ALL,
+    WHITE_MATTER,
+    Sample,
+    Score,
+    ScoreTable,
+    intraclass_correlation,
+    linear_effect,
+    measure_leakage,
+    site_distances,
+)
+from siteless.pipelines._coefficients import Stages
+from siteless.pipelines._contest import BEFORE, Contest, Judged
+from siteless.pipelines._judge import Measures, read_shown
+
+# What a code is called among tasks: it is rendered as no site.
+CODES = "codes"
+# Means of scans by person and source site.
+Means = Mapping[tuple[str, str], float]
+_LEAKAGE = ("accuracy", "accuracy_low", "accuracy_high", "chance", "nats", "nats_low", "nats_high")
+
+
+def score_leakage(
+    measures: Measures,
+    contest: Contest,
+    codes: Mapping[str, Path],
+    *,
+    seed: int,
+    progress: Stages | None,
+) -> tuple[list[Score], list[str]]:
+    """Let adversaries name the site of codes, and the source of scans rendered as one site.
+
+    Returns
+    -------
+    list of Score, list of str
+        And notes on what could not be measured.
+    """
+    groups = {(CODES, name): _samples_of_codes(folder, contest) for name, folder in codes.items()}
+    groups |= {
+        (f"all>{to}", method): [_sample(measures, one) for one in own]
+        for (to, method), own in _rendered_alike(contest).items()
+    }
+    show = progress and progress("Training adversaries")
+    scores: list[Score] = []
+    notes: list[str] = []
+    for done, ((task, method), samples) in enumerate(groups.items(), start=1):
+        try:
+            found = measure_leakage(samples, training=contest.training, seed=seed)
+        except SitelessError as error:
+            notes.append(f"leakage of {method} ({task}): {error}")
+        else:
+            told = {name: getattr(found, name) for name in _LEAKAGE}
+            scores += _rows(task, method, told, prefix="leakage_")
+        if show:
+            show(done, len(groups), method)
+    return scores, notes
+
+
+def _rendered_alike(contest: Contest) -> dict[tuple[str, str], list[Judged]]:
+    """Return scans of several sources that a method has rendered as one site."""
+    groups: dict[tuple[str, str], list[Judged]] = {}
+    for one in contest.judged:
+        if one.image and _has_part(one.source, contest):
+            groups.setdefault((one.to, one.method), []).append(one)
+    return {key: own for key, own in groups.items() if len({str(o.source.site) for o in own}) > 1}
+
+
+def _has_part(files: ScanFiles, contest: Contest) -> bool:
+    """Whether a person is learned from or tested; those who validate are neither."""
+    return contest.is_scored(files) or files.subject in (contest.training or ())
+
+
+def _sample(measures: Measures, one: Judged) -> Sample:
+    values = read_shown(measures, one)["values"]
+    return Sample(one.source.subject, str(one.source.site), values)
+
+
+def _samples_of_codes(folder: Path, contest: Contest) -> list[Sample]:
+    samples = []
+    for files in contest.originals:
+        image = derivative_path(folder, "code", files.entities)
+        if image.exists() and _has_part(files, contest):
+            values = read_signal(image)[0]
+            samples.append(Sample(files.subject, str(files.site), values[values.any(axis=3)]))
+    if not samples:
+        raise MissingFileError(
+            "no code in the folder is of a scan of the dataset",
+            remedy="give a folder that `siteless encode` wrote",
+            path=folder,
+        )
+    return samples
+
+
+def score_groups(
+    measures: Measures, contest: Contest, scores: Sequence[Score], *, seed: int
+) -> tuple[list[Score], list[str]]:
+    """Score what must survive, and how far apart sites are, of scans rendered as one site.
+
+    Returns
+    -------
+    list of Score, list of str
+        And notes on what could not be measured.
+    """
+    table, ages = ScoreTable(tuple(scores)), _ages(contest)
+    found: list[Score] = []
+    notes: dict[str, None] = {}
+    for name in measures.maps:
+        metric = f"{name}_mean"
+        for to, method in dict.fromkeys((_target(s), s.method) for s in table.select(metric)):
+            means = _means(table, metric, to, method)
+            for kind, score in (("age", partial(_age_effect, ages, seed)), ("icc", _agreement)):
+                try:
+                    values = score(means)
+                except DatasetError as error:
+                    notes[f"{_TOLD[kind]}: {error}"] = None
+                else:
+                    found += _rows(f"all>{to}", method, values, prefix=f"{name}_")
+    return found + _distances(measures, contest), list(notes)
+
+
+_TOLD = {"age": "effect of age", "icc": "agreement of sites on people"}
+
+
+def _rows(task: str, method: str, values: Mapping[str, float], *, prefix: str) -> list[Score]:
+    return [
+        Score(ALL, task, method, WHITE_MATTER, f"{prefix}{name}", value)
+        for name, value in values.items()
+        if np.isfinite(value)
+    ]
+
+
+def _target(score: Score) -> str:
+    return score.task.partition(">")[2]
+
+
+def _means(table: ScoreTable, metric: str, to: str, method: str) -> Means:
+    """Return means of scans by person and source; the target's own scans are as they were."""
+    return {
+        (one.subject, one.task.partition(">")[0]): one.value
+        for kind in dict.fromkeys((BEFORE, method))
+        for one in table.select(metric, method=kind)
+        if _target(one) == to and (kind == method or one.task == f"{to}>{to}")
+    }
+
+
+def _ages(contest: Contest) -> dict[str, float]:
+    told = {files.subject: files.attributes.get("age", "") for files in contest.originals}
+    return {subject: float(age) for subject, age in told.items() if _is_number(age)}
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return bool(np.isfinite(float(text)))
+    except ValueError:
+        return False
+
+
+def _age_effect(ages: Mapping[str, float], seed: int, means: Means) -> dict[str, float]:
+    aged = {key: value for key, value in means.items() if key[0] in ages}
+    if not aged:
+        raise DatasetError("no table of the dataset has an age column")
+    people = [subject for subject, _ in aged]
+    covariate = np.array([ages[subject] for subject in people])
+    effect = linear_effect(np.array(list(aged.values())), covariate, people, seed=seed)
+    return {
+        "age_slope": effect.slope,
+        "age_slope_low": effect.slope_low,
+        "age_slope_high": effect.slope_high,
+    }
+
+
+def _agreement(means: Means) -> dict[str, float]:
+    people, sites = (list(dict.fromkeys(part)) for part in zip(*means, strict=True))
+    everywhere = [p for p in people if all((p, site) in means for site in sites)]
+    values = np.array([[means[p, site] for site in sites] for p in everywhere])
+    found = intraclass_correlation(values.reshape(len(everywhere), len(sites)))
+    return {
+        "icc_agreement": found.absolute,
+        "icc_consistency": found.consistency,
+        "sd_people": found.people_sd,
+        "sd_sites": found.site_sd,
+    }
+
+
+def _distances(measures: Measures, contest: Contest) -> list[Score]:
+    """Return how far apart the sources' distributions of each map are at most."""
+    groups: dict[tuple[str, str], dict[str, list[Mapping[str, Array]]]] = {}
+    for one in contest.scored:
+        own = groups.setdefault((one.to, one.method), {})
+        own.setdefault(str(one.source.site), []).append(read_shown(measures, one))
+    found: list[Score] = []
+    for (to, method), sites in groups.items():
+        for name in measures.maps if len(sites) > 1 else ():
+            shown = {
+                site: [one[name] for one in own if name in one] for site, own in sites.items()
+            }
+            if all(shown.values()):
+                _, pairs = site_distances(shown)
+                furthest = {
+                    "site_d": max((abs(p.d) for p in pairs if np.isfinite(p.d)), default=np.nan),
+                    "site_ks": max(p.ks for p in pairs),
+                }
+                found += _rows(f"all>{to}", method, furthest, prefix=f"{name}_")
+    return found

@@ -1,0 +1,178 @@
+"""Scores as pictures: voxels of maps that were written, and fibres of a few voxels."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+from scipy import ndimage
+
+from siteless.acquisition import Array, Scan
+from siteless.bids import read_scan, read_signal
+from siteless.evaluation import Fods, ScoreTable, estimate_responses, find_fods, match_volumes
+from siteless.pipelines._contest import Judged
+from siteless.pipelines._judge import NOISE, Measures
+from siteless.report import draw_boxes, draw_fods, draw_maps
+
+# Voxels along each side of what fibres are shown of; a second fibre has at least this part of the
+# amplitude of the first.
+_WINDOW, _SECOND = 12, 0.3
+_RMSE = "RMSE (% of white-matter b0 of the target)"
+_ANGLE = "angle of the largest FOD maximum to the target's closest (degrees)"
+
+
+@dataclass(frozen=True, eq=False)
+class Gallery:
+    """What pictures are made from.
+
+    Attributes
+    ----------
+    measures
+        That were taken; they know where maps are.
+    compared
+        What was compared with a target.
+    table
+        Its scores.
+    """
+
+    measures: Measures
+    compared: Sequence[Judged]
+    table: ScoreTable
+
+    def draw_errors(self, folder: Path, methods: Collection[str]) -> list[Path]:
+        """Draw the spread of methods' errors over voxels in all tasks; return what is drawn."""
+        drawn = []
+        if "signal" in self.measures.kinds:
+            drawn.append(folder / "rmse.png")
+            draw_boxes(
+                self._voxels("rmse", methods), drawn[-1], label=_RMSE, floors=self._floors()
+            )
+        if "orientation" in self.measures.kinds:
+            drawn.append(folder / "angle.png")
+            draw_boxes(self._voxels("angle", methods), drawn[-1], label=_ANGLE, marked=90)
+        return drawn
+
+    def draw_slices(self, path: Path, methods: Collection[str]) -> None:
+        """Draw where errors are: an axial slice of one person in all tasks."""
+        shown = [one for one in self._of(methods) if one.source.subject == self._person]
+        panels: dict[str, dict[str, Array]] = {}
+        anatomy: dict[str, Array] = {}
+        for one in shown:
+            values, affine = read_signal(self.measures.place(one, "rmse"))
+            upright = _upright(100 * values / self._level(one), affine)
+            height = _fullest(np.isfinite(upright))
+            panels.setdefault(one.task, {})[one.method] = upright[..., height]
+            if one.task not in anatomy:
+                target = _scan_of_target(one)
+                anatomy[one.task] = _upright(_b0(target), target.affine)[..., height]
+        size = _sizes(target)
+        draw_maps(panels, path, label=_RMSE, voxel_size=size, anatomy=anatomy)
+
+    def draw_fibres(self, path: Path, methods: Collection[str], task: str) -> None:
+        """Draw fibre orientations of some voxels with crossings, of one person in one task."""
+        shown = [
+            one
+            for one in self._of(methods)
+            if one.task == task and one.source.subject == self._person
+        ]
+        target = _scan_of_target(shown[0])
+        responses = estimate_responses(target, self.measures.engine)
+        where, height = _fullest_slice(target)
+        expected = find_fods(target, responses, where)
+        window = _crossings(target, expected, where, height)
+        panels = {"target": _place(target, expected, where)[*window, height]}
+        for one in shown:
+            given = match_volumes(read_scan(one.image or one.source), target.gradients)
+            found = find_fods(given, responses, where)
+            panels[one.method] = _place(target, found, where)[*window, height]
+        draw_fods(panels, path, background=_upright(_b0(target), target.affine)[*window, height])
+
+    @property
+    def _person(self) -> str:
+        return min(one.source.subject for one in self.compared)
+
+    def _of(self, methods: Collection[str]) -> list[Judged]:
+        return [one for one in self.compared if one.method in methods and one.image]
+
+    def _voxels(self, output: str, methods: Collection[str]) -> dict[str, dict[str, Array]]:
+        """Return the errors of all voxels by task and method."""
+        found: dict[str, dict[str, list[Array]]] = {}
+        for one in self._of(methods):
+            values = read_signal(self.measures.place(one, output))[0]
+            if output == "rmse":
+                values = 100 * values / self._level(one)
+            own = found.setdefault(one.task, {}).setdefault(one.method, [])
+            own.append(values[np.isfinite(values)])
+        return {
+            task: {method: np.concatenate(own[method]) for method in methods if method in own}
+            for task, own in found.items()
+        }
+
+    def _floors(self) -> dict[str, float]:
+        tasks = self.table.tasks("rmse_percent")
+        return {t: self.table.mean("rmse_percent", task=t, method=NOISE) for t in tasks}
+
+    def _level(self, one: Judged) -> float:
+        """Return the white-matter b0 of a target, which both scores of it tell."""
+        own = {"task": one.task, "method": one.method, "subject": one.source.subject}
+        return 100 * self.table.mean("rmse", **own) / self.table.mean("rmse_percent", **own)
+
+
+def _scan_of_target(one: Judged) -> Scan:
+    assert one.target is not None
+    return read_scan(one.target)
+
+
+def _upright(values: Array, affine: Array) -> Array:
+    """Turn an image so that its axes point right, forward and up."""
+    return nib.orientations.apply_orientation(values, nib.io_orientation(affine))
+
+
+def _sizes(scan: Scan) -> tuple[float, float]:
+    """Return the voxel size of an upright slice."""
+    order = np.argsort(nib.io_orientation(scan.affine)[:, 0])
+    width, height, _ = scan.voxel_size[order]
+    return float(width), float(height)
+
+
+def _fullest(mask: Array) -> int:
+    """Return the slice with most voxels."""
+    return int(mask.sum(axis=(0, 1)).argmax())
+
+
+def _fullest_slice(scan: Scan) -> tuple[Array, int]:
+    """Return the white matter of an axial slice, on the scan's grid, and its upright height."""
+    height = _fullest(_upright(scan.white_matter, scan.affine))
+    axis = int(np.flatnonzero(nib.io_orientation(scan.affine)[:, 0] == 2)[0])
+    turned = nib.io_orientation(scan.affine)[axis, 1] < 0
+    own = scan.mask.shape[axis] - 1 - height if turned else height
+    inside = np.arange(scan.mask.shape[axis]) == own
+    return scan.white_matter & np.expand_dims(inside, [n for n in range(3) if n != axis]), height
+
+
+def _b0(scan: Scan) -> Array:
+    return scan.signal[..., scan.gradients.is_b0].mean(axis=3)
+
+
+def _place(scan: Scan, fods: Fods, where: Array) -> Array:
+    """Return coefficients on the upright grid, NaN elsewhere."""
+    grid = np.full((*where.shape[::-1], fods.coefficients.shape[1]), np.nan)
+    grid[where.T] = fods.coefficients
+    return _upright(grid.swapaxes(0, 2), scan.affine)
+
+
+def _crossings(scan: Scan, fods: Fods, where: Array, height: int) -> tuple[slice, slice]:
+    """Return the square of an upright slice with most voxels that hold two fibres."""
+    lengths = np.linalg.norm(fods.peaks, axis=2)
+    counts = np.zeros(where.shape[::-1])
+    counts[where.T] = 1 + (lengths[:, 1] > _SECOND * lengths[:, 0])
+    plane = _upright(counts.T, scan.affine)[..., height]
+    sums = ndimage.uniform_filter(plane, _WINDOW, mode="constant")
+    half = _WINDOW // 2
+    limits = [(half, size - half) for size in plane.shape]
+    inside = sums[tuple(slice(*limit) for limit in limits)]
+    x, y = np.unravel_index(inside.argmax(), inside.shape)
+    return slice(x, x + _WINDOW), slice(y, y + _WINDOW)

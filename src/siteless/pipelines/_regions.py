@@ -1,0 +1,76 @@
+"""Regions of a label image, which scores are given in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from siteless.acquisition import GRID_TOLERANCE, Array, Scan, grid_offset
+from siteless.bids import ScanFiles, read_rows, read_signal
+from siteless.errors import DatasetError, MaskError
+
+# Voxels that a region must have to be scored.
+_LEAST = 10
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Label images: one for all scans, or a folder of a dataset with one for each.
+
+    Attributes
+    ----------
+    path
+        An image on the grid of the scans; or a folder with ``*_dseg.nii[.gz]`` files. A table of
+        the same name with the columns index and name says what labels are called.
+    """
+
+    path: Path
+
+    def regions(self, files: ScanFiles, scan: Scan) -> dict[str, Array]:
+        """Return the regions in a scan's brain, by name: masks of shape (x, y, z)."""
+        image = self.path if self.path.is_file() else self._of(files)
+        values, affine = read_signal(image)
+        if values.shape != scan.mask.shape or (
+            grid_offset(affine, scan.affine, values.shape) > GRID_TOLERANCE
+        ):
+            raise MaskError(
+                f"expected labels on the grid of {files.name}, {scan.mask.shape} voxels, found "
+                f"another of {values.shape}",
+                remedy="resample them to the scan",
+                path=image,
+            )
+        labels, names = np.where(scan.mask, values, 0).round().astype(int), _names(image)
+        numbers, counts = np.unique(labels[labels > 0], return_counts=True)
+        large = numbers[counts >= _LEAST]
+        return {
+            names.get(number, f"label-{number}"): labels == number for number in large.tolist()
+        }
+
+    def _of(self, files: ScanFiles) -> Path:
+        known = {f"{key}-{label}" for key, label in files.entities.items()}
+        fitting = [
+            path
+            for path in sorted(self.path.rglob(f"sub-{files.subject}*_dseg.nii*"))
+            if {part for part in path.name.split("_")[:-1] if _tells(part)} <= known
+        ]
+        if not fitting:
+            raise DatasetError(
+                f"no *_dseg.nii.gz in the folder is of {files.name}",
+                remedy="give a label image for each scan, or one for all",
+                path=self.path,
+            )
+        return max(fitting, key=lambda path: len(path.name))
+
+
+def _tells(part: str) -> bool:
+    """Whether a part of a file's name tells scans apart."""
+    return part.partition("-")[0] in ("sub", "ses", "acq", "dir", "run")
+
+
+def _names(image: Path) -> dict[int, str]:
+    table = image.with_name(image.name.partition(".nii")[0] + ".tsv")
+    if not table.exists():
+        return {}
+    return {int(row["index"]): row["name"] for row in read_rows(table, "index", "name")}

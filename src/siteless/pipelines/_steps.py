@@ -1,0 +1,94 @@
+"""Long work as steps, each of which is done once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from siteless.bids import write_json
+
+
+@dataclass(frozen=True)
+class Step:
+    """A part of long work.
+
+    Attributes
+    ----------
+    name
+        That the others know it by.
+    run
+        Does it. What an interrupted run has left is for it to use.
+    makes
+        A file or folder that is there when it is done.
+    settings
+        What it depends on, as JSON can hold it.
+    needs
+        Steps that are done before.
+    """
+
+    name: str
+    run: Callable[[], object]
+    makes: Path
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+
+
+def run_steps(
+    steps: Sequence[Step], records: Path, tell: Callable[[int, int, str], None] | None = None
+) -> dict[str, float]:
+    """Run steps, each after those that it needs, but for those that are done.
+
+    A step is done when a record of it is there, of the same settings, and of steps before it that
+    had theirs; and what it makes is.
+
+    Parameters
+    ----------
+    steps
+        Each after those that it needs.
+    records
+        Folder for them.
+    tell
+        Called with the number of steps done, their total, and the name of the next.
+
+    Returns
+    -------
+    dict
+        Seconds that each step has taken, now or earlier.
+    """
+    keys: dict[str, str] = {}
+    seconds: dict[str, float] = {}
+    for number, step in enumerate(steps):
+        if tell:
+            tell(number, len(steps), step.name)
+        keys[step.name] = _key(step, [keys[name] for name in step.needs])
+        record = records / f"{step.name}.json"
+        taken = _taken(record, keys[step.name]) if step.makes.exists() else None
+        if taken is None:
+            start = time.monotonic()
+            step.run()
+            taken = time.monotonic() - start
+            write_json(record, {"key": keys[step.name], "seconds": round(taken, 1)})
+        seconds[step.name] = taken
+    if tell:
+        tell(len(steps), len(steps), "")
+    return seconds
+
+
+def _key(step: Step, needs: Sequence[str]) -> str:
+    told = json.dumps([version("siteless"), step.name, step.settings, needs], sort_keys=True)
+    return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
+
+
+def _taken(record: Path, key: str) -> float | None:
+    """Return the seconds that a step took; None if it is not done, or was another."""
+    try:
+        told = json.loads(record.read_text(encoding="utf-8"))
+        return float(told["seconds"]) if told["key"] == key else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,134 @@
+"""How every picture looks, and how it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from siteless.acquisition import Array
+from siteless.errors import OutputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH = 17 / 2.54  # inches: the text of an A4 page
+HEIGHT = 23 / 2.54
+DPI = 200
+# Okabe and Ito's, which colour-blind readers tell apart; grey for black, which would hide lines.
+COLOURS = (
+    "#999999",
+    "#E69F00",
+    "#56B4E9",
+    "#009E73",
+    "#F0E442",
+    "#0072B2",
+    "#D55E00",
+    "#CC79A7",
+)
+_STYLE = {
+    "font.size": 7.5,
+    "axes.titlesize": 7.5,
+    "axes.labelsize": 7.5,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7.5,
+    "legend.fontsize": 7.5,
+    "legend.frameon": False,
+    "axes.linewidth": 0.6,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "text.parse_math": False,  # a name may hold dollar signs
+}
+
+
+@contextmanager
+def picture(
+    path: Path,
+    *,
+    height: float,
+    layout: Literal["constrained", "compressed"] = "constrained",
+    dpi: int = DPI,
+) -> Iterator[Figure]:
+    """Give a figure as wide as a page to draw on, and write it when the block ends.
+
+    Parameters
+    ----------
+    path
+        Where the PNG goes.
+    height
+        Inches.
+    layout
+        matplotlib's; "compressed" is for panels of a fixed shape.
+    dpi
+        Dots an inch.
+    """
+    from matplotlib import style
+    from matplotlib.figure import Figure
+
+    # From matplotlib's own defaults, so that a user's settings do not change the picture.
+    with style.context(["default", _STYLE]):
+        figure = Figure(figsize=(WIDTH, height), layout=layout)
+        yield figure
+        save_figure(figure, path, dpi=dpi)
+
+
+def save_figure(figure: Figure, path: Path, *, dpi: int) -> None:
+    """Write a figure as PNG beside its place and rename it, so that it is whole where it is.
+
+    Raises
+    ------
+    OutputError
+        When the place cannot be written to.
+    """
+    aside = path.with_name(f".{path.name}.part")
+    try:
+        figure.savefig(aside, dpi=dpi, format="png", metadata={"Software": None})
+        aside.replace(path)
+    except OSError as error:
+        raise OutputError(
+            f"cannot write the picture ({error.strerror})",
+            remedy="check that the folder is there and has space",
+            path=path,
+        ) from None
+    finally:
+        with suppress(OSError):
+            aside.unlink()
+
+
+def inner_names(table: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """List the inner keys of a table, each once, as they appear.
+
+    Examples
+    --------
+    >>> inner_names({"a > b": {"scaled": 1}, "b > a": {"unchanged": 2, "scaled": 3}})
+    ['scaled', 'unchanged']
+    """
+    return list(dict.fromkeys(name for row in table.values() for name in row))
+
+
+def require_some(found: Iterable[Array], path: Path) -> None:
+    """Refuse to draw a picture of nothing."""
+    if not any(values.size for values in found):
+        raise OutputError(
+            "nothing to draw: no value is finite", remedy="check what was scored", path=path
+        )
+
+
+def say_empty(panel: Axes, height: float = 0.5) -> None:
+    """Say that there is nothing to show, at a height between 0 and 1."""
+    place: dict[str, Any] = {"transform": panel.transAxes, "ha": "center", "va": "center"}
+    panel.text(0.5, height, "no values", color="0.35", **place)
+
+
+def count_columns(panels: int) -> int:
+    """Return how many panels of a number go in a row.
+
+    Examples
+    --------
+    >>> [count_columns(panels) for panels in range(1, 8)]
+    [1, 2, 3, 2, 3, 3, 3]
+    """
+    return 2 if panels == 4 else min(panels, 3)
