@@ -25,6 +25,7 @@ from siteless.bids._write import (
     write_raw_description,
     write_scan,
     write_table,
+    write_text,
 )
 
 __all__ = [
@@ -57,4 +58,5 @@ __all__ = [
     "write_raw_description",
     "write_scan",
     "write_table",
+    "write_text",
 ]

@@ -150,8 +150,13 @@ def _stored(values: Array) -> Array:
 def write_table(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
     """Write rows of the same keys as a TSV file."""
     lines = ["\t".join(rows[0]), *("\t".join(map(str, row.values())) for row in rows)]
+    write_text(path, "\n".join(lines) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, whole or not at all."""
     with staged(path.parent) as stage:
-        (stage / path.name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        (stage / path.name).write_text(text, encoding="utf-8")
 
 
 def write_description(

@@ -64,10 +64,10 @@ def shown_fit(*, verbose: bool = False) -> Iterator[tuple[ShowStage, ShowTrainin
         return lambda done, total, _name: bars.update(stage, completed=done, total=total)
 
     def show_training(done: int, total: int, log: Sequence[Mapping[str, float]]) -> None:
-        if not bars.tasks[training].started:
-            for earlier in bars.task_ids:
-                bars.update(earlier, visible=False)
-            bars.start_task(training)
+        for earlier in bars.task_ids:
+            bars.update(earlier, visible=False)
+        if done == 0 or not bars.tasks[training].started:
+            bars.reset(training)
         bars.update(training, completed=done, total=total, visible=True)
         terms.plain = _terms(log)
 

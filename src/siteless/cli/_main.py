@@ -12,20 +12,31 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from siteless.cli import _check, _encode, _fit, _harmonize, _info, _methods, _simulate
+from siteless.cli import (
+    _check,
+    _encode,
+    _evaluate,
+    _fit,
+    _harmonize,
+    _info,
+    _methods,
+    _reproduce,
+    _simulate,
+)
 from siteless.errors import SitelessError
 
 _DESCRIPTION = """\
 Remove what a scanner adds to a diffusion MRI scan.
 
 siteless reads scans from many sites (BIDS datasets, QSIPrep output, or a table of paths).
-Start by checking yours, or by simulating some; then learn a model and
-render scans as one site:
+Start by checking yours, or by simulating some; then learn a model,
+render scans as one site, and score them:
 
   siteless check DATASET
   siteless simulate OUT
   siteless fit DATASET --model FILE
   siteless harmonize DATASET OUT --model FILE --to SITE
+  siteless evaluate DATASET --harmonized OUT --out SCORES
 """
 
 
@@ -87,7 +98,9 @@ def make_parser() -> argparse.ArgumentParser:
     _fit.add_parser(commands)
     _methods.add_parser(commands)
     _harmonize.add_parser(commands)
+    _evaluate.add_parser(commands)
     _info.add_parser(commands)
     _encode.add_parser(commands)
     _simulate.add_parser(commands)
+    _reproduce.add_parser(commands)
     return parser

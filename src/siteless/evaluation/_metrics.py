@@ -10,6 +10,7 @@ _SIGNAL = "arbitrary (of the target scan)"
 _PER_CENT = "%"
 # Of a metric's name, its unit and what it is. Errors are in the voxels of a region.
 _MEANINGS = {
+    r"level": (_SIGNAL, "median b0 of the target's white matter"),
     r"rmse": (_SIGNAL, "root mean square error over the target's volumes, mean over voxels"),
     r"rmse_truth": (_SIGNAL, "the same to the noiseless target"),
     r"rmse(_truth)?_median": (_SIGNAL, "median over voxels"),
@@ -33,7 +34,8 @@ _MEANINGS = {
     r"leakage_accuracy": ("1", "share of voxels whose source site an adversary names rightly"),
     r"leakage_chance": ("1", "what guessing gives"),
     r"leakage_nats": ("nat", "lower bound on what a voxel tells of its source site"),
-    r"leakage_(accuracy|nats)_(low|high)": ("", "95 % interval over people"),
+    r"leakage_accuracy_(low|high)": ("1", "95 % interval over people"),
+    r"leakage_nats_(low|high)": ("nat", "95 % interval over people"),
 }
 # Of a map's metric, what it is, with the map in place of {}; its unit is 1, % or the map's.
 _OF_MAPS = {

@@ -128,7 +128,8 @@ def find_engine() -> str:
         raise SitelessError(
             f"fibre orientations need MRtrix3, or DIPY with CVXPY; found no {', '.join(missing)} "
             "on PATH and no CVXPY",
-            remedy="install MRtrix3 (`apt install mrtrix3`, or by conda), or `pip install 'siteless[fod]'`",
+            remedy="install MRtrix3 (`apt install mrtrix3`, or by conda), or `pip install "
+            "'siteless[fod]'`",
         )
     return f"{_DIPY} {version('dipy')}"
 

@@ -91,12 +91,15 @@ def anisotropy(blocks: Array, groups: Mapping[str, Array]) -> float:
 
 
 def noise_level(scan: Scan, where: Array) -> float:
-    """Estimate the noise of a scan from what harmonics leave over.
+    """Estimate the standard deviation of a scan's noise in some voxels, shape (x, y, z).
 
-    Returns
-    -------
-    float
-        Root mean square over shells of the standard deviation, as a mean over voxels.
+    From how b0 volumes differ, when there are several; else from what harmonics leave over, which
+    is too much where directions are few.
     """
-    variance = fit_noise(scan, fit_coefficients(scan)).variance.mean(axis=1)
-    return float(np.sqrt(np.maximum(variance, 0))[where.T[scan.mask.T]].mean())
+    b0 = scan.signal[..., scan.gradients.is_b0][where]
+    if b0.shape[1] > 1:
+        variance = b0.var(axis=1, ddof=1, dtype=float)
+    else:
+        fitted = fit_noise(scan, fit_coefficients(scan)).variance.mean(axis=1)
+        variance = fitted[where.T[scan.mask.T]].astype(float)
+    return float(np.sqrt(max(variance.mean(), 0)))

@@ -109,11 +109,11 @@ def score_signal(given: Scan, target: Target, where: Array) -> Scores:
     Returns
     -------
     dict
-        By metric, see `METRICS`.
+        By metric, see `describe_metric`.
     """
     found = match_volumes(given, target.scan.gradients).signal[where].astype(float)
     measured = target.scan.signal[where].astype(float)
-    scores = _voxel_scores("rmse", found, measured, target)
+    scores = {"level": target.level, **_voxel_scores("rmse", found, measured, target)}
     if target.truth is not None:
         true = target.truth.signal[where].astype(float)
         scores |= _voxel_scores("rmse_truth", found, true, target)

@@ -7,21 +7,28 @@ if TYPE_CHECKING:
     from siteless.pipelines._check import CheckReport, check_dataset, write_report
     from siteless.pipelines._choice import processes_within
     from siteless.pipelines._encode import encode_dataset
+    from siteless.pipelines._evaluate import KINDS, Evaluation, evaluate_dataset
     from siteless.pipelines._fit import fit_model
     from siteless.pipelines._harmonize import Gradients, HarmonizeReport, harmonize_dataset
     from siteless.pipelines._learn import FitFiles
+    from siteless.pipelines._reproduce import SCALES, reproduce_experiment
     from siteless.pipelines._simulate import simulate_cohort
 
 __all__ = [
+    "KINDS",
+    "SCALES",
     "CheckReport",
+    "Evaluation",
     "FitFiles",
     "Gradients",
     "HarmonizeReport",
     "check_dataset",
     "encode_dataset",
+    "evaluate_dataset",
     "fit_model",
     "harmonize_dataset",
     "processes_within",
+    "reproduce_experiment",
     "simulate_cohort",
     "write_report",
 ]
@@ -30,9 +37,11 @@ _HOMES = {
     "_check": ("CheckReport", "check_dataset", "write_report"),
     "_choice": ("processes_within",),
     "_encode": ("encode_dataset",),
+    "_evaluate": ("KINDS", "Evaluation", "evaluate_dataset"),
     "_fit": ("fit_model",),
     "_harmonize": ("Gradients", "HarmonizeReport", "harmonize_dataset"),
     "_learn": ("FitFiles",),
+    "_reproduce": ("SCALES", "reproduce_experiment"),
     "_simulate": ("simulate_cohort",),
 }
 

@@ -123,8 +123,9 @@ def evaluate_dataset(
     _write(out, table, measures, notes)
     compared = [one for one in contest.scored if one.target]
     gallery = Gallery(measures, compared, table)
-    if compared:
-        gallery.draw_errors(out, [name for name in harmonized if name in table.methods("rmse")])
+    made = [name for name in harmonized if any(o.method == name and o.image for o in compared)]
+    if made:
+        gallery.draw_errors(out, made)
     return Evaluation(out / "scores.tsv", table, tuple(notes), gallery)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,20 +42,16 @@ class Gallery:
     compared: Sequence[Judged]
     table: ScoreTable
 
-    def draw_errors(self, folder: Path, methods: Collection[str]) -> list[Path]:
-        """Draw the spread of methods' errors over voxels in all tasks; return what is drawn."""
-        drawn = []
+    def draw_errors(self, folder: Path, methods: Sequence[str]) -> None:
+        """Draw how the errors of methods spread over voxels, in all tasks."""
         if "signal" in self.measures.kinds:
-            drawn.append(folder / "rmse.png")
-            draw_boxes(
-                self._voxels("rmse", methods), drawn[-1], label=_RMSE, floors=self._floors()
-            )
+            errors, floors = self._voxels("rmse", methods), self._floors()
+            draw_boxes(errors, folder / "rmse.png", label=_RMSE, floors=floors)
         if "orientation" in self.measures.kinds:
-            drawn.append(folder / "angle.png")
-            draw_boxes(self._voxels("angle", methods), drawn[-1], label=_ANGLE, marked=90)
-        return drawn
+            angles = self._voxels("angle", methods)
+            draw_boxes(angles, folder / "angle.png", label=_ANGLE, marked=90)
 
-    def draw_slices(self, path: Path, methods: Collection[str]) -> None:
+    def draw_slices(self, path: Path, methods: Sequence[str]) -> None:
         """Draw where errors are: an axial slice of one person in all tasks."""
         shown = [one for one in self._of(methods) if one.source.subject == self._person]
         panels: dict[str, dict[str, Array]] = {}
@@ -71,7 +67,7 @@ class Gallery:
         size = _sizes(target)
         draw_maps(panels, path, label=_RMSE, voxel_size=size, anatomy=anatomy)
 
-    def draw_fibres(self, path: Path, methods: Collection[str], task: str) -> None:
+    def draw_fibres(self, path: Path, methods: Sequence[str], task: str) -> None:
         """Draw fibre orientations of some voxels with crossings, of one person in one task."""
         shown = [
             one
@@ -94,10 +90,10 @@ class Gallery:
     def _person(self) -> str:
         return min(one.source.subject for one in self.compared)
 
-    def _of(self, methods: Collection[str]) -> list[Judged]:
+    def _of(self, methods: Sequence[str]) -> list[Judged]:
         return [one for one in self.compared if one.method in methods and one.image]
 
-    def _voxels(self, output: str, methods: Collection[str]) -> dict[str, dict[str, Array]]:
+    def _voxels(self, output: str, methods: Sequence[str]) -> dict[str, dict[str, Array]]:
         """Return the errors of all voxels by task and method."""
         found: dict[str, dict[str, list[Array]]] = {}
         for one in self._of(methods):
@@ -116,9 +112,9 @@ class Gallery:
         return {t: self.table.mean("rmse_percent", task=t, method=NOISE) for t in tasks}
 
     def _level(self, one: Judged) -> float:
-        """Return the white-matter b0 of a target, which both scores of it tell."""
+        """Return the white-matter b0 of a target."""
         own = {"task": one.task, "method": one.method, "subject": one.source.subject}
-        return 100 * self.table.mean("rmse", **own) / self.table.mean("rmse_percent", **own)
+        return self.table.mean("level", **own)
 
 
 def _scan_of_target(one: Judged) -> Scan:

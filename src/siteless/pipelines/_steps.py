@@ -7,11 +7,14 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from siteless.bids import write_json
+from siteless.pipelines._coefficients import Stages
+from siteless.pipelines._parallel import Progress
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class Step:
     name
         That the others know it by.
     run
-        Does it. What an interrupted run has left is for it to use.
+        Does it, and shows stages. What an interrupted run has left is for it to use.
     makes
         A file or folder that is there when it is done.
     settings
@@ -33,14 +36,14 @@ class Step:
     """
 
     name: str
-    run: Callable[[], object]
+    run: Callable[[Stages | None], object]
     makes: Path
     settings: Mapping[str, Any] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
 
 
 def run_steps(
-    steps: Sequence[Step], records: Path, tell: Callable[[int, int, str], None] | None = None
+    steps: Sequence[Step], records: Path, progress: Stages | None = None
 ) -> dict[str, float]:
     """Run steps, each after those that it needs, but for those that are done.
 
@@ -53,8 +56,8 @@ def run_steps(
         Each after those that it needs.
     records
         Folder for them.
-    tell
-        Called with the number of steps done, their total, and the name of the next.
+    progress
+        Called with the name of a stage, as for `fit_model`; it starts with the step's.
 
     Returns
     -------
@@ -63,21 +66,21 @@ def run_steps(
     """
     keys: dict[str, str] = {}
     seconds: dict[str, float] = {}
-    for number, step in enumerate(steps):
-        if tell:
-            tell(number, len(steps), step.name)
+    for step in steps:
         keys[step.name] = _key(step, [keys[name] for name in step.needs])
         record = records / f"{step.name}.json"
         taken = _taken(record, keys[step.name]) if step.makes.exists() else None
         if taken is None:
             start = time.monotonic()
-            step.run()
+            step.run(progress and partial(_named, progress, step.name))
             taken = time.monotonic() - start
             write_json(record, {"key": keys[step.name], "seconds": round(taken, 1)})
         seconds[step.name] = taken
-    if tell:
-        tell(len(steps), len(steps), "")
     return seconds
+
+
+def _named(progress: Stages, name: str, title: str) -> Progress:
+    return progress(f"{name}: {title[0].lower()}{title[1:]}")
 
 
 def _key(step: Step, needs: Sequence[str]) -> str:

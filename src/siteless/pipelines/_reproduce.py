@@ -1,0 +1,468 @@
+"""`siteless reproduce`: the paper's experiment from its cohort to its tables and figures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from siteless.bids import (
+    ScanFiles,
+    find_scans,
+    read_json,
+    require_outside,
+    write_json,
+    write_table,
+    write_text,
+)
+from siteless.errors import DatasetError, OutputError
+from siteless.evaluation import ScoreTable
+from siteless.pipelines._choice import scans_of_sites
+from siteless.pipelines._coefficients import Stages
+from siteless.pipelines._encode import encode_dataset
+from siteless.pipelines._evaluate import KINDS, Evaluation, Kind, evaluate_dataset
+from siteless.pipelines._fit import fit_model
+from siteless.pipelines._harmonize import harmonize_dataset
+from siteless.pipelines._learn import Watch
+from siteless.pipelines._parallel import Progress, run_all
+from siteless.pipelines._simulate import simulate_cohort
+from siteless.pipelines._steps import Step, run_steps
+from siteless.report import (
+    Table,
+    ablation_table,
+    accuracy_table,
+    biology_table,
+    error_tables,
+    leakage_table,
+)
+from siteless.simulation import PRESETS as SIZES
+from siteless.simulation import draw_cohort, read_scanners
+from siteless.training import PRESETS
+
+# What is done in a process of its own, and what progress calls it.
+Job = tuple[str, Callable[[], None]]
+# The paper renders scans of one site as the others, and theirs as it.
+_HUB = "prisma30"
+# What is left out of the loss in the paper's ablations: the divergence from the marginal (lambda),
+# and that from the prior (alpha) too.
+_ABLATIONS: Mapping[str, Mapping[str, Any]] = {
+    "": {},
+    ", lambda = 0": {"marginal": 0.0},
+    ", lambda = alpha = 0": {"marginal": 0.0, "prior": 0.0},
+}
+_PRINTED = "multi, as printed"
+# Methods of the figures.
+_SHOWN = ("scaled", "RISH", "single", "multi")
+_FIGURES = {
+    "rmse": "RMSE of voxels of white matter of all test people, by task",
+    "angle": "Angle of the largest FOD maximum to the closest of the target's, by task",
+    "rmse_maps": "RMSE in an axial slice of one test person, on one colour scale",
+    "fods": "FODs of one test person in the first task, on one scale",
+}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large the experiment is.
+
+    Attributes
+    ----------
+    subjects, voxel_size
+        Of the simulated cohort, mm.
+    updates
+        Of the networks, in training.
+    printed_updates
+        Of the network with the paper's own settings, whose batches are 16 times smaller.
+    fibres
+        Voxels of a scan whose fibre orientations are compared.
+    """
+
+    subjects: int
+    voxel_size: float
+    updates: int
+    printed_updates: int
+    fibres: int
+
+
+SCALES = {
+    "quick": Scale(subjects=10, voxel_size=4.0, updates=600, printed_updates=2000, fibres=500),
+    "full": Scale(subjects=15, voxel_size=2.4, updates=2500, printed_updates=10_000, fibres=2000),
+}
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A model that takes part.
+
+    Attributes
+    ----------
+    method
+        What tables call it; the networks of pairs of sites are one method.
+    name
+        That tells it from the others.
+    sites
+        That it learns.
+    options
+        Of `fit_model`.
+    """
+
+    method: str
+    name: str
+    sites: tuple[str, ...]
+    options: Mapping[str, Any]
+
+    @property
+    def stem(self) -> str:
+        """Of its files: letters, digits and hyphens."""
+        return re.sub(r"[^a-z0-9]+", "-", self.name.lower())
+
+    @property
+    def has_code(self) -> bool:
+        """Whether it is a network of the paper."""
+        return "settings" in self.options
+
+    @property
+    def is_ablated(self) -> bool:
+        """Whether it lacks a term of the loss."""
+        return any(end and self.method.endswith(end) for end in _ABLATIONS)
+
+
+def contestants(sites: Sequence[str], hub: str, scale: Scale) -> Iterator[Contestant]:
+    """Yield the models of the experiment."""
+    every = tuple(sites)
+    yield Contestant("scaled", "scaled", every, {"method": "scaled"})
+    yield Contestant("RISH", "RISH", every, {"method": "rish"})
+    for ablation, weights in _ABLATIONS.items():
+        settings = replace(PRESETS["siteless"], updates=scale.updates, **weights)
+        options = {"settings": settings}
+        for other in every:
+            if other != hub:
+                name = f"single, {other}{ablation}"
+                yield Contestant(f"single{ablation}", name, (hub, other), options)
+        yield Contestant(f"multi{ablation}", f"multi{ablation}", every, options)
+    printed = replace(PRESETS["paper"], epochs=None, updates=scale.printed_updates)
+    yield Contestant(_PRINTED, _PRINTED, every, {"settings": printed})
+
+
+def reproduce_experiment(
+    out: Path | str,
+    *,
+    dataset: Path | str | None = None,
+    scale: str = "quick",
+    hub: str | None = None,
+    seed: int = 0,
+    nprocs: int | None = None,
+    progress: Stages | None = None,
+    watch: Watch | None = None,
+) -> Path:
+    """Repeat the experiment of Moyer et al. (2020), and write its tables and figures.
+
+    What is done is kept: a run that was interrupted goes on, and one that is finished is only
+    read.
+
+    Parameters
+    ----------
+    out
+        Folder for all of it.
+    dataset
+        Scans of travelling people, with a ``split`` column that has train, val and test; by
+        default a cohort is simulated.
+    scale
+        Of `SCALES`.
+    hub
+        The site that scans are rendered as and from; by default prisma30, or the first.
+    seed
+        Of the cohort and of all that is random.
+    nprocs
+        Processes; by default one for each core that may be used.
+    progress, watch
+        As for `fit_model`.
+
+    Returns
+    -------
+    Path
+        The page with tables and figures.
+    """
+    out, given = Path(out).absolute(), None if dataset is None else Path(dataset).absolute()
+    if given:
+        require_outside(out, given)
+    _claim(out, given, scale, hub, seed)
+    experiment = _Experiment(out, given or out / "cohort", SCALES[scale], hub, seed, nprocs, watch)
+    records, seconds = out / "steps", {}
+    if given is None:
+        simulate = Step("cohort", experiment.simulate, out / "cohort")
+        seconds = run_steps([simulate], records, progress)
+    seconds |= run_steps(list(experiment.steps()), records, progress)
+    rows = [{"step": name, "seconds": f"{taken:.0f}"} for name, taken in seconds.items()]
+    write_table(out / "steps.tsv", rows)
+    return experiment.page
+
+
+def _claim(out: Path, dataset: Path | None, scale: str, hub: str | None, seed: int) -> None:
+    """Refuse to mix two experiments."""
+    if scale not in SCALES:
+        raise DatasetError(
+            f"there is no preset {scale!r}", remedy=f"choose of {', '.join(SCALES)}"
+        )
+    settings = {"dataset": dataset and str(dataset), "preset": scale, "hub": hub, "seed": seed}
+    record = out / "experiment.json"
+    if record.exists():
+        if read_json(record) != settings:
+            raise OutputError(
+                "the folder holds another experiment", remedy="choose another folder", path=out
+            )
+    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise OutputError(
+            "expected a new or empty folder, found something else",
+            remedy="choose another folder",
+            path=out,
+        )
+    else:
+        write_json(record, settings)
+
+
+@dataclass(frozen=True)
+class _Experiment:
+    """Where everything is, and what each step does."""
+
+    out: Path
+    dataset: Path
+    scale: Scale
+    asked_hub: str | None
+    seed: int
+    nprocs: int | None
+    watch: Watch | None
+
+    @property
+    def page(self) -> Path:
+        return self.out / "results.md"
+
+    @cached_property
+    def scans(self) -> list[ScanFiles]:
+        found = find_scans(self.dataset)
+        if found.errors:
+            raise found.errors[0]
+        scans = scans_of_sites(found.scans, None, found.root)
+        lacking = {"train", "val", "test"} - {files.attributes.get("split") for files in scans}
+        if lacking:
+            raise DatasetError(
+                f"expected people for train, val and test in a split column, found none for "
+                f"{', '.join(sorted(lacking))}",
+                remedy="add the column to participants.tsv or to the manifest",
+                path=self.dataset,
+            )
+        return scans
+
+    @cached_property
+    def sites(self) -> list[str]:
+        """The hub first."""
+        known = list(dict.fromkeys(str(files.site) for files in self.scans))
+        hub = self.asked_hub or (_HUB if _HUB in known else known[0])
+        if hub not in known or len(known) < 2:
+            raise DatasetError(
+                f"expected scans of the site {hub} and of others, found {', '.join(known)}",
+                remedy="choose another with --hub",
+                path=self.dataset,
+            )
+        return [hub, *(site for site in known if site != hub)]
+
+    @property
+    def tasks(self) -> list[str]:
+        hub, *others = self.sites
+        return [*(f"{hub}>{site}" for site in others), *(f"{site}>{hub}" for site in others)]
+
+    def people(self, *splits: str) -> list[str]:
+        """Return the people of splits."""
+        chosen = (files for files in self.scans if files.attributes.get("split") in splits)
+        return list(dict.fromkeys(files.subject for files in chosen))
+
+    @cached_property
+    def contestants(self) -> list[Contestant]:
+        return list(contestants(self.sites, self.sites[0], self.scale))
+
+    def steps(self) -> Iterator[Step]:
+        """Yield all steps after the cohort."""
+        fits = []
+        for one in self.contestants:
+            name = f"fit-{one.stem}"
+            settings = {"options": repr(one.options), "sites": one.sites, "seed": self.seed}
+            yield Step(name, partial(self.fit, one), self.model(one), settings)
+            fits.append(name)
+        needs = tuple(fits)
+        yield Step("render", self.render, self.out / "harmonized", needs=needs)
+        yield Step("encode", self.encode, self.out / "codes", needs=needs)
+        settings = {"fibres": self.scale.fibres}
+        yield Step("score", self.score, self.page, settings, needs=("render", "encode"))
+
+    def model(self, one: Contestant) -> Path:
+        return self.out / "models" / f"{one.stem}.safetensors"
+
+    def rendered(self, one: Contestant, to: str) -> Path:
+        return self.out / "harmonized" / one.stem / f"to-{to}"
+
+    def codes(self, one: Contestant) -> Path:
+        return self.out / "codes" / one.stem
+
+    def simulate(self, progress: Stages | None) -> None:
+        scanners = read_scanners()
+        cohort = draw_cohort(
+            tuple(scanners[site] for site in SIZES["cdmri2018"].sites),
+            subjects=self.scale.subjects,
+            voxel_size=self.scale.voxel_size,
+            seed=self.seed,
+        )
+        show = progress and progress("Simulating people")
+        simulate_cohort(self.dataset, cohort, nprocs=self.nprocs, progress=show)
+
+    def fit(self, one: Contestant, progress: Stages | None) -> None:
+        fit_model(
+            self.dataset,
+            self.model(one),
+            sites=one.sites,
+            seed=self.seed,
+            resume=True,
+            work=self.out / "work",
+            nprocs=self.nprocs,
+            progress=progress,
+            watch=self.watch,
+            **one.options,
+        )
+
+    def render(self, progress: Stages | None) -> None:
+        """Render test people in all tasks, and as the hub all whom adversaries are shown."""
+        hub, *others = self.sites
+        jobs = []
+        for one in self.contestants:
+            shown = one.sites == tuple(self.sites) and not one.is_ablated
+            people = self.people("train", "test") if shown else self.people("test")
+            jobs += [self._rendering(one, site, hub, people) for site in one.sites]
+            tested = self.people("test")
+            jobs += [self._rendering(one, hub, to, tested) for to in others if to in one.sites]
+        self._run_jobs(jobs, progress and progress("Rendering scans"))
+
+    def _rendering(self, one: Contestant, source: str, to: str, people: list[str]) -> Job:
+        out, model = self.rendered(one, to), self.model(one)
+        return f"{one.name}, {source}>{to}", partial(
+            _render, self.dataset, out, model, to, source, people
+        )
+
+    def encode(self, progress: Stages | None) -> None:
+        """Encode the people that adversaries learn from, and those that they are tested on."""
+        coded = [one for one in self.contestants if one.has_code]
+        jobs = [(one.name, self._encoding(one)) for one in coded]
+        self._run_jobs(jobs, progress and progress("Encoding scans"))
+
+    def _encoding(self, one: Contestant) -> Callable[[], None]:
+        people = self.people("train", "test")
+        return partial(_encode, self.dataset, self.codes(one), self.model(one), one.sites, people)
+
+    def _run_jobs(self, jobs: Sequence[Job], show: Progress | None) -> None:
+        functions = [function for _, function in jobs]
+        for done, (position, _) in enumerate(
+            run_all(_call, functions, nprocs=self.nprocs), start=1
+        ):
+            if show:
+                show(done, len(jobs), jobs[position][0])
+
+    def score(self, progress: Stages | None) -> None:
+        """Score everything, and write tables, figures and the page."""
+        main = self._evaluate(
+            "scores", [o for o in self.contestants if not o.is_ablated], KINDS, progress
+        )
+        ablated = [one for one in self.contestants if one.is_ablated]
+        less = self._evaluate("scores_ablations", ablated, ("signal",), progress)
+        own = {one.method for one in ablated}
+        table = ScoreTable(
+            (*main.table.scores, *(s for s in less.table.scores if s.method in own))
+        )
+        figures = self.out / "figures"
+        figures.mkdir(exist_ok=True)
+        main.gallery.draw_errors(figures, _SHOWN)
+        main.gallery.draw_slices(figures / "rmse_maps.png", _SHOWN)
+        if main.gallery.measures.engine:
+            main.gallery.draw_fibres(figures / "fods.png", _SHOWN, self.tasks[0])
+        tables = list(self._tables(table))
+        for one in tables:
+            one.write(self.out / "tables")
+        write_text(self.page, self._told(tables, main))
+
+    def _evaluate(
+        self,
+        name: str,
+        entered: Sequence[Contestant],
+        kinds: Sequence[Kind],
+        progress: Stages | None,
+    ) -> Evaluation:
+        folders: dict[str, list[Path]] = {}
+        for one in entered:
+            folders.setdefault(one.method, []).extend(self.rendered(one, to) for to in one.sites)
+        coded = [one for one in self.contestants if one.has_code] if "leakage" in kinds else []
+        return evaluate_dataset(
+            self.dataset,
+            folders,
+            self.out / name,
+            codes={one.name: self.codes(one) for one in coded},
+            kinds=kinds,
+            fibres=self.scale.fibres,
+            seed=self.seed,
+            nprocs=self.nprocs,
+            progress=progress,
+        )
+
+    def _tables(self, table: ScoreTable) -> Iterator[Table]:
+        ablations = list(_ABLATIONS)
+        networks = [one.name for one in self.contestants if one.has_code and not one.is_ablated]
+        yield from error_tables(table, self.tasks)
+        yield ablation_table(table, self.tasks, ablations[1:])
+        yield accuracy_table(table, networks, ablations)
+        yield leakage_table(table)
+        yield biology_table(table, self.sites[0])
+
+    def _told(self, tables: Sequence[Table], main: Evaluation) -> str:
+        """Return the page."""
+        people = {split: len(self.people(split)) for split in ("train", "val", "test")}
+        head = (
+            f"Scans of {people['train']} people to learn from, {people['val']} to validate by and "
+            f"{people['test']} to test on, at {', '.join(self.sites)}; rendered from "
+            f"{self.sites[0]} as the others and from them as it. Scores are of test people, in "
+            f"white matter; FODs by {main.gallery.measures.engine or 'nothing that is installed'}."
+        )
+        notes = [f"Not scored: {note}." for note in main.notes]
+        figures = [
+            f"![{text}](figures/{name}.png)\n\n{text}."
+            for name, text in _FIGURES.items()
+            if (self.out / "figures" / f"{name}.png").exists()
+        ]
+        parts = ["# The experiment of Moyer et al. (2020)", head, *notes]
+        return "\n\n".join([*parts, *(t.markdown() for t in tables), *figures]) + "\n"
+
+
+def _render(
+    dataset: Path, out: Path, model: Path, to: str, source: str, people: Sequence[str]
+) -> None:
+    """Render people's scans of one site as another; one that fails fails the experiment."""
+    report = harmonize_dataset(
+        dataset,
+        out,
+        model,
+        to,
+        sites=[source],
+        filters={"sub": people},
+        gradients="target",
+        nprocs=1,
+    )
+    if report.errors:
+        raise report.errors[0]
+
+
+def _encode(
+    dataset: Path, out: Path, model: Path, sites: Sequence[str], people: Sequence[str]
+) -> None:
+    encode_dataset(model, dataset, out, sites=sites, filters={"sub": people}, nprocs=1)
+
+
+def _call(function: Callable[[], None]) -> None:
+    function()
