@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import peak_memory
-from benchmarks.scores import SCORES, Target, read_levels, read_targets, score_maps, score_scan
+from benchmarks.scores import SCORES, read_targets, score_given
 from siteless.acquisition import Array, Scan
 from siteless.bids import find_scans
 from siteless.denoising import denoise
+from siteless.evaluation import Target
 from siteless.methods import CombatModel, InvariantModel, load_model, render
 from siteless.model import Model
 from siteless.pipelines import fit_model, harmonize_dataset, simulate_cohort
@@ -58,8 +59,8 @@ COSTS = {
     "scan-s": (2, "seconds to render a scan, in memory, after it is denoised"),
     "memory": (0, "peak memory, MB, of a process that harmonizes a scan from disk to disk"),
 }
-# Makes a scan of the second site, or its FA and MD, from a scan of the first.
-Method = Callable[[Target, Target], Scan | tuple[Array, Array]]
+# Makes a scan of the second site, or its maps, from a scan of the first.
+Method = Callable[[Target, Target], Scan | Mapping[str, Array]]
 # By person and site.
 Targets = Mapping[tuple[str, str], Target]
 # By source and target site: scores by their names.
@@ -92,9 +93,7 @@ def simulate(out: Path, **options: int) -> None:
 
 def compare(dataset: Path, lesions: Path, models: Path) -> None:
     models.mkdir(parents=True, exist_ok=True)
-    levels = read_levels(dataset)
-    cohorts = [Sources(read_targets(dataset, levels, split="test"))]
-    cohorts.append(Sources(read_targets(lesions, levels)))
+    cohorts = [Sources(read_targets(dataset, split="test")), Sources(read_targets(lesions))]
     order = sorted(FITS, key=lambda name: not name.startswith("rish"))  # it stores most of a scan
     found = {name: judge(name, dataset, models, *cohorts) for name in order}
     learned = load_model(models / f"{LEARNED}.safetensors")
@@ -182,12 +181,11 @@ def fit_if_missing(dataset: Path, path: Path, **fit: Any) -> float:
     return float(taken.read_text()) if taken.exists() else np.nan
 
 
-def rendered(model: Model, source: Target, goal: Target) -> Scan | tuple[Array, Array]:
-    table = goal.scan.gradients
+def rendered(model: Model, source: Target, goal: Target) -> Scan | Mapping[str, Array]:
+    site, table = str(goal.scan.site), goal.scan.gradients
     if isinstance(model, CombatModel):
-        maps = model.harmonize_maps(source.scan, str(goal.scan.site))
-        return maps["fa"], maps["md"]
-    return render(model, source.scan, str(goal.scan.site), gradients=table).scan
+        return model.harmonize_maps(source.scan, site)
+    return render(model, source.scan, site, gradients=table).scan
 
 
 def at_home(model: Model, source: Target, goal: Target) -> Scan:
@@ -216,8 +214,7 @@ def score_method(method: Method, source: Target, goal: Target) -> dict[str, floa
     start = time.perf_counter()
     made = method(source, goal)
     seconds = time.perf_counter() - start
-    scores = score_scan(made, goal) if isinstance(made, Scan) else score_maps(*made, goal)
-    return scores | {"scan-s": seconds}
+    return score_given(made, goal) | {"scan-s": seconds}
 
 
 def mean_scores(scores: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -15,9 +15,10 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 
-from benchmarks.scores import read_levels, read_targets, score_scan
+from benchmarks.scores import noiseless_path, read_targets
 from siteless.acquisition import Array, Scan
 from siteless.bids import ScanFiles, find_scans, read_scan, read_signal
+from siteless.evaluation import score_signal
 from siteless.harmonics import coefficient_orders, fit_coefficients, project
 from siteless.methods import METHODS, RishModel, render
 from siteless.model import Model, SignalModel
@@ -75,7 +76,7 @@ def known_scales(scan: Scan, order: int) -> Array:
 
 def _rescale(dataset: Path, files: ScanFiles) -> None:
     """Multiply the harmonics of a noiseless scan, add noise anew, and write both."""
-    truth = _truth(dataset, files)
+    truth = noiseless_path(dataset, files)
     scan = read_scan(files)
     clean = scan.with_signal(read_signal(truth)[0])
     own = fit_coefficients(clean, fit="pseudo-inverse", order=8)
@@ -91,11 +92,6 @@ def _rescale(dataset: Path, files: ScanFiles) -> None:
     for path, volumes in ((truth, signal), (files.dwi, noisy)):
         image = nib.Nifti1Image(volumes.astype(np.float32), scan.affine)
         image.to_filename(path)
-
-
-def _truth(dataset: Path, files: ScanFiles) -> Path:
-    folder = dataset / "derivatives" / "truth" / files.dwi.parent.relative_to(dataset)
-    return folder / files.name.replace("_dwi", "_desc-noiseless_dwi.nii.gz")
 
 
 def _fitted(dataset: Path, method: str) -> Model:
@@ -133,21 +129,22 @@ def _judge_scales(dataset: Path, model: Model, unchanged: Model) -> None:
 
 
 def _rmse(dataset: Path, model: Model) -> float:
-    """Return the RMSE of test scans of the first site, rendered as the second."""
-    targets = read_targets(dataset, read_levels(dataset), split="test")
+    """Return the RMSE of test scans of the first site, rendered as the second, in per cent."""
+    targets = read_targets(dataset, split="test")
     found = []
     for (person, site), files in _test_scans(dataset).items():
         if site == "a":
             goal = targets[person, "b"]
             made = render(model, read_scan(files), "b", gradients=goal.scan.gradients)
-            found.append(score_scan(made.scan, goal)["scan"])
+            scores = score_signal(made.scan, goal, goal.scan.white_matter)
+            found.append(scores["rmse_percent"])
     return float(np.mean(found))
 
 
 def _noise_floor(dataset: Path) -> float:
-    targets = read_targets(dataset, read_levels(dataset), split="test")
+    targets = read_targets(dataset, split="test")
     goals = [goal for (_, site), goal in targets.items() if site == "b"]
-    return float(np.mean([score_scan(g.truth, g)["scan"] for g in goals]))
+    return float(np.mean([goal.noise(goal.scan.white_matter)["rmse_percent"] for goal in goals]))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from scipy import ndimage
 from scipy.stats import spearmanr
 
 from benchmarks.measure import row
+from benchmarks.scores import noiseless_path
 from siteless.acquisition import Array, Scan
 from siteless.bids import ScanFiles, find_scans, read_scan, read_signal
 from siteless.methods import Rendering, load_model, render
@@ -105,8 +106,7 @@ def _errors_at_home(dataset: Path, files: ScanFiles, model: Model) -> tuple[floa
 
 
 def _noiseless(dataset: Path, files: ScanFiles) -> Array:
-    folder = dataset / "derivatives" / "truth" / files.dwi.parent.relative_to(dataset)
-    return read_signal(folder / files.name.replace("_dwi", "_desc-noiseless_dwi.nii.gz"))[0]
+    return read_signal(noiseless_path(dataset, files))[0]
 
 
 def _groups(scan: Scan) -> Iterator[Array]:

@@ -30,8 +30,10 @@ The way data goes, a line a layer:
     travelling subjects with known truth
 `preflight`
     what is wrong with scans
+`evaluation`
+    scans and codes to scores
 `report`
-    numbers to pictures
+    scores to tables and pictures
 `pipelines`
     paths in, reports out
 `cli`
@@ -47,7 +49,13 @@ if TYPE_CHECKING:
     from siteless.errors import SitelessError
     from siteless.harmonics import Coefficients, fit_coefficients, project, rish
     from siteless.methods import harmonize, load_model
-    from siteless.pipelines import check_dataset, fit_model, harmonize_dataset
+    from siteless.pipelines import (
+        check_dataset,
+        evaluate_dataset,
+        fit_model,
+        harmonize_dataset,
+        reproduce_experiment,
+    )
 
 __all__ = [
     "Coefficients",
@@ -57,6 +65,7 @@ __all__ = [
     "Site",
     "SitelessError",
     "check_dataset",
+    "evaluate_dataset",
     "find_scans",
     "fit_coefficients",
     "fit_model",
@@ -65,6 +74,7 @@ __all__ = [
     "load_model",
     "project",
     "read_scan",
+    "reproduce_experiment",
     "rish",
     "write_scan",
 ]
@@ -75,7 +85,10 @@ _HOMES = {
     "errors": ("SitelessError",),
     "harmonics": ("Coefficients", "fit_coefficients", "project", "rish"),
     "methods": ("harmonize", "load_model"),
-    "pipelines": ("check_dataset", "fit_model", "harmonize_dataset"),
+    "pipelines": (
+        *("check_dataset", "evaluate_dataset", "fit_model", "harmonize_dataset"),
+        "reproduce_experiment",
+    ),
 }
 
 

@@ -145,7 +145,7 @@ def test_unknown_denoisers_are_refused(name):
 @pytest.mark.usefixtures("only_programs")
 def test_dipy_is_found_where_dwidenoise_is_missing_but_does_not_take_its_place():
     assert find_denoiser() == f"DIPY mppca {version('dipy')}"
-    with pytest.raises(SitelessError, match=r"found no such program on PATH; .*apt install") as it:
+    with pytest.raises(SitelessError, match=r"found no dwidenoise on PATH; .*apt install") as it:
         denoise(make_scan(), "MRtrix3 dwidenoise 3.0.3")
     assert "\n" not in str(it.value)
 

@@ -16,14 +16,14 @@ from threadpoolctl import threadpool_limits
 from phantoms import make_gradients
 from siteless.acquisition import GradientTable, Scan
 from siteless.errors import GradientTableError, MaskError, SitelessError
-from siteless.evaluation._orientation import (
+from siteless.evaluation import (
     Responses,
     estimate_responses,
     find_engine,
     find_fods,
-    find_peaks,
     peak_angles,
 )
+from siteless.evaluation._peaks import find_peaks
 from siteless.harmonics import sh_basis
 from siteless.simulation import Person, make_anatomy, read_scanners, scan_person
 from siteless.tissue import white_matter_mask

@@ -7,9 +7,8 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from lessons import QUICK, SHELLS
-from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
-from siteless.acquisition import Site
+from lessons import QUICK
+from phantoms import write_table
 from siteless.bids import find_scans, read_scan, write_scan
 from siteless.cli import main
 from siteless.errors import DatasetError
@@ -18,46 +17,17 @@ from siteless.evaluation._leakage import _learn
 from siteless.pipelines import evaluate_dataset, fit_model, harmonize_dataset
 from siteless.pipelines._contest import BEFORE, set_contest
 from siteless.pipelines._judge import NOISE, RESCAN
+from travellers import SPLITS, write_travellers, write_visit
 
-SPLITS = {"01": "train", "02": "train", "03": "train", "04": "val", "05": "test", "06": "test"}
 # Learned and scored alike: enough for what is measured over people.
 EVERYBODY = {"01": "", "02": "", "03": "", "04": ""}
-GAINS = {"a": 1.0, "b": 1.3}
-
-
-def _write_cohort(root, splits=SPLITS, *, runs=(None,), sites=None, seed=0):
-    """Write people at two sites; the second is brighter."""
-    people = [
-        {"participant_id": f"sub-{who}", "age": 30 + 7 * n, "split": split or "n/a"}
-        for n, (who, split) in enumerate(splits.items())
-    ]
-    write_table(root / "participants.tsv", people)
-    for number, who in enumerate(splits):
-        own = (sites or {}).get(who, "ab")
-        rows = [{"session_id": f"ses-{site}", "site": site} for site in own]
-        write_table(root / f"sub-{who}" / f"sub-{who}_sessions.tsv", rows)
-        for site in own:
-            for run in runs:
-                _write(root, who, site, run, seed=seed + 10 * number + (run or 0))
-    return root
-
-
-def _write(root, who, site, run, *, seed):
-    folder = root / f"sub-{who}" / f"ses-{site}" / "dwi"
-    stem = f"sub-{who}_ses-{site}" + (f"_run-{run}" if run else "")
-    gradients = make_gradients(SHELLS, seed="ab".index(site))
-    scan = make_scan(gradients, seed=seed + 5 * "ab".index(site), site=Site(site))
-    signal = GAINS[site] * scan.signal * (1 + 0.01 * int(who))
-    write_raw(scan.with_signal(signal), folder, f"{stem}_dwi")
-    write_mask(scan.mask, scan.affine, folder / f"{stem}_desc-brain_mask.nii.gz")
-    write_mask(scan.white_matter, scan.affine, folder / f"{stem}_label-WM_mask.nii.gz")
 
 
 @pytest.fixture(scope="module")
 def contest(tmp_path_factory):
     """People at two sites, and their scans rendered as b by scaling."""
     root = tmp_path_factory.mktemp("contest v1.0")
-    data = _write_cohort(root / "data")
+    data = write_travellers(root / "data")
     fit_model(data, root / "scaled.safetensors", method="scaled", nprocs=1)
     harmonize_dataset(data, root / "scaled", root / "scaled.safetensors", "b", nprocs=1)
     return root
@@ -177,7 +147,7 @@ def test_a_changed_scan_is_scored_again_and_no_other(contest, tmp_path):
 
 def test_without_pairs_the_rest_is_scored_and_said(tmp_path, capsys):
     sites = {"01": "a", "02": "a", "03": "b", "04": "b"}
-    data = _write_cohort(tmp_path / "data", EVERYBODY, sites=sites)
+    data = write_travellers(tmp_path / "data", EVERYBODY, sites=sites)
     made = shutil.copytree(data, tmp_path / "made")
     words = ["evaluate", str(data), "--harmonized", str(made), "--to", "b"]
     assert main([*words, "--out", str(tmp_path / "s"), "--nprocs", "1"]) == 0
@@ -190,7 +160,7 @@ def test_without_pairs_the_rest_is_scored_and_said(tmp_path, capsys):
 
 
 def test_a_second_scan_gives_a_floor(tmp_path):
-    data = _write_cohort(tmp_path / "data", {"01": "", "02": ""}, runs=(1, 2))
+    data = write_travellers(tmp_path / "data", {"01": "", "02": ""}, runs=(1, 2))
     made = shutil.copytree(data, tmp_path / "made")
     found = evaluate_dataset(
         data, {"made": [made]}, tmp_path / "s", kinds=["signal", "maps"], to="b", nprocs=1
@@ -228,7 +198,9 @@ def _nothing_there(_, root):
 
 
 def _of_other_people(_, root):
-    return {"other": [_write_cohort(root / "other", {"77": ""})]}, "no scan or map in the folder"
+    return {
+        "other": [write_travellers(root / "other", {"77": ""})]
+    }, "no scan or map in the folder"
 
 
 def _silent(contest, root):
@@ -264,7 +236,7 @@ def test_scans_on_other_grids_are_not_compared(contest, tmp_path):
 
 
 def test_a_split_without_test_people_is_refused(tmp_path):
-    data = _write_cohort(tmp_path / "data", {"01": "train", "02": "train"})
+    data = write_travellers(tmp_path / "data", {"01": "train", "02": "train"})
     made = shutil.copytree(data, tmp_path / "made")
     found = set_contest(find_scans(data).scans, {"made": [made]}, to="b")
     assert found.training is None
@@ -281,12 +253,12 @@ def test_a_split_without_test_people_is_refused(tmp_path):
     ids=lambda options: options.get("method", "network"),
 )
 def test_nobody_of_the_test_split_reaches_a_model(tmp_path, options):
-    _write_cohort(tmp_path / "first")
-    _write_cohort(tmp_path / "second")
+    write_travellers(tmp_path / "first")
+    write_travellers(tmp_path / "second")
     for who, split in SPLITS.items():
         if split == "test":
             for site in "ab":
-                _write(tmp_path / "second", who, site, None, seed=999)
+                write_visit(tmp_path / "second", who, site, None, seed=999)
                 image = (
                     tmp_path / f"second/sub-{who}/ses-{site}/dwi/sub-{who}_ses-{site}_dwi.nii.gz"
                 )
@@ -302,7 +274,7 @@ def test_nobody_of_the_test_split_reaches_a_model(tmp_path, options):
 
 
 def test_nobody_of_the_test_split_reaches_an_adversary(tmp_path, monkeypatch):
-    data = _write_cohort(tmp_path / "data")
+    data = write_travellers(tmp_path / "data")
     seen = []
 
     def spy(samples, *rest):

@@ -101,7 +101,9 @@ class _LogLines:
 
     def __call__(self, done: int, total: int, name: str) -> None:
         now = time.monotonic()
-        start, first = self.start = self.start or (now, done)
+        if self.start is None or done < self.start[1]:
+            self.start = now, done  # of the first work, or of the next under the same title
+        start, first = self.start
         if done == total or now - self.last >= self.every or (done == 0 and name):
             self.last = now
             left = (now - start) / max(1, done - first) * (total - done)

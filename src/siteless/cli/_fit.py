@@ -129,8 +129,7 @@ def _add_template(parser: argparse.ArgumentParser) -> None:
         "--maps",
         nargs="+",
         metavar="MAP",
-        help=f"combat: of {', '.join(MAPS)}; the last takes minutes a scan (default: fa, md, and "
-        "with two shells mk)",
+        help=f"combat: of {', '.join(MAPS)} (default: fa, md, and with two shells mk)",
     )
 
 

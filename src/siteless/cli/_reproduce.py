@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     from siteless.cli._console import shown_fit, stdout
     from siteless.pipelines import reproduce_experiment
 
-    with shown_fit(verbose=options.verbose) as (progress, watch):
+    with shown_fit(verbose=options.verbose) as (progress, _):
         page = reproduce_experiment(
             options.out,
             dataset=options.dataset,
@@ -70,7 +70,6 @@ def run(options: argparse.Namespace) -> int:
             seed=options.seed,
             nprocs=options.nprocs,
             progress=progress,
-            watch=watch,
         )
     stdout().print(str(page), soft_wrap=True, markup=False, highlight=False)
     return 0

@@ -7,20 +7,15 @@ their thresholds differ: what one has denoised must not be mixed with what the o
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib.metadata import version
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from siteless.acquisition import Array, Scan
-from siteless.errors import OutputError, SitelessError
+from siteless.errors import SitelessError
+from siteless.programs import find_version, run_program, scratch_folder
 
 _DWIDENOISE = "MRtrix3 dwidenoise"
 _MPPCA = "DIPY mppca"
@@ -34,18 +29,8 @@ def find_denoiser() -> str:
     SitelessError
         When there is a dwidenoise that does not work.
     """
-    program = shutil.which("dwidenoise")
-    if program is None:
-        return f"{_MPPCA} {version('dipy')}"
-    told = _run(program, ["-version"], Path.cwd())
-    found = re.search(r"dwidenoise (\d\S*)", told)
-    if found is None:
-        raise SitelessError(
-            f"expected dwidenoise to tell its version, found {told[:80]!r}",
-            remedy="install MRtrix3 again",
-            path=program,
-        )
-    return f"{_DWIDENOISE} {found[1]}"
+    found = find_version("dwidenoise")
+    return f"{_DWIDENOISE} {found}" if found else f"{_MPPCA} {version('dipy')}"
 
 
 def denoise(scan: Scan, denoiser: str) -> Scan:
@@ -105,19 +90,13 @@ def _by_dwidenoise(signal: Array, mask: Array, side: int) -> Array:
     """Denoise through files; the result is 0 outside of the mask."""
     import nibabel as nib
 
-    program = shutil.which("dwidenoise")
-    if program is None:
-        raise SitelessError(
-            f"expected {_DWIDENOISE}, found no such program on PATH",
-            remedy="install MRtrix3 (`apt install mrtrix3`, or by conda)",
-        )
     options = ["-extent", f"{side},{side},{side}", "-datatype", "float32", "-mask", "mask.nii"]
     options += ["-quiet", "-nthreads", str(_count_threads())]
-    with _scratch() as folder:
+    with scratch_folder() as folder:
         # By the scan's own affine, MRtrix3 would put the axes in another order.
         nib.Nifti1Image(signal, np.eye(4)).to_filename(folder / "dwi.nii")
         nib.Nifti1Image(mask.astype(np.uint8), np.eye(4)).to_filename(folder / "mask.nii")
-        _run(program, [*options, "dwi.nii", "out.nii"], folder)
+        run_program("dwidenoise", [*options, "dwi.nii", "out.nii"], folder)
         denoised = nib.Nifti1Image.from_filename(folder / "out.nii", mmap=False)
         return np.asarray(denoised.dataobj, dtype=np.float32)
 
@@ -153,43 +132,3 @@ def _count_threads() -> int:
 
     blas = [library for library in threadpool_info() if library["user_api"] == "blas"]
     return max((library["num_threads"] for library in blas), default=1)
-
-
-@contextmanager
-def _scratch() -> Iterator[Path]:
-    """Give a temporary folder."""
-    try:
-        with TemporaryDirectory(prefix="siteless-") as folder:
-            yield Path(folder)
-    except OSError as error:
-        raise OutputError(
-            f"cannot write temporary files ({error.strerror or error})",
-            remedy="let TMPDIR name a folder with room for two copies of a scan",
-        ) from None
-
-
-def _run(program: str, arguments: list[str], folder: Path) -> str:
-    """Run a program in a folder, and return what it says."""
-    try:
-        done = subprocess.run(
-            [str(Path(program).absolute()), *arguments],
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            check=False,
-        )
-    except OSError as error:
-        raise _failed(error.strerror or str(error)) from None
-    if done.returncode != 0:
-        said = done.stderr.strip().splitlines()
-        raise _failed(said[-1] if said else f"exit status {done.returncode}")
-    return done.stdout
-
-
-def _failed(reason: str) -> SitelessError:
-    return SitelessError(
-        f"dwidenoise failed ({reason})",
-        remedy="see that it runs by itself, or install MRtrix3 again",
-    )

@@ -9,17 +9,11 @@ from siteless.evaluation._biology import (
     site_distances,
 )
 from siteless.evaluation._errors import relative_errors
+from siteless.evaluation._fods import Fods, Responses
 from siteless.evaluation._leakage import Leakage, Sample, measure_leakage
 from siteless.evaluation._metrics import describe_metric
-from siteless.evaluation._orientation import (
-    Angles,
-    Fods,
-    Responses,
-    estimate_responses,
-    find_engine,
-    find_fods,
-    peak_angles,
-)
+from siteless.evaluation._orientation import estimate_responses, find_engine, find_fods
+from siteless.evaluation._peaks import Angles, peak_angles
 from siteless.evaluation._score import ALL, WHITE_MATTER, Score, ScoreTable
 from siteless.evaluation._signal import match_volumes
 from siteless.evaluation._target import (

@@ -10,7 +10,7 @@ import numpy as np
 
 from siteless.acquisition import Array, Scan
 from siteless.evaluation._errors import relative_errors
-from siteless.evaluation._orientation import Angles
+from siteless.evaluation._peaks import Angles
 from siteless.evaluation._score import WHITE_MATTER
 from siteless.evaluation._signal import (
     anisotropy,

@@ -26,7 +26,6 @@ from siteless.pipelines._encode import encode_dataset
 from siteless.pipelines._evaluate import KINDS, Evaluation, Kind, evaluate_dataset
 from siteless.pipelines._fit import fit_model
 from siteless.pipelines._harmonize import harmonize_dataset
-from siteless.pipelines._learn import Watch
 from siteless.pipelines._parallel import Progress, run_all
 from siteless.pipelines._simulate import simulate_cohort
 from siteless.pipelines._steps import Step, run_steps
@@ -156,7 +155,6 @@ def reproduce_experiment(
     seed: int = 0,
     nprocs: int | None = None,
     progress: Stages | None = None,
-    watch: Watch | None = None,
 ) -> Path:
     """Repeat the experiment of Moyer et al. (2020), and write its tables and figures.
 
@@ -178,7 +176,7 @@ def reproduce_experiment(
         Of the cohort and of all that is random.
     nprocs
         Processes; by default one for each core that may be used.
-    progress, watch
+    progress
         As for `fit_model`.
 
     Returns
@@ -190,10 +188,10 @@ def reproduce_experiment(
     if given:
         require_outside(out, given)
     _claim(out, given, scale, hub, seed)
-    experiment = _Experiment(out, given or out / "cohort", SCALES[scale], hub, seed, nprocs, watch)
+    experiment = _Experiment(out, given or out / "cohort", SCALES[scale], hub, seed, nprocs)
     records, seconds = out / "steps", {}
     if given is None:
-        simulate = Step("cohort", experiment.simulate, out / "cohort")
+        simulate = Step("cohort", experiment.simulate, (out / "cohort",))
         seconds = run_steps([simulate], records, progress)
     seconds |= run_steps(list(experiment.steps()), records, progress)
     rows = [{"step": name, "seconds": f"{taken:.0f}"} for name, taken in seconds.items()]
@@ -234,7 +232,6 @@ class _Experiment:
     asked_hub: str | None
     seed: int
     nprocs: int | None
-    watch: Watch | None
 
     @property
     def page(self) -> Path:
@@ -285,17 +282,22 @@ class _Experiment:
 
     def steps(self) -> Iterator[Step]:
         """Yield all steps after the cohort."""
-        fits = []
-        for one in self.contestants:
-            name = f"fit-{one.stem}"
-            settings = {"options": repr(one.options), "sites": one.sites, "seed": self.seed}
-            yield Step(name, partial(self.fit, one), self.model(one), settings)
-            fits.append(name)
-        needs = tuple(fits)
-        yield Step("render", self.render, self.out / "harmonized", needs=needs)
-        yield Step("encode", self.encode, self.out / "codes", needs=needs)
+        networks = [one for one in self.contestants if one.has_code]
+        others = [one for one in self.contestants if not one.has_code]
+        for one in others:
+            yield self._fitting(f"fit-{one.stem}", partial(self.fit, one), [one])
+        yield self._fitting("fit-networks", self.train, networks)
+        fits = (*(f"fit-{one.stem}" for one in others), "fit-networks")
+        yield Step("render", self.render, (self.out / "harmonized",), needs=fits)
+        yield Step("encode", self.encode, (self.out / "codes",), needs=fits)
         settings = {"fibres": self.scale.fibres}
-        yield Step("score", self.score, self.page, settings, needs=("render", "encode"))
+        yield Step("score", self.score, (self.page,), settings, needs=("render", "encode"))
+
+    def _fitting(
+        self, name: str, run: Callable[[Stages | None], None], made: Sequence[Contestant]
+    ) -> Step:
+        settings = {"seed": self.seed, "models": [[repr(o.options), o.sites] for o in made]}
+        return Step(name, run, tuple(map(self.model, made)), settings)
 
     def model(self, one: Contestant) -> Path:
         return self.out / "models" / f"{one.stem}.safetensors"
@@ -318,6 +320,16 @@ class _Experiment:
         simulate_cohort(self.dataset, cohort, nprocs=self.nprocs, progress=show)
 
     def fit(self, one: Contestant, progress: Stages | None) -> None:
+        """Fit a model that is no network."""
+        self._fit(one, nprocs=self.nprocs, progress=progress)
+
+    def train(self, progress: Stages | None) -> None:
+        """Train the networks, each in a process of its own: that is faster than one by one."""
+        networks = [one for one in self.contestants if one.has_code]
+        jobs = [(one.name, partial(self._fit, one, nprocs=1)) for one in networks]
+        self._run_jobs(jobs, progress and progress("Training networks"))
+
+    def _fit(self, one: Contestant, *, nprocs: int | None, progress: Stages | None = None) -> None:
         fit_model(
             self.dataset,
             self.model(one),
@@ -325,9 +337,8 @@ class _Experiment:
             seed=self.seed,
             resume=True,
             work=self.out / "work",
-            nprocs=self.nprocs,
+            nprocs=nprocs,
             progress=progress,
-            watch=self.watch,
             **one.options,
         )
 
@@ -361,9 +372,10 @@ class _Experiment:
 
     def _run_jobs(self, jobs: Sequence[Job], show: Progress | None) -> None:
         functions = [function for _, function in jobs]
-        for done, (position, _) in enumerate(
-            run_all(_call, functions, nprocs=self.nprocs), start=1
-        ):
+        if show:
+            show(0, len(jobs), "")
+        results = run_all(_call, functions, nprocs=self.nprocs)
+        for done, (position, _) in enumerate(results, start=1):
             if show:
                 show(done, len(jobs), jobs[position][0])
 

@@ -28,7 +28,7 @@ class Step:
     run
         Does it, and shows stages. What an interrupted run has left is for it to use.
     makes
-        A file or folder that is there when it is done.
+        Files or folders that are there when it is done.
     settings
         What it depends on, as JSON can hold it.
     needs
@@ -37,7 +37,7 @@ class Step:
 
     name: str
     run: Callable[[Stages | None], object]
-    makes: Path
+    makes: tuple[Path, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
 
@@ -69,7 +69,8 @@ def run_steps(
     for step in steps:
         keys[step.name] = _key(step, [keys[name] for name in step.needs])
         record = records / f"{step.name}.json"
-        taken = _taken(record, keys[step.name]) if step.makes.exists() else None
+        made = all(path.exists() for path in step.makes)
+        taken = _taken(record, keys[step.name]) if made else None
         if taken is None:
             start = time.monotonic()
             step.run(progress and partial(_named, progress, step.name))

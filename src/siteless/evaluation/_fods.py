@@ -1,0 +1,68 @@
+"""What deconvolution starts from and what it gives, whatever does it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from siteless.acquisition import Array, GradientTable
+
+# Of FODs, and of the maxima that are looked for in each.
+ORDER, MAXIMA = 8, 3
+
+
+@dataclass(frozen=True, eq=False)
+class Responses:
+    """What each tissue gives, for any scan with the same shells.
+
+    Attributes
+    ----------
+    engine
+        What estimated them and deconvolves by them, as `find_engine` names it.
+    b
+        b-values, ascending, the first 0; s/mm2.
+    white
+        Zonal harmonics of a single fibre along z, of degree 0, 2, ... 8; shape (b, 5), in the
+        units of the signal.
+    grey, fluid
+        Harmonic of degree 0, shape (b,).
+    """
+
+    engine: str
+    b: tuple[int, ...]
+    white: Array
+    grey: Array
+    fluid: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Fods:
+    """Fibre orientation distributions of white matter.
+
+    Attributes
+    ----------
+    coefficients
+        Shape (voxel, 45), in MRtrix3's basis and world axes.
+    peaks
+        Up to three maxima of positive amplitude, shape (voxel, 3, 3): unit vectors in world axes
+        times the amplitude, the largest first, zero where there are fewer.
+    """
+
+    coefficients: Array
+    peaks: Array
+
+
+def idealised_table(gradients: GradientTable, b: tuple[int, ...]) -> Array:
+    """Return rows of x y z b in world axes, with the b-value of its shell for every volume.
+
+    The engines group b-values in ways of their own; these they group as siteless does.
+    """
+    table = np.hstack([gradients.directions, np.zeros((len(gradients), 1))])
+    for shell, value in zip(gradients.shells, b[1:], strict=True):
+        table[shell.volumes, 3] = value
+    return table
+
+
+def in_words(b: tuple[int, ...]) -> str:
+    return ", ".join(f"b={value}" for value in b[1:])

@@ -1,0 +1,69 @@
+import numpy as np
+import pytest
+
+from phantoms import make_gradients, make_scan
+from siteless.evaluation import (
+    Angles,
+    Target,
+    describe_metric,
+    score_angles,
+    score_maps,
+    score_signal,
+    summarise_map,
+)
+from siteless.microstructure import MAPS
+
+LEAKAGE = ("leakage_accuracy", "leakage_nats")
+INTERVALS = [f"{name}_{end}" for name in LEAKAGE for end in ("low", "high")]
+
+
+@pytest.fixture(scope="module")
+def given_metrics():
+    """Names of all scores that evaluation gives to a scan with blocks, a truth and fibres."""
+    gradients = make_gradients({700: 8, 3000: 8})
+    truth = make_scan(gradients, snr=np.inf)
+    target, where = Target(make_scan(gradients), truth=truth), truth.white_matter
+    names = [*score_signal(truth, target, where), *target.noise(where)]
+    names += Target(target.scan).noise(where)
+    degrees = np.arange(3.0)
+    names += score_angles(Angles(degrees, degrees), degrees > 0)
+    of_fa = [*score_maps(target.reference_maps, target, where), *summarise_map("fa", degrees)]
+    kinds = {name.partition("_")[2] for name in of_fa}
+    return [*names, *(f"{shown}_{kind}" for shown in MAPS for kind in kinds)]
+
+
+def test_every_metric_is_described(given_metrics):
+    assert {"rmse_truth_b3000", "shell_error_b700", "block_anisotropy", "mk_cv"} <= {
+        *given_metrics
+    }
+    for name in given_metrics:
+        unit, meaning = describe_metric(name)
+        assert unit
+        assert meaning
+
+
+def test_units_are_of_what_is_measured(given_metrics):
+    for name in given_metrics:
+        unit, _ = describe_metric(name)
+        assert (unit == "%") == (name.endswith("percent") or name.startswith(("shell", "block_")))
+        assert (unit == "degree") == name.startswith("angle")
+    for shown, kind in MAPS.items():
+        for part in ("mean", "sd", "p50"):
+            assert describe_metric(f"{shown}_{part}")[0] == kind.units
+        assert describe_metric(f"{shown}_cv")[0] == "1"
+
+
+@pytest.mark.parametrize("name", [*INTERVALS, "md_age_slope_low", "fa_age_slope_high"])
+def test_ends_of_an_interval_have_the_unit_of_what_is_between(name):
+    assert describe_metric(name)[0] == describe_metric(name.rpartition("_")[0])[0]
+
+
+def test_a_map_is_named_in_its_metrics():
+    for shown in MAPS:
+        assert describe_metric(f"{shown}_ape")[1].startswith(f"{shown}: mean of |")
+
+
+@pytest.mark.parametrize("name", ["rmsee", "fa_rmse", "xx_mean", "rmse_b", "shell_error_bx"])
+def test_metrics_that_there_are_not_are_unknown(name):
+    with pytest.raises(KeyError):
+        describe_metric(name)

@@ -1,0 +1,323 @@
+from dataclasses import replace
+from math import sqrt
+from statistics import fmean
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from phantoms import make_gradients, make_scan
+from siteless.evaluation import (
+    WHITE_MATTER,
+    Angles,
+    Target,
+    maps_within,
+    rmse_map,
+    score_angles,
+    score_maps,
+    score_signal,
+    summarise_map,
+)
+from siteless.microstructure import compute_maps
+from strategies import seeds
+
+GRADIENTS = make_gradients({1000: 20, 2500: 16})
+SHAPE = (18, 17, 16)
+PARTS = ("b0", "b1000", "b2500")
+SPREAD = 20.0
+
+
+def clean_scan(gradients=GRADIENTS):
+    return make_scan(gradients, shape=SHAPE, snr=np.inf)
+
+
+def noisy(scan, seed=0, spread=SPREAD):
+    noise = np.random.default_rng(seed).normal(0, spread, scan.signal.shape)
+    return scan.with_signal(scan.signal + noise)
+
+
+@pytest.fixture(scope="module")
+def target():
+    """A target with truth, and two regions: the lower half of the brain and the upper."""
+    truth = clean_scan()
+    lower = truth.mask.copy()
+    lower[:, :, SHAPE[2] // 2 :] = False
+    regions = {"lower": lower, "upper": truth.mask & ~lower}
+    return Target(noisy(truth), truth=truth, regions=regions)
+
+
+@pytest.fixture
+def white(target):
+    return target.scan.white_matter
+
+
+def plain_rmse(found, expected, volumes):
+    """Return each voxel's error, a number at a time; both have shape (voxel, volume)."""
+    return [
+        sqrt(fmean((float(one[v]) - float(other[v])) ** 2 for v in volumes))
+        for one, other in zip(found, expected, strict=True)
+    ]
+
+
+def plain_percentile(values, percent):
+    """Interpolate between the two values around a percentile."""
+    ordered, place = sorted(values), (len(values) - 1) * percent / 100
+    low = min(int(place), len(values) - 2)
+    return ordered[low] + (place - low) * (ordered[low + 1] - ordered[low])
+
+
+def plain_block_means(values, where, voxel_size):
+    """Return means over 10 mm cubes of at least 8 voxels; values of shape (x, y, z)."""
+    blocks = {}
+    for voxel in zip(*(axis.tolist() for axis in np.nonzero(where)), strict=True):
+        place = tuple(n * size // 10 for n, size in zip(voxel, voxel_size, strict=True))
+        blocks.setdefault(place, []).append(float(values[voxel]))
+    return {place: fmean(block) for place, block in blocks.items() if len(block) >= 8}
+
+
+def errors_of(scores):
+    """Leave out what is not an error."""
+    return {name: value for name, value in scores.items() if name != "level"}
+
+
+@pytest.mark.parametrize(("name", "to"), [("rmse", "scan"), ("rmse_truth", "truth")])
+def test_errors_of_voxels_one_by_one(target, white, name, to):
+    given_scan, expected = noisy(target.truth, seed=5), getattr(target, to)
+    scores = score_signal(given_scan, target, white)
+    found, wanted = given_scan.signal[white], expected.signal[white]
+    errors = plain_rmse(found, wanted, range(len(GRADIENTS)))
+    assert scores[name] == pytest.approx(fmean(errors))
+    assert scores[f"{name}_median"] == pytest.approx(plain_percentile(errors, 50))
+    assert scores[f"{name}_p90"] == pytest.approx(plain_percentile(errors, 90))
+    b = GRADIENTS.bvals.tolist()
+    for part in PARTS:
+        volumes = [volume for volume, own in enumerate(b) if own == float(part[1:])]
+        own = fmean(plain_rmse(found, wanted, volumes))
+        assert scores[f"{name}_{part}"] == pytest.approx(own)
+
+
+def test_per_cent_are_of_the_median_b0_of_white_matter(target, white):
+    b0 = [fmean(map(float, voxel[:2])) for voxel in target.scan.signal[white]]
+    level = plain_percentile(b0, 50)
+    scores = score_signal(noisy(target.truth, seed=6), target, white)
+    assert target.level == pytest.approx(level)
+    assert scores["rmse_percent"] == pytest.approx(100 * scores["rmse"] / level)
+    assert scores["rmse_truth_percent"] == pytest.approx(100 * scores["rmse_truth"] / level)
+
+
+@given(seeds, st.floats(0, 100))
+def test_a_scan_has_no_error_to_itself(seed, spread):
+    scan = noisy(clean_scan(make_gradients({1000: 8})), seed, spread)
+    target = Target(scan)
+    maps = maps_within(scan, target.maps, target.masks)
+    signal = errors_of(score_signal(scan, target, scan.white_matter))
+    scores = signal | score_maps(maps, target, scan.white_matter)
+    assert {"block_percent", "shell_error", "fa_cv", "md_block_percent"} <= set(scores)
+    assert set(scores.values()) == {0.0}
+    assert not rmse_map(scan, target)[scan.white_matter].any()
+
+
+def test_the_truth_has_no_systematic_error(target, white):
+    scores = score_signal(target.truth, target, white)
+    maps = maps_within(target.truth, target.maps, target.masks)
+    scores |= score_maps(maps, target, white)
+    known = ("rmse_truth", "shell_error", "block_", "fa_block", "md_block")
+    errors = [value for name, value in scores.items() if name.startswith(known)]
+    assert len(errors) == 7 + 4 + 2 + 2
+    assert set(errors) == {0.0}
+    assert scores["rmse"] == pytest.approx(SPREAD, rel=0.03)
+    assert scores["fa_cv"] > 0
+
+
+def test_systematic_errors_are_told_from_the_scan_without_a_truth(target, white):
+    alone, other = Target(target.scan), noisy(target.truth, seed=7)
+    scores = score_signal(other, alone, white)
+    assert not [name for name in scores if "truth" in name]
+    means = [one.signal[white][:, 0:2].mean(dtype=float) for one in (other, target.scan)]
+    assert scores["shell_error_b0"] == pytest.approx(100 * (means[0] / means[1] - 1), abs=1e-4)
+    assert score_signal(target.truth, alone, white)["block_percent"] > 0
+
+
+def test_an_offset_is_an_error_of_voxels_and_blocks_alike(target, white):
+    moved = target.truth.with_signal(target.truth.signal + 0.02 * target.level)
+    scores = score_signal(moved, target, white)
+    assert scores["rmse_truth_percent"] == pytest.approx(2, rel=1e-4)
+    assert scores["block_percent"] == pytest.approx(2, rel=1e-4)
+
+
+@given(st.floats(0.5, 1.5))
+def test_means_of_shells_tell_a_scale(scale):
+    truth = clean_scan()
+    target = Target(truth)
+    weights = np.where(GRADIENTS.bvals == 2500, 1.0, scale)
+    scores = score_signal(truth.with_signal(weights * truth.signal), target, truth.white_matter)
+    error = 100 * (scale - 1)
+    found = [scores[f"shell_error_{part}"] for part in PARTS]
+    assert found == pytest.approx([error, error, 0], abs=1e-4)
+    assert scores["shell_error"] == pytest.approx(2 / 3 * abs(error), abs=1e-4)
+
+
+@given(st.floats(0.2, 2.0))
+def test_anisotropy_tells_a_contrast_between_directions(contrast):
+    truth = clean_scan()
+    signal = truth.signal.astype(float)
+    strongest = GRADIENTS.bvals == 2500
+    mean = signal[..., strongest].mean(axis=-1, keepdims=True)
+    signal[..., strongest] = mean + contrast * (signal[..., strongest] - mean)
+    scores = score_signal(truth.with_signal(signal), Target(truth), truth.white_matter)
+    expected = 100 * abs(contrast - 1)
+    assert scores["block_anisotropy"] == pytest.approx(expected, abs=1e-3)
+
+
+def test_errors_of_blocks_one_by_one(target, white):
+    scores = score_signal(target.scan, target, white)
+    squares = []
+    for found, true in zip(target.scan.volumes, target.truth.volumes, strict=True):
+        difference = (found - true).reshape(SHAPE, order="F")
+        means = plain_block_means(difference, white, target.scan.voxel_size.tolist())
+        squares += [mean**2 for mean in means.values()]
+    expected = 100 * sqrt(fmean(squares)) / target.level
+    assert scores["block_percent"] == pytest.approx(expected, rel=1e-4)
+
+
+def test_scans_are_compared_at_the_volumes_of_the_target():
+    scan, other = (clean_scan(make_gradients({1000: 40}, seed=seed)) for seed in (0, 8))
+    target = Target(scan)
+    near, far = (score_signal(one, target, scan.white_matter) for one in (other, noisy(other)))
+    assert 0 < near["rmse"] < SPREAD / 4 < far["rmse"]
+    mean = np.nanmean(rmse_map(other, target))
+    assert mean == pytest.approx(near["rmse"], rel=1e-4)
+
+
+def test_noise_is_what_a_perfect_estimate_has(target, white):
+    perfect = score_signal(target.truth, target, white)
+    floor = target.noise(white)
+    assert floor["rmse"] == perfect["rmse"]
+    assert floor["rmse_b2500"] == perfect["rmse_b2500"]
+    assert floor["rmse_truth"] == 0
+    assert all(name.startswith("rmse") for name in floor)
+
+
+def test_noise_is_estimated_without_a_truth():
+    truth = clean_scan(make_gradients({1000: 40}))
+    target = Target(noisy(truth))
+    floor = target.noise(truth.white_matter)
+    known = replace(target, truth=truth).noise(truth.white_matter)
+    assert set(floor) == {"rmse", "rmse_percent"}
+    assert floor == pytest.approx({name: known[name] for name in floor}, rel=0.1)
+
+
+def test_regions_are_scored_apart(target, white):
+    assert list(target.masks) == [WHITE_MATTER, "lower", "upper"]
+    assert target.masks[WHITE_MATTER] is white
+    upper = target.masks["upper"]
+    wrong = target.truth.with_signal(target.truth.signal * np.where(upper, 1.2, 1.0)[..., None])
+    scores = {name: score_signal(wrong, target, where) for name, where in target.masks.items()}
+    assert scores["lower"]["rmse_truth"] == scores["lower"]["block_percent"] == 0
+    assert scores["upper"]["shell_error"] == pytest.approx(20, rel=1e-4)
+    assert 0 < scores[WHITE_MATTER]["shell_error"] < 20
+
+
+def test_a_region_without_blocks_has_the_other_scores(target):
+    few = np.zeros(SHAPE, dtype=bool)
+    few[8, 8, 7:9] = True
+    scores = score_signal(target.scan, target, few)
+    scores |= score_maps(target.measured_maps, target, few)
+    assert not [name for name in scores if "block" in name]
+    assert scores["rmse_truth"] > 0
+    assert scores["fa_cv"] == 0
+
+
+def test_scores_are_numbers(target):
+    given_scan = noisy(target.truth, seed=9, spread=60)
+    maps = maps_within(given_scan, target.maps, target.masks)
+    for where in target.masks.values():
+        scores = score_signal(given_scan, target, where) | score_maps(maps, target, where)
+        assert np.isfinite(list(scores.values())).all()
+
+
+def test_maps_within_masks_are_those_of_the_brain(target):
+    scan, names = target.scan, ("fa", "md", "mk")
+    masks = {"lower": target.regions["lower"]}
+    whole, part = compute_maps(scan, names), maps_within(scan, names, masks)
+    inside = scan.white_matter | masks["lower"]
+    assert (scan.mask & ~inside).any()
+    for name in names:
+        np.testing.assert_allclose(part[name][inside], whole[name][inside], rtol=1e-5)
+        assert not part[name][~inside].any()
+
+
+def test_maps_of_a_target_are_those_of_its_scans(target, white):
+    for scan, maps in (
+        (target.scan, target.measured_maps),
+        (target.truth, target.reference_maps),
+    ):
+        whole = compute_maps(scan, ("fa", "md"))
+        assert list(maps) == ["fa", "md"]
+        for name, values in whole.items():
+            np.testing.assert_allclose(maps[name][white], values[white], rtol=1e-5)
+    alone = Target(target.scan)
+    assert alone.reference_maps is alone.measured_maps
+    assert alone.reference is target.scan
+    assert target.reference is target.truth
+
+
+def test_voxels_of_maps_are_compared_with_the_scan(target, white):
+    observed = target.measured_maps["fa"]
+    scores = score_maps({"fa": np.float32(1.05) * observed}, target, white)
+    values = [float(value) for value in observed[white]]
+    for kind in ("pe", "ape", "pe_median", "ape_median"):
+        assert scores[f"fa_{kind}"] == pytest.approx(0.05, rel=1e-5)
+    expected = 0.05 * sqrt(fmean(value**2 for value in values)) / fmean(values)
+    assert scores["fa_cv"] == pytest.approx(expected, rel=1e-4)
+
+
+def test_blocks_of_maps_are_compared_with_the_truth(target, white):
+    found, true = target.measured_maps["md"], target.reference_maps["md"]
+    size = target.scan.voxel_size.tolist()
+    blocks, wanted = (plain_block_means(one, white, size) for one in (found, true))
+    error = sqrt(fmean((blocks[place] - wanted[place]) ** 2 for place in wanted))
+    scores = score_maps({"md": found}, target, white)
+    expected = 100 * error / fmean(wanted.values())
+    assert expected > 0.1
+    assert scores["md_block_percent"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_only_given_maps_are_scored(target, white):
+    scores = score_maps({"md": target.reference_maps["md"]}, target, white)
+    assert {name.partition("_")[0] for name in scores} == {"md"}
+
+
+def test_a_map_is_summarised():
+    values = np.random.default_rng(0).permutation(np.arange(101)).astype(np.float32)
+    found = summarise_map("md", values)
+    spread = sqrt(fmean((value - 50) ** 2 for value in range(101)))
+    assert found == pytest.approx(
+        {"md_mean": 50, "md_sd": spread, "md_p05": 5, "md_p50": 50, "md_p95": 95}
+    )
+
+
+def test_map_of_errors_is_of_white_matter(target, white):
+    errors = rmse_map(noisy(target.truth, seed=5), target)
+    assert errors.dtype == np.float32
+    assert (np.isfinite(errors) == white).all()
+    score = score_signal(noisy(target.truth, seed=5), target, white)["rmse"]
+    assert errors[white].mean(dtype=float) == pytest.approx(score, rel=1e-5)
+
+
+def test_angles_are_of_voxels_that_have_fibres():
+    closest = np.array([np.nan, 10.0, 20.0, 30.0, 90.0])
+    angles = Angles(closest, closest[::-1])
+    found = score_angles(angles, np.array([True, True, True, True, False]))
+    assert found["angle_closest_median"] == 20
+    assert found["angle_closest_p90"] == pytest.approx(28)
+    assert found["angle_largest_median"] == 25
+    assert found["angle_largest_p90"] == pytest.approx(30 + 0.7 * 60)
+
+
+def test_without_fibres_there_are_no_angles():
+    nothing = np.full(3, np.nan)
+    assert score_angles(Angles(nothing, nothing), np.ones(3, dtype=bool)) == {}
+    some = np.ones(3)
+    assert score_angles(Angles(some, some), np.zeros(3, dtype=bool)) == {}

@@ -1,0 +1,106 @@
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+
+from siteless.cli import main
+from siteless.pipelines import _reproduce
+from siteless.pipelines._reproduce import SCALES, contestants
+from travellers import SPLITS, write_travellers
+
+SITES = ("p", "q", "r", "s")
+
+
+def test_the_models_are_those_of_the_paper():
+    found = list(contestants(SITES, "p", SCALES["quick"]))
+    methods = {one.method for one in found}
+    for network in ("single", "multi"):
+        ends = ("", ", lambda = 0", ", lambda = alpha = 0")
+        assert {f"{network}{end}" for end in ends} <= methods
+    assert {"scaled", "RISH"} <= methods
+    pairs = [one.sites for one in found if one.method == "single"]
+    assert pairs == [("p", "q"), ("p", "r"), ("p", "s")]
+    weights = {one.method: one.options["settings"] for one in found if one.has_code}
+    assert weights["multi"].marginal > 0
+    assert weights["multi"].prior > 0
+    assert (weights["multi, lambda = 0"].marginal, weights["multi, lambda = 0"].prior) == (
+        0,
+        weights["multi"].prior,
+    )
+    both = weights["multi, lambda = alpha = 0"]
+    assert (both.marginal, both.prior) == (0, 0)
+    assert len({one.stem for one in found}) == len(found)
+
+
+@pytest.fixture
+def brief(monkeypatch):
+    """Networks that learn next to nothing, no registration and no fibre orientations."""
+    scale = replace(SCALES["quick"], updates=4, printed_updates=4, fibres=20)
+    monkeypatch.setitem(SCALES, "quick", scale)
+
+    def few(*arguments):
+        return [one for one in contestants(*arguments) if one.method != "RISH"]
+
+    monkeypatch.setattr(_reproduce, "contestants", few)
+    monkeypatch.setattr(_reproduce, "KINDS", ("signal", "maps", "leakage", "biology"))
+
+
+@pytest.mark.usefixtures("brief")
+def test_every_table_and_figure_is_there_and_nothing_is_done_twice(tmp_path, capsys):
+    data = write_travellers(tmp_path / "data", {**SPLITS, "07": "test"})
+    out = tmp_path / "experiment v1.0"
+    words = ["reproduce", str(out), "--dataset", str(data), "--nprocs", "1"]
+    assert main(words) == 0
+    assert capsys.readouterr().out.strip() == str(out / "results.md")
+    page = (out / "results.md").read_text()
+    for name in ("rmse", "systematic", "ape", "cv", "pe", "ablation", "posthoc", "leakage"):
+        with (out / "tables" / f"{name}.tsv").open() as file:
+            assert list(csv.DictReader(file, delimiter="\t")), name
+    for name in ("rmse", "rmse_maps"):
+        assert f"figures/{name}.png" in page
+        assert (out / "figures" / f"{name}.png").stat().st_size > 10_000
+    assert "| multi, lambda = 0 |" in page
+    times = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
+    assert main(words) == 0
+    again = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
+    assert {path for path in again if again[path] != times.get(path)} == {out / "steps.tsv"}
+    assert main([*words, "--seed", "1"]) == 1
+    assert "the folder holds another experiment" in capsys.readouterr().err
+
+
+def test_a_dataset_without_test_people_is_refused(tmp_path, capsys):
+    data = write_travellers(tmp_path / "data", {"01": "train", "02": "val"})
+    words = ["reproduce", str(tmp_path / "out"), "--dataset", str(data)]
+    assert main(words) == 1
+    error = capsys.readouterr().err.strip()
+    assert "found none for test" in error
+    assert error.count("\n") == 0
+
+
+def test_a_folder_with_something_else_is_refused(tmp_path, capsys):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    assert main(["reproduce", str(tmp_path)]) == 1
+    assert "expected a new or empty folder" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.slow
+def test_a_killed_experiment_goes_on_where_it_was(tmp_path):
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "siteless", "reproduce", str(out)]
+    running = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
+    while len(list((out / "steps").glob("*.json"))) < 4:
+        assert running.poll() is None
+        time.sleep(0.5)
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    done = {path: path.stat().st_mtime_ns for path in (out / "steps").glob("*.json")}
+    assert main(command[3:]) == 0
+    assert {path: path.stat().st_mtime_ns for path in done} == done
+    for name in ("rmse", "angle", "rmse_maps", "fods"):
+        assert (out / "figures" / f"{name}.png").exists(), name
