@@ -77,12 +77,13 @@ def fingerprint(files: ScanFiles) -> str:
         *(files.dwi, files.bval, files.bvec, files.world_table),
         *(files.mask, files.white_matter, *files.sidecars),
     )
-    known = [_size_and_time(path) for path in parts if path is not None]
+    known = [size_and_time(path) for path in parts if path is not None]
     told = json.dumps([known, str(files.site)])
     return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
 
 
-def _size_and_time(path: Path) -> tuple[str, int, int]:
+def size_and_time(path: Path) -> tuple[str, int, int]:
+    """Return a file's name, its size and when it was changed: all change when it does."""
     try:
         stat = path.stat()
     except OSError as error:

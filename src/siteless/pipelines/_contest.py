@@ -126,6 +126,7 @@ def set_contest(
         for folder in folders
         for one in _find_judged(method, folder, originals, to)
     ]
+    _require_once(made)
     targets = {one.to for one in made}
     at_home = [(files.dwi, str(files.site)) for files in originals if str(files.site) in targets]
     tasks = dict.fromkeys([*((one.source.dwi, one.to) for one in made), *at_home])
@@ -166,6 +167,20 @@ def _find_judged(
             remedy="give what was made of these scans",
             path=folder,
         )
+
+
+def _require_once(made: Sequence[Judged]) -> None:
+    """Refuse two renderings of a scan by one method as one site: neither is the method's."""
+    seen: set[tuple[str, Path, str]] = set()
+    for one in made:
+        key = one.method, one.source.dwi, one.to
+        if key in seen:
+            raise DatasetError(
+                f"two folders of the method {one.method} hold it rendered as {one.to}",
+                remedy="give them different names, as NAME=DIR",
+                path=one.source.dwi,
+            )
+        seen.add(key)
 
 
 def _images(folder: Path) -> dict[tuple[str, ...], ScanFiles]:

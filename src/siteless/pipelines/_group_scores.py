@@ -58,6 +58,7 @@ def score_leakage(
     notes: list[str] = []
     for done, ((task, method), samples) in enumerate(groups.items(), start=1):
         try:
+            _require_learners(samples, contest)
             found = measure_leakage(samples, training=contest.training, seed=seed)
         except SitelessError as error:
             notes.append(f"leakage of {method} ({task}): {error}")
@@ -67,6 +68,13 @@ def score_leakage(
         if show:
             show(done, len(groups), method)
     return scores, notes
+
+
+def _require_learners(samples: Sequence[Sample], contest: Contest) -> None:
+    """Refuse scans of test people alone, of which no adversary may learn."""
+    people = {one.subject for one in samples}
+    if contest.training is not None and not people & contest.training:
+        raise DatasetError("no training person is there for an adversary to learn from")
 
 
 def _rendered_alike(contest: Contest) -> dict[tuple[str, str], list[Judged]]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -43,7 +43,7 @@ from siteless.evaluation import (
     summarise_map,
 )
 from siteless.harmonics import fit_coefficients
-from siteless.pipelines._choice import fingerprint
+from siteless.pipelines._choice import fingerprint, size_and_time
 from siteless.pipelines._coefficients import is_whole, load_arrays, save_arrays
 from siteless.pipelines._contest import Judged
 from siteless.pipelines._regions import Labels
@@ -108,9 +108,10 @@ class Measures:
 
     def key(self, files: Iterable[ScanFiles], scored: object) -> str:
         """Return what scores depend on, as a hash."""
-        settings = {**asdict(self), "out": "", "root": "", "kinds": sorted(self.kinds)}
-        known = [version("siteless"), _SCORES, scored, settings, *map(fingerprint, files)]
-        return hashlib.blake2b(json.dumps(known, default=str).encode()).hexdigest()[:16]
+        settings = [sorted(self.kinds), self.maps, self.order, self.engine, self.fibres]
+        labels = self.labels and self.labels.key
+        known = [version("siteless"), _SCORES, scored, settings, labels, *map(fingerprint, files)]
+        return hashlib.blake2b(json.dumps(known).encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +155,7 @@ class Heat:
         record = measures.record(one)
         if not is_whole(measures.shown(one)):
             record.unlink(missing_ok=True)
-        key = measures.key(one.files, [self.scored, *map(str, one.maps.values())])
+        key = measures.key(one.files, [self.scored, *map(size_and_time, one.maps.values())])
         with errors_at((one.image or one.source).dwi):
             scores = _from_record(record, key, lambda: _judge(one, rival, scored=self.scored))
         return [Score(one.source.subject, one.task, *score) for score in scores]

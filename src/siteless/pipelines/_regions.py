@@ -10,6 +10,7 @@ import numpy as np
 from siteless.acquisition import GRID_TOLERANCE, Array, Scan, grid_offset
 from siteless.bids import ScanFiles, read_rows, read_signal
 from siteless.errors import DatasetError, MaskError
+from siteless.pipelines._choice import size_and_time
 
 # Voxels that a region must have to be scored.
 _LEAST = 10
@@ -27,6 +28,12 @@ class Labels:
     """
 
     path: Path
+
+    @property
+    def key(self) -> list[tuple[str, int, int]]:
+        """What tells these labels from others."""
+        images = [self.path] if self.path.is_file() else sorted(self.path.rglob("*_dseg.*"))
+        return [size_and_time(path) for path in images]
 
     def regions(self, files: ScanFiles, scan: Scan) -> dict[str, Array]:
         """Return the regions in a scan's brain, by name: masks of shape (x, y, z)."""

@@ -345,13 +345,15 @@ class _Experiment:
     def render(self, progress: Stages | None) -> None:
         """Render test people in all tasks, and as the hub all whom adversaries are shown."""
         hub, *others = self.sites
+        tested, everybody = self.people("test"), self.people("train", "test")
         jobs = []
         for one in self.contestants:
-            shown = one.sites == tuple(self.sites) and not one.is_ablated
-            people = self.people("train", "test") if shown else self.people("test")
-            jobs += [self._rendering(one, site, hub, people) for site in one.sites]
-            tested = self.people("test")
-            jobs += [self._rendering(one, hub, to, tested) for to in others if to in one.sites]
+            for site in one.sites[1:]:
+                jobs.append(self._rendering(one, hub, site, tested))
+            if one.sites[1:] == tuple(others) and not one.is_ablated:
+                jobs += [self._rendering(one, site, hub, everybody) for site in one.sites]
+            else:
+                jobs += [self._rendering(one, site, hub, tested) for site in one.sites[1:]]
         self._run_jobs(jobs, progress and progress("Rendering scans"))
 
     def _rendering(self, one: Contestant, source: str, to: str, people: list[str]) -> Job:
