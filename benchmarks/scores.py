@@ -77,7 +77,7 @@ def score_given(given: Scan | Mapping[str, Array], target: Target) -> dict[str, 
     white, signal = target.scan.white_matter, {}
     if isinstance(given, Scan):
         signal = score_signal(given, target, white)
-        given = maps_within(given, target.maps, target.masks)
+        given = maps_within(given, target.maps, target.masks.values())
     found = signal | score_maps(given, target, white)
     scores = {
         name: factor * found[metric]

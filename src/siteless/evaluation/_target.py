@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -70,14 +70,14 @@ class Target:
     @cached_property
     def measured_maps(self) -> dict[str, Array]:
         """Maps of the scan where scores are computed."""
-        return maps_within(self.scan, self.maps, self.masks)
+        return maps_within(self.scan, self.maps, self.masks.values())
 
     @cached_property
     def reference_maps(self) -> dict[str, Array]:
         """Maps of the reference."""
         if self.truth is None:
             return self.measured_maps
-        return maps_within(self.truth, self.maps, self.masks)
+        return maps_within(self.truth, self.maps, self.masks.values())
 
     def noise(self, where: Array) -> Scores:
         """Return the errors of a perfect estimate: those of the scan's own noise."""
@@ -88,9 +88,9 @@ class Target:
         return {name: value for name, value in perfect.items() if name.startswith("rmse")}
 
 
-def maps_within(scan: Scan, names: Sequence[str], masks: Mapping[str, Array]) -> dict[str, Array]:
-    """Compute maps of a scan inside some masks, all of which are in its brain."""
-    inside = np.logical_or.reduce([scan.white_matter, *masks.values()])
+def maps_within(scan: Scan, names: Sequence[str], masks: Iterable[Array]) -> dict[str, Array]:
+    """Compute maps of a scan inside white matter and some masks, in its brain."""
+    inside = np.logical_or.reduce([scan.white_matter, *masks])
     return compute_maps(replace(scan, mask=inside & scan.mask), names)
 
 

@@ -219,14 +219,15 @@ class _Rival:
 
     def floors(self) -> Iterator[_Found]:
         """Yield the errors that no method can be expected to go below."""
-        target, kinds = self.target, self.measures.kinds
-        rescan = read_scan(self.rescan) if self.rescan else None
-        for region, where in target.masks.items():
-            if "signal" in kinds:
-                for metric, value in target.noise(where).items():
+        for region, where in self.target.masks.items():
+            if "signal" in self.measures.kinds:
+                for metric, value in self.target.noise(where).items():
                     yield NOISE, region, metric, value
-        if rescan:
-            yield from _compare(RESCAN, rescan, None, self)
+        if self.rescan:
+            again = match_volumes(read_scan(self.rescan), self.target.scan.gradients)
+            yield from _compare_signal(RESCAN, again, self)
+            yield from _compare_maps(RESCAN, again, self)
+            yield from _compare_fibres(RESCAN, again, self)
 
 
 def _judge(one: Judged, rival: _Rival, *, scored: bool) -> Iterator[_Found]:
@@ -234,18 +235,26 @@ def _judge(one: Judged, rival: _Rival, *, scored: bool) -> Iterator[_Found]:
     measures = rival.measures
     scan = read_scan(_with_masks(one.image, one.source)) if one.image else None
     own = scan or read_scan(one.source)
-    masks = _masks(one, own, measures)
+    masks, compared = _masks(one, own, measures), scored and one.target is not None
     maps: dict[str, Array] = {}
     if scored and {"maps", "biology"} & measures.kinds:
-        maps = maps_within(scan, measures.maps, masks) if scan else _read_maps(one)
+        where = [*masks.values(), *(rival.target.masks.values() if compared else ())]
+        maps = maps_within(scan, measures.maps, where) if scan else _read_maps(one)
     shown = {name: _evenly(values.T[own.white_matter.T]) for name, values in maps.items()}
     if scan and "leakage" in measures.kinds:
         fitted = fit_coefficients(scan, order=measures.order).values
         shown["values"] = _evenly(fitted[scan.white_matter.T[scan.mask.T]])
     save_arrays(measures.shown(one), shown)
     yield from _describe(one, maps, masks)
-    if scored and one.target is not None:
-        yield from _compare(one.method, scan, one, rival)
+    if compared and scan:
+        given = match_volumes(scan, rival.target.scan.gradients)
+        yield from _compare_signal(one.method, given, rival)
+        yield from _compare_maps(one.method, given, rival, maps if given is scan else None)
+        yield from _compare_fibres(one.method, given, rival, rival.measures.place(one, "angle"))
+        if "signal" in measures.kinds:
+            write_map(measures.place(one, "rmse"), rmse_map(given, rival.target), given.affine)
+    elif compared:
+        yield from _compare_maps(one.method, None, rival, maps)
 
 
 def _with_masks(image: ScanFiles, source: ScanFiles) -> ScanFiles:
@@ -298,42 +307,44 @@ def _read_maps(one: Judged) -> dict[str, Array]:
     return {name: read_signal(path)[0] for name, path in one.maps.items()}
 
 
-def _compare(
-    method: str, scan: Scan | None, one: Judged | None, rival: _Rival
-) -> Iterator[_Found]:
-    """Yield the errors of a scan, or of maps; with what is judged, maps of them are written."""
-    target, kinds = rival.target, rival.measures.kinds
-    given = match_volumes(scan, target.scan.gradients) if scan else None
-    maps: dict[str, Array] = {}
-    if "maps" in kinds:
-        if given:
-            maps = maps_within(given, target.maps, target.masks)
-        elif one:
-            maps = {name: own for name, own in _read_maps(one).items() if name in target.maps}
-    for region, where in target.masks.items():
-        scores = score_maps(maps, target, where)
-        if given and "signal" in kinds:
-            scores |= score_signal(given, target, where)
-        for metric, value in scores.items():
+def _compare_signal(method: str, given: Scan, rival: _Rival) -> Iterator[_Found]:
+    """Yield the errors of a scan at the target's volumes."""
+    for region, where in rival.target.masks.items() if "signal" in rival.measures.kinds else ():
+        for metric, value in score_signal(given, rival.target, where).items():
             yield method, region, metric, value
-    if given and one and "signal" in kinds:
-        write_map(rival.measures.place(one, "rmse"), rmse_map(given, target), given.affine)
-    if given and "orientation" in kinds:
-        yield from _turned(method, given, one, rival)
 
 
-def _turned(method: str, given: Scan, one: Judged | None, rival: _Rival) -> Iterator[_Found]:
+def _compare_maps(
+    method: str, given: Scan | None, rival: _Rival, known: Mapping[str, Array] | None = None
+) -> Iterator[_Found]:
+    """Yield the errors of maps, which are computed where they are not known."""
+    target = rival.target
+    if "maps" not in rival.measures.kinds:
+        return
+    if known is None and given is not None:
+        known = maps_within(given, target.maps, target.masks.values())
+    maps = {name: own for name, own in (known or {}).items() if name in target.maps}
+    for region, where in target.masks.items():
+        for metric, value in score_maps(maps, target, where).items():
+            yield method, region, metric, value
+
+
+def _compare_fibres(
+    method: str, given: Scan, rival: _Rival, place: Path | None = None
+) -> Iterator[_Found]:
     """Yield how far fibres are turned, and write a map of it."""
+    if "orientation" not in rival.measures.kinds:
+        return
     where = rival.deconvolved
-    found = find_fods(given, rival.responses, where)
+    # A voxel outside the brain of the scan has no maximum, and is not counted.
+    found = find_fods(replace(given, mask=given.mask | where), rival.responses, where)
     angles = peak_angles(found.peaks, rival.fods.peaks)
-    if one:
+    if place:
         grid = np.full(where.shape, np.nan, dtype=np.float32)
         grid.T[where.T] = angles.closest
-        write_map(rival.measures.place(one, "angle"), grid, given.affine)
+        write_map(place, grid, given.affine)
     for region, mask in rival.target.masks.items():
-        inside = mask.T[where.T]
-        for metric, value in score_angles(angles, inside).items():
+        for metric, value in score_angles(angles, mask.T[where.T]).items():
             yield method, region, metric, value
 
 
