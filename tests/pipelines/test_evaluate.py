@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 from lessons import QUICK
-from phantoms import write_table
-from siteless.bids import find_scans, read_scan, write_scan
+from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
+from siteless.acquisition import Site
+from siteless.bids import derivative_path, find_scans, read_scan, write_map, write_scan
 from siteless.cli import main
-from siteless.errors import DatasetError
+from siteless.errors import DatasetError, SitelessError
 from siteless.evaluation import Sample, measure_leakage
 from siteless.evaluation._leakage import _learn
+from siteless.microstructure import compute_maps
 from siteless.pipelines import evaluate_dataset, fit_model, harmonize_dataset
-from siteless.pipelines._contest import BEFORE, set_contest
-from siteless.pipelines._judge import NOISE, RESCAN
+from siteless.pipelines._contest import BEFORE, NOISE, RESCAN, set_contest
 from travellers import SPLITS, write_travellers, write_visit
 
 # Learned and scored alike: enough for what is measured over people.
@@ -235,12 +236,140 @@ def test_scans_on_other_grids_are_not_compared(contest, tmp_path):
     assert {s.subject for s in found.table.select("rmse", method="made")} == {"06"}
 
 
-def test_a_split_without_test_people_is_refused(tmp_path):
-    data = write_travellers(tmp_path / "data", {"01": "train", "02": "train"})
-    made = shutil.copytree(data, tmp_path / "made")
-    found = set_contest(find_scans(data).scans, {"made": [made]}, to="b")
-    assert found.training is None
-    assert len(found.scored) == len(found.judged)
+@pytest.mark.parametrize(
+    ("splits", "problem"),
+    [(("train", "val"), "no test people"), (("train", "Test"), "expected train, val or test")],
+)
+def test_a_split_without_test_people_is_refused(tmp_path, splits, problem):
+    data = write_travellers(tmp_path / "data", dict(zip(("01", "02"), splits, strict=True)))
+    with pytest.raises(DatasetError, match=problem):
+        set_contest(find_scans(data).scans, {"made": [data]}, to="b")
+
+
+@pytest.mark.parametrize("name", [BEFORE, NOISE, RESCAN, "../away", "a/b", ".hidden"])
+def test_names_that_mean_something_else_are_refused(contest, name):
+    with pytest.raises(DatasetError, match="a method cannot be called"):
+        set_contest(find_scans(contest / "data").scans, {name: [contest / "scaled"]})
+
+
+def test_two_renderings_of_a_scan_are_not_one_method(contest, tmp_path):
+    again = shutil.copytree(contest / "scaled", tmp_path / "again")
+    with pytest.raises(DatasetError, match="two folders of the method scaled"):
+        set_contest(find_scans(contest / "data").scans, {"scaled": [contest / "scaled", again]})
+
+
+def test_scans_of_one_file_name_are_kept_apart(contest, tmp_path):
+    rows = []
+    for files in find_scans(contest / "data").scans:
+        place = tmp_path / files.subject / str(files.site)
+        place.mkdir(parents=True)
+        for path in (files.dwi, files.bval, files.bvec, files.mask, files.white_matter):
+            end = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
+            kind = {files.mask: "mask", files.white_matter: "wm"}.get(path, "dwi")
+            shutil.copy(path, place / f"{kind}{end}")
+        told = {"subject": files.subject, "site": files.site, "split": SPLITS[files.subject]}
+        own = {"dwi": "dwi.nii.gz", "mask": "mask.nii.gz", "wm_mask": "wm.nii.gz"}
+        rows.append(told | {key: f"{files.subject}/{files.site}/{n}" for key, n in own.items()})
+    manifest = write_table(tmp_path / "manifest.tsv", rows)
+    kinds, made = ("signal", "maps", "leakage", "biology"), {"scaled": [contest / "scaled"]}
+    listed = evaluate_dataset(manifest, made, tmp_path / "s", kinds=kinds, nprocs=1)
+    known = evaluate_dataset(contest / "data", made, tmp_path / "t", kinds=kinds, nprocs=1)
+    metrics = [s[:5] for s in known.table.scores if "age" not in s.metric]
+    assert [s[:5] for s in listed.table.scores if "age" not in s.metric] == metrics
+    values = [s.value for s in known.table.scores if "age" not in s.metric]
+    assert [s.value for s in listed.table.scores if "age" not in s.metric] == pytest.approx(values)
+
+
+def test_scans_without_shells_are_left_out(contest, tmp_path):
+    data = shutil.copytree(contest / "data", tmp_path / "data")
+    scan = make_scan(make_gradients({}, b0=3), site=Site("b"))
+    write_raw(scan, data / "sub-05/ses-b/dwi", "sub-05_ses-b_dir-PA_dwi")
+    found = evaluate_dataset(
+        data, {"scaled": [contest / "scaled"]}, tmp_path / "s", kinds=["signal", "maps"], nprocs=1
+    )
+    assert {s.subject for s in found.table.select("rmse", method="scaled")} == {"05", "06"}
+
+
+def _write_maps(data, out, change):
+    """Write FA of b as if a method that gives maps had made it of a."""
+    scans = {(f.subject, str(f.site)): f for f in find_scans(data).scans}
+    for (who, site), files in scans.items():
+        if site == "a":
+            target = read_scan(scans[who, "b"])
+            values = change(compute_maps(target, ["fa"])["fa"])
+            write_map(derivative_path(out, "harmonized_fa", files.entities), values, target.affine)
+    return out
+
+
+def test_maps_are_scored_where_there_is_no_scan(contest, tmp_path):
+    def with_a_hole(values):
+        values[10, 11, 9] = np.nan
+        return values
+
+    made = _write_maps(contest / "data", tmp_path / "maps", with_a_hole)
+    found = evaluate_dataset(
+        contest / "data",
+        {"maps": [made]},
+        tmp_path / "s",
+        kinds=["signal", "maps"],
+        to="b",
+        nprocs=1,
+    )
+    assert found.table.mean("fa_cv", method="maps") == pytest.approx(0, abs=1e-6)
+    assert not found.table.select("rmse", method="maps")
+
+
+def test_maps_on_another_grid_are_refused(contest, tmp_path):
+    made = _write_maps(contest / "data", tmp_path / "maps", lambda values: values[1:])
+    with pytest.raises(SitelessError, match="expected a map on the grid of"):
+        evaluate_dataset(
+            contest / "data", {"maps": [made]}, tmp_path / "s", kinds=["maps"], to="b", nprocs=1
+        )
+
+
+def test_a_lesion_that_comes_later_is_scored(contest, tmp_path):
+    data = shutil.copytree(contest / "data", tmp_path / "data")
+    args = (data, {"scaled": [contest / "scaled"]}, tmp_path / "s")
+    kinds = ("maps", "biology")
+    assert not evaluate_dataset(*args, kinds=kinds, nprocs=1).table.methods("md_contrast")
+    scan = read_scan(find_scans(data).scans[0])
+    lesion = np.zeros_like(scan.mask)
+    lesion[tuple(np.argwhere(scan.white_matter)[40])] = True
+    path = data / "derivatives/lesions/sub-05/dwi/sub-05_label-lesion_mask.nii.gz"
+    write_mask(lesion, scan.affine, path)
+    table = evaluate_dataset(*args, kinds=kinds, nprocs=1).table
+    assert {s.subject for s in table.select("md_contrast", region="lesion")} == {"05"}
+    assert set(table.methods("md_contrast")) == {BEFORE, "scaled"}
+
+
+@pytest.mark.parametrize("spoil", ["maps are deleted", "other scores were begun"])
+def test_what_is_there_in_part_is_made_again(contest, tmp_path, spoil, monkeypatch):
+    args = (contest / "data", {"scaled": [contest / "scaled"]}, tmp_path / "s")
+    first = evaluate_dataset(*args, kinds=["signal", "leakage"], nprocs=1)
+    if spoil == "maps are deleted":
+        shutil.rmtree(tmp_path / "s" / "maps")
+    else:
+
+        def interrupt(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("siteless.pipelines._judge.write_json", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            evaluate_dataset(*args, kinds=["signal"], nprocs=1)
+        monkeypatch.undo()
+    assert evaluate_dataset(*args, kinds=["signal", "leakage"], nprocs=1).table == first.table
+
+
+def test_a_table_of_labels_that_is_none_is_refused(contest, tmp_path):
+    scan = read_scan(find_scans(contest / "data").scans[0])
+    path = tmp_path / "atlas_dseg.nii.gz"
+    nib.save(nib.Nifti1Image(scan.white_matter.astype(np.int16), scan.affine), path)
+    write_table(tmp_path / "atlas_dseg.tsv", [{"index": "first", "name": "left"}])
+    made = {"scaled": [contest / "scaled"]}
+    with pytest.raises(DatasetError, match="expected a whole number and a name"):
+        evaluate_dataset(
+            contest / "data", made, tmp_path / "s", kinds=["maps"], labels=path, nprocs=1
+        )
 
 
 @pytest.mark.parametrize(

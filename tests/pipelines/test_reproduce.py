@@ -82,6 +82,32 @@ def test_a_dataset_without_test_people_is_refused(tmp_path, capsys):
     assert error.count("\n") == 0
 
 
+def test_people_who_do_not_travel_are_refused(tmp_path, capsys):
+    splits = {"01": "train", "02": "train", "03": "val", "04": "test", "05": "test"}
+    sites = {"04": "a", "05": "b"}
+    data = write_travellers(tmp_path / "data", splits, sites=sites)
+    assert main(["reproduce", str(tmp_path / "out"), "--dataset", str(data)]) == 1
+    assert "expected a test person who was scanned at a, b" in capsys.readouterr().err
+
+
+def test_a_mistyped_hub_claims_no_folder(tmp_path, capsys):
+    data = write_travellers(tmp_path / "data")
+    words = ["reproduce", str(tmp_path / "out"), "--dataset", str(data), "--hub", "c"]
+    assert main(words) == 1
+    assert "choose another with --hub" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_models_depend_on_who_is_learned_from(tmp_path):
+    keys = []
+    for splits in (SPLITS, {**SPLITS, "03": "test", "05": "train"}):
+        root = tmp_path / "data"
+        write_travellers(root, splits)
+        experiment = _reproduce._Experiment(tmp_path, root, SCALES["quick"], None, 0, 1)
+        keys.append([step.settings for step in experiment.steps() if step.name.startswith("fit")])
+    assert all(first != second for first, second in zip(*keys, strict=True))
+
+
 def test_a_folder_with_something_else_is_refused(tmp_path, capsys):
     (tmp_path / "thesis.tex").write_text("years of work")
     assert main(["reproduce", str(tmp_path)]) == 1

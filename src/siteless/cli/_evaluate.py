@@ -53,10 +53,10 @@ _COLUMNS = {
     "fa_icc_agreement": ("FA, ICC", 2),
 }
 _TOLD = """\
-means over people and tasks, in white matter. RMSE: to the target scan, of its b0; blocks: error of
-10 mm means, where noise averages out; angle: of fibres, degrees; site told: share of voxels whose
-source site an adversary names; d: largest difference between sites, in standard deviations; ICC:
-agreement of sites on people"""
+means over people and the tasks that all methods share, in white matter. RMSE: to the target scan,
+of its b0; blocks: error of 10 mm means, where noise averages out; angle: of fibres, degrees; site
+told: share of voxels whose source site an adversary names; d: largest difference between sites, in
+standard deviations; ICC: agreement of sites on people"""
 
 
 def add_parser(commands: Any) -> None:
@@ -115,7 +115,12 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Evaluate and return the exit code."""
     harmonized = _named(options.harmonized)
-    codes = {name: folders[0] for name, folders in _named(options.codes).items()}
+    codes = _named(options.codes)
+    twice = [name for name, folders in codes.items() if len(folders) > 1]
+    if twice:
+        raise DatasetError(f"two folders of codes are called {twice[0]!r}", remedy="rename one")
+    if codes and "leakage" not in options.scores:
+        raise DatasetError("--codes are scored by leakage", remedy="add it to --scores")
     from siteless.cli._console import shown_fit
     from siteless.pipelines import evaluate_dataset
 
@@ -124,7 +129,7 @@ def run(options: argparse.Namespace) -> int:
             options.dataset,
             harmonized,
             options.out,
-            codes=codes,
+            codes={name: folder for name, [folder] in codes.items()},
             kinds=options.scores,
             to=options.to,
             labels=options.labels,
@@ -180,5 +185,9 @@ def _show(found: Evaluation) -> None:
 
 
 def _cell(table: ScoreTable, metric: str, method: str, decimals: int) -> str:
-    value = table.mean(metric, method=method)
-    return f"{value:.{decimals}f}" if value == value else "-"
+    """Return a mean over the tasks that all methods share."""
+    tasks = [set(table.tasks(metric, method=one)) for one in table.methods(metric)]
+    shared = set.intersection(*tasks) or set().union(*tasks)
+    found = [table.mean(metric, method=method, task=task) for task in sorted(shared)]
+    known = [value for value in found if value == value]
+    return f"{sum(known) / len(known):.{decimals}f}" if known else "-"

@@ -15,7 +15,7 @@ from siteless.evaluation._metrics import describe_metric
 from siteless.evaluation._orientation import estimate_responses, find_engine, find_fods
 from siteless.evaluation._peaks import Angles, peak_angles
 from siteless.evaluation._score import ALL, WHITE_MATTER, Score, ScoreTable
-from siteless.evaluation._signal import match_volumes
+from siteless.evaluation._signal import evenly_spaced, match_volumes
 from siteless.evaluation._target import (
     Target,
     maps_within,
@@ -41,6 +41,7 @@ __all__ = [
     "Target",
     "describe_metric",
     "estimate_responses",
+    "evenly_spaced",
     "find_engine",
     "find_fods",
     "intraclass_correlation",

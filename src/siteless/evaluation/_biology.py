@@ -17,9 +17,6 @@ from siteless.errors import DatasetError
 
 # Voxels. White matter around a lesion is further away than the first, which holds some of it.
 NEAR, FAR = 1, 3
-# Of a site's voxels, from 0 to 1.
-QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-
 _LEAST_PEOPLE = 3
 _DRAWS = 2000
 
@@ -67,29 +64,6 @@ class Agreement:
     people_sd: float
     site_sd: float
     residual_sd: float
-
-
-@dataclass(frozen=True)
-class SiteValues:
-    """Values of one site.
-
-    Attributes
-    ----------
-    site
-        Its label.
-    scans
-        How many there are.
-    mean, sd
-        Of the scans' means; `sd` is NaN for one scan.
-    quantiles
-        Of the voxels of all scans, at `QUANTILES`.
-    """
-
-    site: str
-    scans: int
-    mean: float
-    sd: float
-    quantiles: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -268,9 +242,7 @@ def lesion_contrast(values: Array, lesion: Array, white_matter: Array) -> float:
     return float(inside.mean() / around.mean())
 
 
-def site_distances(
-    values: Mapping[str, Sequence[Array]],
-) -> tuple[tuple[SiteValues, ...], tuple[SitePair, ...]]:
+def site_distances(values: Mapping[str, Sequence[Array]]) -> tuple[SitePair, ...]:
     """Compare the distributions of a map between sites.
 
     Parameters
@@ -280,10 +252,8 @@ def site_distances(
 
     Returns
     -------
-    tuple of SiteValues
-        A row for each site, in the order given.
     tuple of SitePair
-        A row for each pair of sites.
+        One for each pair of sites.
 
     Raises
     ------
@@ -293,20 +263,17 @@ def site_distances(
     Examples
     --------
     >>> a, b = np.array([1.0, 2.0]), np.array([3.0, 4.0])
-    >>> sites, pairs = site_distances({"x": [a, b], "y": [a + 1, b + 1]})
-    >>> sites[0].mean, pairs[0].ks
-    (2.5, 0.25)
+    >>> site_distances({"x": [a, b], "y": [a + 1, b + 1]})[0].ks
+    0.25
     """
     for site, scans in values.items():
         _require_voxels(site, scans)
     means = {site: np.array([scan.mean(dtype=float) for scan in s]) for site, s in values.items()}
     voxels = {site: np.sort(np.concatenate(scans)) for site, scans in values.items()}
-    rows = tuple(_describe(site, means[site], voxels[site]) for site in values)
-    pairs = tuple(
+    return tuple(
         SitePair(a, b, _cohens_d(means[a], means[b]), _largest_gap(voxels[a], voxels[b]))
         for a, b in combinations(values, 2)
     )
-    return rows, pairs
 
 
 def _require_voxels(site: str, scans: Sequence[Array]) -> None:
@@ -315,12 +282,6 @@ def _require_voxels(site: str, scans: Sequence[Array]) -> None:
             f"site {site} needs scans with finite values, found {len(scans)} scans",
             remedy="leave out scans or voxels without a value",
         )
-
-
-def _describe(site: str, means: Array, voxels: Array) -> SiteValues:
-    sd = float(means.std(ddof=1)) if len(means) > 1 else float("nan")
-    quantiles = tuple(float(one) for one in np.quantile(voxels, QUANTILES))
-    return SiteValues(site, len(means), float(means.mean()), sd, quantiles)
 
 
 def _cohens_d(first: Array, second: Array) -> float:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from siteless.acquisition import Array
 from siteless.errors import DatasetError
+from siteless.evaluation._signal import evenly_spaced
 from siteless.network import Adversary, NetworkSettings
 
 # Of a sample.
@@ -136,13 +137,8 @@ def measure_leakage(
 
 def _in_order(samples: Sequence[Sample]) -> list[Sample]:
     """Thin samples, and put them in an order that does not depend on the one given."""
-    thin = [Sample(one.subject, one.site, _evenly_spaced(one.values)) for one in samples]
+    thin = [Sample(one.subject, one.site, evenly_spaced(one.values, _VOXELS)) for one in samples]
     return sorted(thin, key=lambda one: (one.subject, one.site, one.values.tobytes()))
-
-
-def _evenly_spaced(values: Array) -> Array:
-    chosen = np.linspace(0, len(values) - 1, min(len(values), _VOXELS))
-    return values[chosen.round().astype(int)]
 
 
 def _require_sites(samples: Sequence[Sample]) -> list[str]:

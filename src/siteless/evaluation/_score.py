@@ -78,6 +78,7 @@ class ScoreTable:
         """Return the methods that have a metric, in their order."""
         return list(dict.fromkeys(one.method for one in self._by_metric.get(metric, [])))
 
-    def tasks(self, metric: str) -> list[str]:
-        """Return the tasks that have a metric, in their order."""
-        return list(dict.fromkeys(one.task for one in self._by_metric.get(metric, [])))
+    def tasks(self, metric: str, method: str | None = None) -> list[str]:
+        """Return the tasks that have a metric, of a method or of any, in their order."""
+        found = self._by_metric.get(metric, [])
+        return list(dict.fromkeys(one.task for one in found if method in (None, one.method)))

@@ -14,6 +14,8 @@ from siteless.harmonics import fit_coefficients, fit_noise, project
 BLOCK, LEAST_VOXELS = 10.0, 8
 # Directions that differ by less, in degrees, and b-values, in s/mm2, are the same measurement.
 _SAME_DIRECTION, _SAME_B = 0.1, 5.0
+# s/mm2, that names of shells are rounded to.
+_ROUND = 50
 
 
 def match_volumes(scan: Scan, gradients: GradientTable) -> Scan:
@@ -44,9 +46,20 @@ def same_measurements(first: GradientTable, second: GradientTable) -> bool:
     return bool(near.all() and np.allclose(first.b[weighted], second.b[weighted], atol=_SAME_B))
 
 
+def evenly_spaced(values: Array, most: int) -> Array:
+    """Return at most so many voxels, the first axis, evenly spaced."""
+    chosen = np.linspace(0, len(values) - 1, min(len(values), most)).round().astype(int)
+    return values[chosen]
+
+
 def volume_groups(gradients: GradientTable) -> dict[str, Array]:
-    """Return the volumes of b0 and of each shell, by name: ``b0``, ``b1200``."""
-    shells = {f"b{shell.b:.0f}": shell.volumes for shell in gradients.shells}
+    """Return the volumes of b0 and of each shell, by name: ``b0``, ``b1200``.
+
+    Names are rounded, so that a shell has the same in scans whose b-values differ a little.
+    """
+    shells = {f"b{_ROUND * round(s.b / _ROUND)}": s.volumes for s in gradients.shells}
+    if len(shells) < len(gradients.shells):
+        shells = {f"b{shell.b:.0f}": shell.volumes for shell in gradients.shells}
     return {"b0": np.flatnonzero(gradients.is_b0), **shells}
 
 

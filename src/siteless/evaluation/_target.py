@@ -153,16 +153,19 @@ def _systematic_scores(found: Array, expected: Array, target: Target, where: Arr
 
 
 def score_maps(maps: Mapping[str, Array], target: Target, where: Array) -> Scores:
-    """Score maps, each of shape (x, y, z), on the target's grid."""
-    averaging = block_means(where, target.scan.voxel_size)
+    """Score maps, each of shape (x, y, z), on the target's grid, where they are finite."""
     scores: Scores = {}
     for name, given in maps.items():
+        known = where & np.isfinite(given)
+        if not known.any():
+            continue
         found, measured, true = (
-            one[where].astype(float)
+            one[known].astype(float)
             for one in (given, target.measured_maps[name], target.reference_maps[name])
         )
         errors = relative_errors(found, measured)
         scores |= {f"{name}_{kind}": value for kind, value in errors.items()}
+        averaging = block_means(known, target.scan.voxel_size)
         if averaging.shape[0]:
             blocks, expected = averaging @ found, averaging @ true
             error = np.sqrt(np.square(blocks - expected).mean())

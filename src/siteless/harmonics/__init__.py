@@ -15,7 +15,14 @@ from siteless.harmonics._coefficients import (
     projection_matrix,
     rish,
 )
-from siteless.harmonics._fit import FITS, FitName, choose_penalty, fit_coefficients, fitting_matrix
+from siteless.harmonics._fit import (
+    FITS,
+    FitName,
+    choose_penalty,
+    common_order,
+    fit_coefficients,
+    fitting_matrix,
+)
 from siteless.harmonics._noise import FitNoise, fit_noise
 
 __all__ = [
@@ -25,6 +32,7 @@ __all__ = [
     "FitNoise",
     "choose_penalty",
     "coefficient_orders",
+    "common_order",
     "count_coefficients",
     "degree_energies",
     "fit_coefficients",

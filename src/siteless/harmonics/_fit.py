@@ -6,7 +6,7 @@ and, for the regularised fit, on one number chosen from the scan itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg import eigh
 from threadpoolctl import ThreadpoolController
 
-from siteless.acquisition import MIN_DIRECTIONS, Array, Scan, Shell, count_axes
+from siteless.acquisition import MIN_DIRECTIONS, Array, GradientTable, Scan, Shell, count_axes
 from siteless.errors import GradientTableError
 from siteless.harmonics._basis import coefficient_orders, max_order, sh_basis
 from siteless.harmonics._coefficients import Coefficients
@@ -25,6 +25,7 @@ from siteless.harmonics._coefficients import Coefficients
 FitName = Literal["laplace-beltrami", "pseudo-inverse"]
 FITS: tuple[FitName, ...] = get_args(FitName)
 
+_HIGHEST_ORDER = 8
 # Voxels fitted at a time: the signal of one shell then stays in a core's cache.
 _BLOCK = 8192
 # Voxels that the penalty is chosen from: far more than the second moments of a shell need.
@@ -62,7 +63,7 @@ def fit_coefficients(
             remedy="remove the volumes of shells with fewer",
         )
     if order is None:
-        order = min(8, *map(max_order, counts))
+        order = common_order([scan.gradients])
     with _threads() as threads:
         directions = [scan.gradients.directions[shell.volumes] for shell in shells]
         penalties = [0.0] * len(shells)
@@ -84,6 +85,12 @@ def fit_coefficients(
         order=order,
         penalties=tuple(penalties),
     )
+
+
+def common_order(tables: Sequence[GradientTable]) -> int:
+    """Return the order that all shells of gradient tables can be fitted to, at most 8."""
+    counts = [count_axes(t.directions[shell.volumes]) for t in tables for shell in t.shells]
+    return min(_HIGHEST_ORDER, *map(max_order, counts))
 
 
 def fitting_matrix(directions: ArrayLike, *, order: int, penalty: float) -> Array:

@@ -8,16 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from siteless.acquisition import GradientTable, count_axes
+from siteless.acquisition import GradientTable
 from siteless.bids import Dataset, ScanFiles
 from siteless.errors import DatasetError, GradientTableError
-from siteless.harmonics import max_order
+from siteless.harmonics import common_order
 from siteless.model import AVERAGE, same_shells, show_bs
 from siteless.pipelines._choice import read_table, scans_of_sites
 
 # One person in so many validates, when no table says who does.
 _VALIDATION = 10
-_HIGHEST_ORDER = 8
 
 
 @dataclass(frozen=True)
@@ -80,9 +79,8 @@ def _common_shells(
                 remedy="choose scans of the same shells, e.g. with --bids-filter-file",
                 path=scan.dwi,
             )
-    counts = [count_axes(t.directions[shell.volumes]) for t in tables for shell in t.shells]
     typical = np.round(np.median(bs, axis=0), 1).tolist()
-    return tuple(typical), min(_HIGHEST_ORDER, max_order(min(counts)))
+    return tuple(typical), common_order(tables)
 
 
 def _split(

@@ -24,6 +24,8 @@ from siteless.pipelines._choice import read_table
 
 # What scans are called before any method has changed them.
 BEFORE = "before"
+NOISE, RESCAN = "noise floor", "rescan floor"
+_TAKEN = (BEFORE, NOISE, RESCAN, "floors")
 # Entities that tell the scans of a person apart, whichever tool has written them.
 _ACQUISITION = ("sub", "ses", "acq", "dir", "run")
 
@@ -88,6 +90,10 @@ class Contest:
     training: frozenset[str] | None
     notes: tuple[str, ...]
 
+    def is_learned_from(self, files: ScanFiles) -> bool:
+        """Whether a scan is of a person that models and adversaries learn from."""
+        return files.subject in (self.training or ())
+
     @property
     def scored(self) -> list[Judged]:
         """What is judged of people that no model has learned from."""
@@ -111,6 +117,8 @@ def set_contest(
 ) -> Contest:
     """Find what methods have made of scans, and pair it with scans of the target site.
 
+    Scans without shells, such as those of reversed phase encoding, are left out.
+
     Parameters
     ----------
     originals
@@ -120,12 +128,16 @@ def set_contest(
     to
         The target site, for derivatives that do not tell it.
     """
+    _require_names(harmonized)
+    splits = _read_splits(originals)
+    originals = [files for files in originals if read_table(files).shells]
     made = [
         one
         for method, folders in harmonized.items()
         for folder in folders
         for one in _find_judged(method, folder, originals, to)
     ]
+    _by_key(originals)
     _require_once(made)
     targets = {one.to for one in made}
     at_home = [(files.dwi, str(files.site)) for files in originals if str(files.site) in targets]
@@ -134,10 +146,41 @@ def set_contest(
     before = [Judged(BEFORE, by_path[dwi], site, by_path[dwi]) for dwi, site in tasks]
     notes: dict[str, int] = {}
     judged = [_paired(one, originals, notes) for one in (*before, *made)]
-    splits = {files.attributes.get("split") for files in originals}
-    learned = frozenset(f.subject for f in originals if f.attributes.get("split") == "train")
-    told = tuple(f"{note} ({count} scans)" for note, count in notes.items())
-    return Contest(tuple(originals), tuple(judged), learned if "test" in splits else None, told)
+    told = tuple(f"{note} ({count} scans)" for note, count in notes.items() if count)
+    return Contest(tuple(originals), tuple(judged), splits, told)
+
+
+def folder_name(label: str) -> str:
+    """Return a label as the name of a folder."""
+    return re.sub(r"[^\w.-]", "-", label)
+
+
+def _require_names(harmonized: Mapping[str, Sequence[Path]]) -> None:
+    """Refuse names of methods that mean something else, or that no folder can have."""
+    for name in harmonized:
+        if name in _TAKEN or name != re.sub(r"[/\\\t\n]", "", name) or name.startswith("."):
+            raise DatasetError(
+                f"a method cannot be called {name!r}", remedy="give another, as NAME=DIR"
+            )
+
+
+def _read_splits(originals: Sequence[ScanFiles]) -> frozenset[str] | None:
+    """Return the people that were learned from; None where no split column tells."""
+    told = {files.subject: files.attributes.get("split") for files in originals}
+    unknown = [word for word in told.values() if word not in (None, "train", "val", "test")]
+    if unknown:
+        raise DatasetError(
+            f"expected train, val or test in the split column, found {unknown[0]!r}",
+            remedy="correct it",
+        )
+    if not any(told.values()):
+        return None
+    if "test" not in told.values():
+        raise DatasetError(
+            "the split column has no test people, and the others were learned from",
+            remedy="mark some as test, or choose others",
+        )
+    return frozenset(subject for subject, split in told.items() if split == "train")
 
 
 def _find_judged(
@@ -157,9 +200,7 @@ def _find_judged(
         maps = {} if image else _maps(folder, source)
         if image or maps:
             count += 1
-            told = (
-                read_sidecar(image) if image else read_json(sidecar_of(next(iter(maps.values()))))
-            )
+            told = read_sidecar(image) if image else _sidecar_of_maps(maps)
             yield Judged(method, source, _target_site(told, to, folder), image, maps)
     if not count:
         raise DatasetError(
@@ -186,12 +227,34 @@ def _require_once(made: Sequence[Judged]) -> None:
 def _images(folder: Path) -> dict[tuple[str, ...], ScanFiles]:
     if not any(folder.rglob("*_dwi.nii*")):
         return {}
-    return {_key(files): files for files in find_scans(folder).scans}
+    found = find_scans(folder)
+    if found.errors:
+        raise found.errors[0]
+    return _by_key(found.scans)
+
+
+def _by_key(scans: Sequence[ScanFiles]) -> dict[tuple[str, ...], ScanFiles]:
+    """Return scans by what tells them apart; refuse two of which nothing does."""
+    first: dict[tuple[str, ...], ScanFiles] = {}
+    for files in scans:
+        if (rival := first.setdefault(_key(files), files)) is not files:
+            raise DatasetError(
+                f"only {', '.join(_ACQUISITION)} tell scans apart, and {rival.dwi.name} has the "
+                "same",
+                remedy="choose one of them, e.g. with --bids-filter-file, or move it away",
+                path=files.dwi,
+            )
+    return first
 
 
 def _maps(folder: Path, source: ScanFiles) -> dict[str, Path]:
     paths = {name: derivative_path(folder, f"harmonized_{name}", source.entities) for name in MAPS}
     return {name: path for name, path in paths.items() if path.exists()}
+
+
+def _sidecar_of_maps(maps: Mapping[str, Path]) -> Mapping[str, object]:
+    sidecar = sidecar_of(next(iter(maps.values())))
+    return read_json(sidecar) if sidecar.exists() else {}
 
 
 def _key(files: ScanFiles) -> tuple[str, ...]:
@@ -216,13 +279,14 @@ def _paired(one: Judged, originals: Sequence[ScanFiles], notes: dict[str, int]) 
     """Give what is judged a scan to compare with; or note why it has none."""
     if str(one.source.site) == one.to:
         return one
-    targets = _at_site(originals, one.source.subject, one.to)
-    reason = _differ(one.image or one.source, targets[0]) if targets else _NO_TARGET
-    if reason:
-        note = reason.format(task=one.task)
-        notes[note] = notes.get(note, 0) + (one.method != BEFORE)
-        return one
-    return replace(one, target=targets[0])
+    reason = _NO_TARGET
+    for target in _at_site(originals, one.source.subject, one.to):
+        reason = _differ(one.image or one.source, target)
+        if not reason:
+            return replace(one, target=target)
+    note = reason.format(task=one.task)
+    notes[note] = notes.get(note, 0) + (one.method != BEFORE)
+    return one
 
 
 _NO_TARGET = "{task}: the person was not scanned at the target site, so no scan is compared"

@@ -8,16 +8,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal, get_args
 
-from siteless.acquisition import GradientTable, count_axes
+from siteless.acquisition import GradientTable
 from siteless.bids import find_scans, require_outside, write_json, write_table
-from siteless.errors import DatasetError, GradientTableError, SitelessError
+from siteless.errors import DatasetError, GradientTableError, SitelessError, errors_at
 from siteless.evaluation import Score, ScoreTable, describe_metric, find_engine
-from siteless.harmonics import max_order
+from siteless.harmonics import common_order
 from siteless.microstructure import MAPS, require_maps
 from siteless.pipelines._choice import read_table, scans_of_sites
 from siteless.pipelines._coefficients import Stages
 from siteless.pipelines._contest import Contest, set_contest
-from siteless.pipelines._group_scores import score_groups, score_leakage
+from siteless.pipelines._group_scores import require_codes, score_groups, score_leakage
 from siteless.pipelines._judge import Heat, Measures, make_heats
 from siteless.pipelines._parallel import run_all
 from siteless.pipelines._pictures import Gallery
@@ -25,7 +25,6 @@ from siteless.pipelines._regions import Labels
 
 Kind = Literal["signal", "maps", "orientation", "leakage", "biology"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-_HIGHEST_ORDER = 8
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,9 @@ def evaluate_dataset(
     out = Path(out)
     require_outside(out, found.root)
     originals = scans_of_sites(found.scans, None, found.root)
-    contest = set_contest(originals, harmonized, to=to)
+    with errors_at(found.root):
+        contest = set_contest(originals, harmonized, to=to)
+    require_codes(codes or {}, contest)
     measures, notes = _measures(contest, out, found.root, kinds, labels, fibres)
     scores = _run_heats(measures, contest, nprocs=nprocs, progress=progress)
     if "leakage" in kinds:
@@ -122,7 +123,7 @@ def evaluate_dataset(
     table = ScoreTable(tuple(scores))
     _write(out, table, measures, notes)
     compared = [one for one in contest.scored if one.target]
-    gallery = Gallery(measures, compared, table)
+    gallery = Gallery(measures, compared, table, sorted({one.task for one in compared}))
     made = [name for name in harmonized if any(o.method == name and o.image for o in compared)]
     if made:
         gallery.draw_errors(out, made)
@@ -143,12 +144,11 @@ def _measures(
         raise DatasetError(
             f"there are no scores of {min(unknown)!r}", remedy=f"choose of {', '.join(KINDS)}"
         )
-    tables = [table for files in contest.originals if (table := read_table(files)).shells]
+    tables = [read_table(files) for files in contest.originals]
     maps, lacking = _common_maps(tables)
     engine, missing = _engine(contest, kinds)
-    counts = [count_axes(t.directions[shell.volumes]) for t in tables for shell in t.shells]
     chosen = set(kinds) - (set() if engine else {"orientation"})
-    order = min(_HIGHEST_ORDER, max_order(min(counts)))
+    order = common_order(tables)
     regions = Labels(labels) if labels else None
     measures = Measures(out, root, frozenset(chosen), maps, order, engine, fibres, regions)
     return measures, [*contest.notes, *lacking, *missing]
@@ -182,9 +182,7 @@ def _engine(contest: Contest, kinds: Collection[str]) -> tuple[str, list[str]]:
 def _run_heats(
     measures: Measures, contest: Contest, *, nprocs: int | None, progress: Stages | None
 ) -> list[Score]:
-    heats = make_heats(
-        measures, contest.judged, is_scored=contest.is_scored, rescan=contest.rescan
-    )
+    heats = make_heats(measures, contest)
     show = progress and progress("Scoring scans")
     results: dict[int, list[Score]] = {}
     for position, scores in run_all(Heat.run, heats, nprocs=nprocs):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from siteless.evaluation import (
     Sample,
     Score,
     ScoreTable,
+    evenly_spaced,
     intraclass_correlation,
     linear_effect,
     measure_leakage,
@@ -28,6 +29,8 @@ from siteless.pipelines._judge import Measures, read_shown
 
 # What a code is called among tasks: it is rendered as no site.
 CODES = "codes"
+# Voxels of a code that are shown to adversaries.
+_CODES = 2000
 # Means of scans by person and source site.
 Means = Mapping[tuple[str, str], float]
 _LEAKAGE = ("accuracy", "accuracy_low", "accuracy_high", "chance", "nats", "nats_low", "nats_high")
@@ -48,15 +51,17 @@ def score_leakage(
     list of Score, list of str
         And notes on what could not be measured.
     """
-    groups = {(CODES, name): _samples_of_codes(folder, contest) for name, folder in codes.items()}
-    groups |= {
-        (f"all>{to}", method): [_sample(measures, one) for one in own]
-        for (to, method), own in _rendered_alike(contest).items()
+    groups: dict[tuple[str, str], Callable[[], list[Sample]]] = {
+        (CODES, name): partial(_samples_of_codes, folder, contest)
+        for name, folder in codes.items()
     }
+    for (to, method), own in _rendered_alike(contest).items():
+        groups[f"all>{to}", method] = partial(_samples_of_scans, measures, own)
     show = progress and progress("Training adversaries")
     scores: list[Score] = []
     notes: list[str] = []
-    for done, ((task, method), samples) in enumerate(groups.items(), start=1):
+    for done, ((task, method), make) in enumerate(groups.items(), start=1):
+        samples = make()
         try:
             _require_learners(samples, contest)
             found = measure_leakage(samples, training=contest.training, seed=seed)
@@ -83,17 +88,21 @@ def _rendered_alike(contest: Contest) -> dict[tuple[str, str], list[Judged]]:
     for one in contest.judged:
         if one.image and _has_part(one.source, contest):
             groups.setdefault((one.to, one.method), []).append(one)
-    return {key: own for key, own in groups.items() if len({str(o.source.site) for o in own}) > 1}
+    several = {key: own for key, own in groups.items() if len({o.task for o in own}) > 1}
+    rendered = {to for to, method in several if method != BEFORE}
+    return {key: own for key, own in several.items() if key[0] in rendered}
 
 
 def _has_part(files: ScanFiles, contest: Contest) -> bool:
     """Whether a person is learned from or tested; those who validate are neither."""
-    return contest.is_scored(files) or files.subject in (contest.training or ())
+    return contest.is_scored(files) or contest.is_learned_from(files)
 
 
-def _sample(measures: Measures, one: Judged) -> Sample:
-    values = read_shown(measures, one)["values"]
-    return Sample(one.source.subject, str(one.source.site), values)
+def _samples_of_scans(measures: Measures, judged: Sequence[Judged]) -> list[Sample]:
+    return [
+        Sample(one.source.subject, str(one.source.site), read_shown(measures, one)["values"])
+        for one in judged
+    ]
 
 
 def _samples_of_codes(folder: Path, contest: Contest) -> list[Sample]:
@@ -102,14 +111,21 @@ def _samples_of_codes(folder: Path, contest: Contest) -> list[Sample]:
         image = derivative_path(folder, "code", files.entities)
         if image.exists() and _has_part(files, contest):
             values = read_signal(image)[0]
-            samples.append(Sample(files.subject, str(files.site), values[values.any(axis=3)]))
-    if not samples:
-        raise MissingFileError(
-            "no code in the folder is of a scan of the dataset",
-            remedy="give a folder that `siteless encode` wrote",
-            path=folder,
-        )
+            shown = evenly_spaced(values[values.any(axis=3)], _CODES)
+            samples.append(Sample(files.subject, str(files.site), shown))
     return samples
+
+
+def require_codes(codes: Mapping[str, Path], contest: Contest) -> None:
+    """Refuse folders without a code of any scan, before hours are spent."""
+    for folder in codes.values():
+        images = (derivative_path(folder, "code", files.entities) for files in contest.originals)
+        if not any(image.exists() for image in images):
+            raise MissingFileError(
+                "no code in the folder is of a scan of the dataset",
+                remedy="give a folder that `siteless encode` wrote",
+                path=folder,
+            )
 
 
 def score_groups(
@@ -210,13 +226,16 @@ def _distances(measures: Measures, contest: Contest) -> list[Score]:
         own = groups.setdefault((one.to, one.method), {})
         own.setdefault(str(one.source.site), []).append(read_shown(measures, one))
     found: list[Score] = []
-    for (to, method), sites in groups.items():
+    for (to, method), rendered in groups.items():
+        at_home = groups.get((to, BEFORE), {}).get(to)
+        sites = rendered if at_home is None else {to: at_home, **rendered}
         for name in measures.maps if len(sites) > 1 else ():
             shown = {
-                site: [one[name] for one in own if name in one] for site, own in sites.items()
+                site: [one[name] for one in own if name in one and one[name].size]
+                for site, own in sites.items()
             }
             if all(shown.values()):
-                _, pairs = site_distances(shown)
+                pairs = site_distances(shown)
                 furthest = {
                     "site_d": max((abs(p.d) for p in pairs if np.isfinite(p.d)), default=np.nan),
                     "site_ks": max(p.ks for p in pairs),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from siteless.acquisition import Array, Scan
+from siteless.acquisition import GRID_TOLERANCE, Array, Scan, grid_offset
 from siteless.bids import (
     ScanFiles,
     derivative_path,
@@ -23,7 +23,7 @@ from siteless.bids import (
     write_json,
     write_map,
 )
-from siteless.errors import errors_at
+from siteless.errors import MaskError, errors_at
 from siteless.evaluation import (
     WHITE_MATTER,
     Fods,
@@ -31,6 +31,7 @@ from siteless.evaluation import (
     Score,
     Target,
     estimate_responses,
+    evenly_spaced,
     find_fods,
     lesion_contrast,
     maps_within,
@@ -45,14 +46,13 @@ from siteless.evaluation import (
 from siteless.harmonics import fit_coefficients
 from siteless.pipelines._choice import fingerprint, size_and_time
 from siteless.pipelines._coefficients import is_whole, load_arrays, save_arrays
-from siteless.pipelines._contest import Judged
+from siteless.pipelines._contest import NOISE, RESCAN, Contest, Judged, folder_name
 from siteless.pipelines._regions import Labels
 
 # Raised when a score changes its meaning.
 _SCORES = 1
 # Voxels of a scan that are kept for adversaries and for distributions.
 _SHOWN = 1000
-NOISE, RESCAN = "noise floor", "rescan floor"
 LESION = "lesion"
 
 
@@ -95,22 +95,54 @@ class Measures:
 
     def place(self, one: Judged, output: str) -> Path:
         """Return where a map of errors goes."""
-        folder = self.out / "maps" / one.method / f"to-{one.to}"
+        folder = self.out / "maps" / one.method / f"to-{folder_name(one.to)}"
         return derivative_path(folder, output, one.source.entities)
 
-    def shown(self, one: Judged) -> Path:
-        """Return where voxels for adversaries are kept."""
-        return self.record(one).with_suffix(".npz")
+    def places(self, one: Judged) -> list[Path]:
+        """Return all maps of errors that there are of a scan that is compared."""
+        kinds = {"signal": "rmse", "orientation": "angle"}
+        outputs = [output for kind, output in kinds.items() if kind in self.kinds]
+        return [self.place(one, output) for output in outputs if one.image and one.target]
 
     def record(self, one: Judged) -> Path:
         """Return where the scores of what is judged are kept."""
-        return self.out / "records" / one.method / f"to-{one.to}" / f"{one.source.name}.json"
+        return self._record(f"{one.method}/to-{folder_name(one.to)}", one.source)
+
+    def floors(self, target: ScanFiles) -> Path:
+        """Return where the errors of noise and of scanning again are kept."""
+        return self._record("floors", target)
+
+    def shown(self, one: Judged) -> Path:
+        """Return where some voxels of what is judged are kept."""
+        return self.record(one).with_suffix(".npz")
+
+    def _record(self, folder: str, files: ScanFiles) -> Path:
+        image = derivative_path(self.out / "records" / folder, "scan", files.entities)
+        return image.with_name(image.name.replace(".nii.gz", ".json"))
+
+    def truth(self, files: ScanFiles) -> Path | None:
+        """Return the noiseless scan of a simulated one."""
+        folder = self.root / "derivatives" / "truth"
+        path = derivative_path(folder, "noiseless", files.entities)
+        return path if path.exists() else None
+
+    def lesion(self, files: ScanFiles) -> Path | None:
+        """Return the mask of a person's lesion, of any derivative of the dataset."""
+        folders = sorted((self.root / "derivatives").glob("*/")) if self.root.is_dir() else []
+        for entities in (files.entities, {"sub": files.subject}):
+            for folder in folders:
+                if (path := derivative_path(folder, "lesion", entities)).exists():
+                    return path
+        return None
 
     def key(self, files: Iterable[ScanFiles], scored: object) -> str:
         """Return what scores depend on, as a hash."""
         settings = [sorted(self.kinds), self.maps, self.order, self.engine, self.fibres]
         labels = self.labels and self.labels.key
-        known = [version("siteless"), _SCORES, scored, settings, labels, *map(fingerprint, files)]
+        files = list(files)
+        beside = [path for one in files for path in (self.truth(one), self.lesion(one)) if path]
+        scans = [*map(fingerprint, files), *map(size_and_time, beside)]
+        known = [version("siteless"), _SCORES, scored, settings, labels, scans]
         return hashlib.blake2b(json.dumps(known).encode(), digest_size=8).hexdigest()
 
 
@@ -153,7 +185,8 @@ class Heat:
     def _recorded(self, one: Judged, rival: _Rival) -> list[Score]:
         measures = self.measures
         record = measures.record(one)
-        if not is_whole(measures.shown(one)):
+        made = [] if not self.scored else measures.places(one)
+        if not (is_whole(measures.shown(one)) and all(path.exists() for path in made)):
             record.unlink(missing_ok=True)
         key = measures.key(one.files, [self.scored, *map(size_and_time, one.maps.values())])
         with errors_at((one.image or one.source).dwi):
@@ -163,7 +196,7 @@ class Heat:
     def _floors(self, rival: _Rival) -> list[Score]:
         """Return the errors of noise alone, and of scanning again, for each task."""
         assert rival.files is not None
-        place = self.measures.out / "records" / "floors" / f"{rival.files.name}.json"
+        place = self.measures.floors(rival.files)
         files = [one for one in (rival.files, self.rescan) if one is not None]
         scores = _from_record(place, self.measures.key(files, "floors"), rival.floors)
         tasks = dict.fromkeys(one.task for one in self.judged)
@@ -176,6 +209,7 @@ def _from_record(place: Path, key: str, make: Callable[[], Iterable[_Found]]) ->
         record = json.loads(place.read_text(encoding="utf-8"))
         if record["key"] == key:
             return [tuple(one) for one in record["scores"]]
+    place.unlink(missing_ok=True)  # or it might later stand beside what others have made
     scores = [one for one in make() if np.isfinite(one[-1])]
     write_json(place, {"key": key, "scores": scores})
     return scores
@@ -193,10 +227,8 @@ class _Rival:
     def target(self) -> Target:
         assert self.files is not None
         scan, measures = read_scan(self.files), self.measures
-        truth = derivative_path(
-            measures.root / "derivatives" / "truth", "noiseless", self.files.entities
-        )
-        noiseless = scan.with_signal(read_signal(truth)[0]) if truth.exists() else None
+        truth = measures.truth(self.files)
+        noiseless = scan.with_signal(read_signal(truth)[0]) if truth else None
         regions = measures.labels.regions(self.files, scan) if measures.labels else {}
         return Target(scan, measures.maps, noiseless, regions)
 
@@ -214,7 +246,7 @@ class _Rival:
         white = self.target.scan.white_matter
         voxels = np.flatnonzero(white)
         chosen = np.zeros(white.shape, dtype=bool)
-        chosen.flat[_evenly(voxels, self.measures.fibres or len(voxels))] = True
+        chosen.flat[evenly_spaced(voxels, self.measures.fibres or len(voxels))] = True
         return chosen
 
     def floors(self) -> Iterator[_Found]:
@@ -233,17 +265,20 @@ class _Rival:
 def _judge(one: Judged, rival: _Rival, *, scored: bool) -> Iterator[_Found]:
     """Yield the scores of a scan, or of maps, and write maps of its errors."""
     measures = rival.measures
-    scan = read_scan(_with_masks(one.image, one.source)) if one.image else None
+    scan = read_judged(one) if one.image else None
     own = scan or read_scan(one.source)
     masks, compared = _masks(one, own, measures), scored and one.target is not None
     maps: dict[str, Array] = {}
     if scored and {"maps", "biology"} & measures.kinds:
         where = [*masks.values(), *(rival.target.masks.values() if compared else ())]
-        maps = maps_within(scan, measures.maps, where) if scan else _read_maps(one)
-    shown = {name: _evenly(values.T[own.white_matter.T]) for name, values in maps.items()}
+        maps = maps_within(scan, measures.maps, where) if scan else _read_maps(one, own)
+    shown = {
+        name: evenly_spaced(values.T[(own.white_matter & np.isfinite(values)).T], _SHOWN)
+        for name, values in maps.items()
+    }
     if scan and "leakage" in measures.kinds:
         fitted = fit_coefficients(scan, order=measures.order).values
-        shown["values"] = _evenly(fitted[scan.white_matter.T[scan.mask.T]])
+        shown["values"] = evenly_spaced(fitted[scan.white_matter.T[scan.mask.T]], _SHOWN)
     save_arrays(measures.shown(one), shown)
     yield from _describe(one, maps, masks)
     if compared and scan:
@@ -257,16 +292,11 @@ def _judge(one: Judged, rival: _Rival, *, scored: bool) -> Iterator[_Found]:
         yield from _compare_maps(one.method, None, rival, maps)
 
 
-def _with_masks(image: ScanFiles, source: ScanFiles) -> ScanFiles:
-    """Give a rendered scan the masks of its source where it has none of its own."""
+def read_judged(one: Judged) -> Scan:
+    """Read a rendered scan, with the masks of its source where it has none of its own."""
+    image, source = one.image or one.source, one.source
     mask, white = image.mask or source.mask, image.white_matter or source.white_matter
-    return replace(image, mask=mask, white_matter=white, site=source.site)
-
-
-def _evenly(values: Array, most: int = _SHOWN) -> Array:
-    """Return evenly spaced voxels, the first axis."""
-    chosen = np.linspace(0, len(values) - 1, min(len(values), most)).round().astype(int)
-    return values[chosen]
+    return read_scan(replace(image, mask=mask, white_matter=white, site=source.site))
 
 
 def _masks(one: Judged, own: Scan, measures: Measures) -> dict[str, Array]:
@@ -274,7 +304,7 @@ def _masks(one: Judged, own: Scan, measures: Measures) -> dict[str, Array]:
     masks = {WHITE_MATTER: own.white_matter}
     if measures.labels:
         masks |= measures.labels.regions(one.source, own)
-    lesion = find_lesion(measures.root, one.source)
+    lesion = measures.lesion(one.source)
     if lesion and "biology" in measures.kinds:
         masks[LESION] = read_mask(lesion, own.mask.shape, own.affine)
     return masks
@@ -286,25 +316,29 @@ def _describe(
     """Yield what needs no other scan: how maps are distributed, how a lesion stands out."""
     for name, values in maps.items():
         for region, where in masks.items():
-            for metric, value in summarise_map(name, values[where]).items():
+            known = values[where & np.isfinite(values)]
+            for metric, value in (summarise_map(name, known) if known.size else {}).items():
                 yield one.method, region, metric, value
         if LESION in masks:
             contrast = lesion_contrast(values, masks[LESION], masks[WHITE_MATTER])
             yield one.method, LESION, f"{name}_contrast", contrast
 
 
-def find_lesion(root: Path, files: ScanFiles) -> Path | None:
-    """Find the mask of a person's lesion in the derivatives of a dataset."""
-    folders = sorted((root / "derivatives").glob("*/")) if root.is_dir() else []
-    for entities in (files.entities, {"sub": files.subject}):
-        for folder in folders:
-            if (path := derivative_path(folder, "lesion", entities)).exists():
-                return path
-    return None
-
-
-def _read_maps(one: Judged) -> dict[str, Array]:
-    return {name: read_signal(path)[0] for name, path in one.maps.items()}
+def _read_maps(one: Judged, own: Scan) -> dict[str, Array]:
+    """Read the maps of a method that gives no scan, which must be on the grid of the source."""
+    found = {}
+    for name, path in one.maps.items():
+        values, affine = read_signal(path)
+        shape = own.mask.shape
+        if values.shape != shape or grid_offset(affine, own.affine, shape) > GRID_TOLERANCE:
+            raise MaskError(
+                f"expected a map on the grid of {own.name}, {shape} voxels, found another of "
+                f"{values.shape}",
+                remedy="resample it to the scan",
+                path=path,
+            )
+        found[name] = values
+    return found
 
 
 def _compare_signal(method: str, given: Scan, rival: _Rival) -> Iterator[_Found]:
@@ -336,8 +370,7 @@ def _compare_fibres(
     if "orientation" not in rival.measures.kinds:
         return
     where = rival.deconvolved
-    # A voxel outside the brain of the scan has no maximum, and is not counted.
-    found = find_fods(replace(given, mask=given.mask | where), rival.responses, where)
+    found = find_fibres(given, rival.responses, where)
     angles = peak_angles(found.peaks, rival.fods.peaks)
     if place:
         grid = np.full(where.shape, np.nan, dtype=np.float32)
@@ -348,29 +381,32 @@ def _compare_fibres(
             yield method, region, metric, value
 
 
+def find_fibres(given: Scan, responses: Responses, where: Array) -> Fods:
+    """Deconvolve voxels of the target's brain, some of which may be outside that of the scan.
+
+    They have no maximum then, and are not counted.
+    """
+    return find_fods(replace(given, mask=given.mask | where), responses, where)
+
+
 def read_shown(measures: Measures, one: Judged) -> dict[str, Array]:
     """Return some voxels of a scan: coefficients, for adversaries, and maps by name."""
     return load_arrays(measures.shown(one))
 
 
-def make_heats(
-    measures: Measures,
-    judged: Sequence[Judged],
-    *,
-    is_scored: Callable[[ScanFiles], bool],
-    rescan: Callable[[ScanFiles], ScanFiles | None],
-) -> list[Heat]:
-    """Put together what is compared with the same scan."""
+def make_heats(measures: Measures, contest: Contest) -> list[Heat]:
+    """Put together what is compared with the same scan; leave out whom nobody needs."""
     targets: dict[Path, list[Judged]] = {}
     heats: list[Heat] = []
-    for one in judged:
-        scored = is_scored(one.source)
+    for one in contest.judged:
+        scored = contest.is_scored(one.source)
         if scored and one.target is not None:
             targets.setdefault(one.target.dwi, []).append(one)
-        elif scored or "leakage" in measures.kinds:
+        elif scored or ("leakage" in measures.kinds and contest.is_learned_from(one.source)):
             heats.append(Heat(measures, (replace(one, target=None),), scored))
     compared = [
-        Heat(measures, tuple(own), scored=True, rescan=own[0].target and rescan(own[0].target))
+        Heat(measures, tuple(own), scored=True, rescan=contest.rescan(own[0].target))
         for own in targets.values()
+        if own[0].target
     ]
     return compared + heats

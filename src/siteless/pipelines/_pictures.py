@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,8 @@ from scipy import ndimage
 from siteless.acquisition import Array, Scan
 from siteless.bids import read_scan, read_signal
 from siteless.evaluation import Fods, ScoreTable, estimate_responses, find_fods, match_volumes
-from siteless.pipelines._contest import Judged
-from siteless.pipelines._judge import NOISE, Measures
+from siteless.pipelines._contest import NOISE, Judged
+from siteless.pipelines._judge import Measures, find_fibres, read_judged
 from siteless.report import draw_boxes, draw_fods, draw_maps
 
 # Voxels along each side of what fibres are shown of; a second fibre has at least this part of the
@@ -36,11 +37,14 @@ class Gallery:
         What was compared with a target.
     table
         Its scores.
+    tasks
+        To show, in this order.
     """
 
     measures: Measures
     compared: Sequence[Judged]
     table: ScoreTable
+    tasks: Sequence[str]
 
     def draw_errors(self, folder: Path, methods: Sequence[str]) -> None:
         """Draw how the errors of methods spread over voxels, in all tasks."""
@@ -65,14 +69,15 @@ class Gallery:
                 target = _scan_of_target(one)
                 anatomy[one.task] = _upright(_b0(target), target.affine)[..., height]
         size = _sizes(target)
+        panels = {task: panels[task] for task in self.tasks if task in panels}
         draw_maps(panels, path, label=_RMSE, voxel_size=size, anatomy=anatomy)
 
-    def draw_fibres(self, path: Path, methods: Sequence[str], task: str) -> None:
-        """Draw fibre orientations of some voxels with crossings, of one person in one task."""
+    def draw_fibres(self, path: Path, methods: Sequence[str]) -> None:
+        """Draw fibre orientations of some voxels with crossings, of one person in a task."""
         shown = [
             one
             for one in self._of(methods)
-            if one.task == task and one.source.subject == self._person
+            if one.task == self.tasks[0] and one.source.subject == self._person
         ]
         target = _scan_of_target(shown[0])
         responses = estimate_responses(target, self.measures.engine)
@@ -81,14 +86,16 @@ class Gallery:
         window = _crossings(target, expected, where, height)
         panels = {"target": _place(target, expected, where)[*window, height]}
         for one in shown:
-            given = match_volumes(read_scan(one.image or one.source), target.gradients)
-            found = find_fods(given, responses, where)
+            given = match_volumes(read_judged(one), target.gradients)
+            found = find_fibres(given, responses, where)
             panels[one.method] = _place(target, found, where)[*window, height]
         draw_fods(panels, path, background=_upright(_b0(target), target.affine)[*window, height])
 
     @property
     def _person(self) -> str:
-        return min(one.source.subject for one in self.compared)
+        """The first of those who were compared most."""
+        counts = Counter(one.source.subject for one in self.compared)
+        return min(counts, key=lambda subject: (-counts[subject], subject))
 
     def _of(self, methods: Sequence[str]) -> list[Judged]:
         return [one for one in self.compared if one.method in methods and one.image]
@@ -103,8 +110,13 @@ class Gallery:
             own = found.setdefault(one.task, {}).setdefault(one.method, [])
             own.append(values[np.isfinite(values)])
         return {
-            task: {method: np.concatenate(own[method]) for method in methods if method in own}
-            for task, own in found.items()
+            task: {
+                method: np.concatenate(found[task][method])
+                for method in methods
+                if method in found[task]
+            }
+            for task in self.tasks
+            if task in found
         }
 
     def _floors(self) -> dict[str, float]:

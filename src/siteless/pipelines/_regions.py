@@ -32,8 +32,9 @@ class Labels:
     @property
     def key(self) -> list[tuple[str, int, int]]:
         """What tells these labels from others."""
-        images = [self.path] if self.path.is_file() else sorted(self.path.rglob("*_dseg.*"))
-        return [size_and_time(path) for path in images]
+        images = [self.path] if self.path.is_file() else sorted(self.path.rglob("*_dseg.nii*"))
+        tables = [table for image in images if (table := _table_of(image)).exists()]
+        return [size_and_time(path) for path in (*images, *tables)]
 
     def regions(self, files: ScanFiles, scan: Scan) -> dict[str, Array]:
         """Return the regions in a scan's brain, by name: masks of shape (x, y, z)."""
@@ -77,7 +78,16 @@ def _tells(part: str) -> bool:
 
 
 def _names(image: Path) -> dict[int, str]:
-    table = image.with_name(image.name.partition(".nii")[0] + ".tsv")
-    if not table.exists():
-        return {}
-    return {int(row["index"]): row["name"] for row in read_rows(table, "index", "name")}
+    """Read what labels are called."""
+    table = _table_of(image)
+    rows = read_rows(table, "index", "name") if table.exists() else []
+    try:
+        return {int(float(row["index"])): row["name"] for row in rows}
+    except (ValueError, KeyError):
+        raise DatasetError(
+            "expected a whole number and a name in each row", remedy="correct it", path=table
+        ) from None
+
+
+def _table_of(image: Path) -> Path:
+    return image.with_name(image.name.partition(".nii")[0] + ".tsv")

@@ -20,8 +20,9 @@ from siteless.bids import (
 )
 from siteless.errors import DatasetError, OutputError
 from siteless.evaluation import ScoreTable
-from siteless.pipelines._choice import scans_of_sites
+from siteless.pipelines._choice import fingerprint, scans_of_sites
 from siteless.pipelines._coefficients import Stages
+from siteless.pipelines._contest import folder_name
 from siteless.pipelines._encode import encode_dataset
 from siteless.pipelines._evaluate import KINDS, Evaluation, Kind, evaluate_dataset
 from siteless.pipelines._fit import fit_model
@@ -87,8 +88,8 @@ class Scale:
 
 
 SCALES = {
-    "quick": Scale(subjects=10, voxel_size=4.0, updates=600, printed_updates=2000, fibres=500),
-    "full": Scale(subjects=15, voxel_size=2.4, updates=2500, printed_updates=10_000, fibres=2000),
+    "quick": Scale(subjects=9, voxel_size=4.0, updates=500, printed_updates=2000, fibres=300),
+    "full": Scale(subjects=15, voxel_size=2.4, updates=2500, printed_updates=10_000, fibres=1000),
 }
 
 
@@ -115,8 +116,8 @@ class Contestant:
 
     @property
     def stem(self) -> str:
-        """Of its files: letters, digits and hyphens."""
-        return re.sub(r"[^a-z0-9]+", "-", self.name.lower())
+        """Of its files."""
+        return re.sub(r"[^\w.]+", "-", self.name)
 
     @property
     def has_code(self) -> bool:
@@ -187,8 +188,14 @@ def reproduce_experiment(
     out, given = Path(out).absolute(), None if dataset is None else Path(dataset).absolute()
     if given:
         require_outside(out, given)
-    _claim(out, given, scale, hub, seed)
+    if scale not in SCALES:
+        raise DatasetError(
+            f"there is no preset {scale!r}", remedy=f"choose of {', '.join(SCALES)}"
+        )
     experiment = _Experiment(out, given or out / "cohort", SCALES[scale], hub, seed, nprocs)
+    if given is not None:
+        experiment.require_travellers()
+    _claim(out, given, scale, hub, seed)
     records, seconds = out / "steps", {}
     if given is None:
         simulate = Step("cohort", experiment.simulate, (out / "cohort",))
@@ -201,10 +208,6 @@ def reproduce_experiment(
 
 def _claim(out: Path, dataset: Path | None, scale: str, hub: str | None, seed: int) -> None:
     """Refuse to mix two experiments."""
-    if scale not in SCALES:
-        raise DatasetError(
-            f"there is no preset {scale!r}", remedy=f"choose of {', '.join(SCALES)}"
-        )
     settings = {"dataset": dataset and str(dataset), "preset": scale, "hub": hub, "seed": seed}
     record = out / "experiment.json"
     if record.exists():
@@ -266,6 +269,23 @@ class _Experiment:
             )
         return [hub, *(site for site in known if site != hub)]
 
+    def require_travellers(self) -> None:
+        """Refuse scans of which no test person gives every task; and sites of one name."""
+        visits = {(f.subject, str(f.site)) for f in self.scans}
+        if not any(all((who, s) in visits for s in self.sites) for who in self.people("test")):
+            raise DatasetError(
+                f"expected a test person who was scanned at {', '.join(self.sites)}, found none",
+                remedy="mark travelling people as test in the split column",
+                path=self.dataset,
+            )
+        stems = {one.stem for one in self.contestants}
+        if len(stems) < len(self.contestants):
+            raise DatasetError(
+                "two sites have the same name but for punctuation",
+                remedy="rename one",
+                path=self.dataset,
+            )
+
     @property
     def tasks(self) -> list[str]:
         hub, *others = self.sites
@@ -296,14 +316,16 @@ class _Experiment:
     def _fitting(
         self, name: str, run: Callable[[Stages | None], None], made: Sequence[Contestant]
     ) -> Step:
-        settings = {"seed": self.seed, "models": [[repr(o.options), o.sites] for o in made]}
+        scans = [[fingerprint(f), f.subject, f.attributes.get("split")] for f in self.scans]
+        models = [[repr(one.options), one.sites] for one in made]
+        settings = {"seed": self.seed, "models": models, "scans": scans}
         return Step(name, run, tuple(map(self.model, made)), settings)
 
     def model(self, one: Contestant) -> Path:
         return self.out / "models" / f"{one.stem}.safetensors"
 
     def rendered(self, one: Contestant, to: str) -> Path:
-        return self.out / "harmonized" / one.stem / f"to-{to}"
+        return self.out / "harmonized" / one.stem / f"to-{folder_name(to)}"
 
     def codes(self, one: Contestant) -> Path:
         return self.out / "codes" / one.stem
@@ -348,12 +370,10 @@ class _Experiment:
         tested, everybody = self.people("test"), self.people("train", "test")
         jobs = []
         for one in self.contestants:
-            for site in one.sites[1:]:
-                jobs.append(self._rendering(one, hub, site, tested))
-            if one.sites[1:] == tuple(others) and not one.is_ablated:
-                jobs += [self._rendering(one, site, hub, everybody) for site in one.sites]
-            else:
-                jobs += [self._rendering(one, site, hub, tested) for site in one.sites[1:]]
+            jobs += [self._rendering(one, hub, site, tested) for site in one.sites[1:]]
+            shown = one.sites[1:] == tuple(others) and not one.is_ablated
+            sources, people = (one.sites, everybody) if shown else (one.sites[1:], tested)
+            jobs += [self._rendering(one, site, hub, people) for site in sources]
         self._run_jobs(jobs, progress and progress("Rendering scans"))
 
     def _rendering(self, one: Contestant, source: str, to: str, people: list[str]) -> Job:
@@ -392,15 +412,16 @@ class _Experiment:
         table = ScoreTable(
             (*main.table.scores, *(s for s in less.table.scores if s.method in own))
         )
-        figures = self.out / "figures"
-        figures.mkdir(exist_ok=True)
-        main.gallery.draw_errors(figures, _SHOWN)
-        main.gallery.draw_slices(figures / "rmse_maps.png", _SHOWN)
-        if main.gallery.measures.engine:
-            main.gallery.draw_fibres(figures / "fods.png", _SHOWN, self.tasks[0])
-        tables = list(self._tables(table))
+        tables = [one for one in self._tables(main.table, table) if one.rows]
         for one in tables:
             one.write(self.out / "tables")
+        figures = self.out / "figures"
+        figures.mkdir(exist_ok=True)
+        gallery = replace(main.gallery, tasks=self.tasks)
+        gallery.draw_errors(figures, _SHOWN)
+        gallery.draw_slices(figures / "rmse_maps.png", _SHOWN)
+        if gallery.measures.engine:
+            gallery.draw_fibres(figures / "fods.png", _SHOWN)
         write_text(self.page, self._told(tables, main))
 
     def _evaluate(
@@ -426,10 +447,10 @@ class _Experiment:
             progress=progress,
         )
 
-    def _tables(self, table: ScoreTable) -> Iterator[Table]:
+    def _tables(self, main: ScoreTable, table: ScoreTable) -> Iterator[Table]:
         ablations = list(_ABLATIONS)
         networks = [one.name for one in self.contestants if one.has_code and not one.is_ablated]
-        yield from error_tables(table, self.tasks)
+        yield from error_tables(main, self.tasks)
         yield ablation_table(table, self.tasks, ablations[1:])
         yield accuracy_table(table, networks, ablations)
         yield leakage_table(table)
@@ -457,19 +478,25 @@ class _Experiment:
 def _render(
     dataset: Path, out: Path, model: Path, to: str, source: str, people: Sequence[str]
 ) -> None:
-    """Render people's scans of one site as another; one that fails fails the experiment."""
-    report = harmonize_dataset(
-        dataset,
-        out,
-        model,
-        to,
-        sites=[source],
-        filters={"sub": people},
-        gradients="target",
-        nprocs=1,
-    )
-    if report.errors:
-        raise report.errors[0]
+    """Render people's scans of one site as another, at the b-vectors that they have there.
+
+    One that fails fails the experiment.
+    """
+    for files in find_scans(dataset, filters={"sub": people}).scans:
+        if str(files.site) == to:
+            tables = (files.bval, files.bvec) if files.bval and files.bvec else None
+            report = harmonize_dataset(
+                dataset,
+                out,
+                model,
+                to,
+                sites=[source],
+                filters={"sub": [files.subject]},
+                gradients=tables or "target",
+                nprocs=1,
+            )
+            if report.errors:
+                raise report.errors[0]
 
 
 def _encode(

@@ -157,9 +157,9 @@ def leakage_table(table: ScoreTable) -> Table:
 def biology_table(table: ScoreTable, to: str) -> Table:
     """Return what must survive, of scans that were rendered as one site."""
     metrics = {
-        "FA per decade": ("fa_age_slope", 10.0),
-        "low": ("fa_age_slope_low", 10.0),
-        "high": ("fa_age_slope_high", 10.0),
+        "1000 FA per decade": ("fa_age_slope", 1e4),
+        "low": ("fa_age_slope_low", 1e4),
+        "high": ("fa_age_slope_high", 1e4),
         "ICC of FA": ("fa_icc_agreement", 1.0),
         "ICC of MD": ("md_icc_agreement", 1.0),
         "FA, d of sites": ("fa_site_d", 1.0),
@@ -176,4 +176,4 @@ def biology_table(table: ScoreTable, to: str) -> Table:
         f"Scans of all sites rendered as {to}: effect of age on mean FA with its 95 % interval, "
         "agreement of sites on people (ICC(A,1)), largest difference between sites"
     )
-    return Table("biology", title, rows, 4)
+    return Table("biology", title, rows)
