@@ -296,8 +296,8 @@ def _learn(samples: Sequence[Sample], sites: Sequence[str], rng: np.random.Gener
         _train_unwatched(network, lesson, rng)
         return _Trained(network, centre, gain, 1.0)
     watch = _stack(watched, sites, centre, gain)
-    _train(network, lesson, watch, rng)
-    return _Trained(network, centre, gain, _confidence(network, watch))
+    confidence = _train(network, lesson, watch, rng)
+    return _Trained(network, centre, gain, confidence)
 
 
 def _units(values: Array) -> tuple[Array, Array]:
@@ -325,18 +325,26 @@ def _stack(samples: Sequence[Sample], sites: Sequence[str], centre: Array, gain:
     )
 
 
-def _train(network: Adversary, lesson: _Voxels, watch: _Voxels, rng: np.random.Generator) -> None:
-    """Train until the people held out are named no better, and leave the best weights."""
+def _train(network: Adversary, lesson: _Voxels, watch: _Voxels, rng: np.random.Generator) -> float:
+    """Train until the people held out are named no better; leave the best weights.
+
+    Returns
+    -------
+    float
+        How far the log-odds can be trusted. It is part of what is watched: with few people a
+        network may be right more often than by chance, and too sure, from the first epoch on.
+    """
     optimiser = torch.optim.Adam(network.parameters(), lr=_RATE)
-    best, kept, waited = _loss_of(network, watch), deepcopy(network.state_dict()), 0
+    best, kept, waited = _judge(network, watch), deepcopy(network.state_dict()), 0
     for _ in range(_EPOCHS):
         _pass_over(lesson, network, optimiser, rng)
-        loss, waited = _loss_of(network, watch), waited + 1
-        if loss < best - _WORTHWHILE:
-            best, kept, waited = loss, deepcopy(network.state_dict()), 0
+        found, waited = _judge(network, watch), waited + 1
+        if found[0] < best[0] - _WORTHWHILE:
+            best, kept, waited = found, deepcopy(network.state_dict()), 0
         if waited == _PATIENCE:
             break
     network.load_state_dict(kept)
+    return best[1]
 
 
 def _train_unwatched(network: Adversary, lesson: _Voxels, rng: np.random.Generator) -> None:
@@ -373,18 +381,15 @@ def _loss(guess: Tensor, voxels: _Voxels) -> float:
     return float((voxels.weight * losses).mean())
 
 
-def _loss_of(network: Adversary, voxels: _Voxels) -> float:
-    return _loss(_guess(network, voxels.values), voxels)
+def _judge(network: Adversary, watch: _Voxels) -> tuple[float, float]:
+    """Return the least loss by which people held out are named, and the confidence for it.
 
-
-def _confidence(network: Adversary, watch: _Voxels) -> float:
-    """Return what to multiply log-odds by, from 0 to 1, to name the people held out best.
-
-    Zero is chance. More than one would trust a few people's voxels to be like everybody's.
+    The confidence is what log-odds are multiplied by, from 0 to 1. Zero is chance. More than one
+    would trust a few people's voxels to be like everybody's.
     """
     guess = _guess(network, watch.values)
     found = minimize_scalar(lambda factor: _loss(factor * guess, watch), bounds=(0.0, 1.0))
-    return float(found.x)
+    return float(found.fun), float(found.x)
 
 
 def _summarise(
