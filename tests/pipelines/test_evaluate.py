@@ -21,7 +21,7 @@ from siteless.pipelines._contest import BEFORE, NOISE, RESCAN, set_contest
 from travellers import SPLITS, write_travellers, write_visit
 
 # Learned and scored alike: enough for what is measured over people.
-EVERYBODY = {"01": "", "02": "", "03": "", "04": ""}
+EVERYBODY = {"01": "", "02": "", "03": "", "04": "", "05": "", "06": ""}
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,8 @@ def test_the_command_scores_test_people_and_writes_what_it_says(contest, tmp_pat
     assert main([*words, "--out", str(out), *kinds, "--nprocs", "1"]) == 0
     told = capsys.readouterr().out
     assert "scaled" in told
-    assert "not scored: effect of age: an effect needs at least 3 people" in told
+    assert "note: effect of age: an effect needs at least 3 people" in told
+    assert max(map(len, told.partition("note")[0].splitlines())) <= 80
     rows = _rows(out)
     assert list(rows[0]) == ["subject", "task", "method", "region", "metric", "value"]
     assert {row["subject"] for row in rows} == {"05", "06", "n/a"}
@@ -147,7 +148,7 @@ def test_a_changed_scan_is_scored_again_and_no_other(contest, tmp_path):
 
 
 def test_without_pairs_the_rest_is_scored_and_said(tmp_path, capsys):
-    sites = {"01": "a", "02": "a", "03": "b", "04": "b"}
+    sites = {"01": "a", "02": "a", "03": "a", "04": "b", "05": "b", "06": "b"}
     data = write_travellers(tmp_path / "data", EVERYBODY, sites=sites)
     made = shutil.copytree(data, tmp_path / "made")
     words = ["evaluate", str(data), "--harmonized", str(made), "--to", "b"]
@@ -209,6 +210,41 @@ def _silent(contest, root):
     return {"silent": [made]}, "nothing tells the site"
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--to", "nowhere"], "no scan is of site 'nowhere'; choose of a, b"),
+        (["--to", "a"], "its scans say that they were rendered as b, not as a"),
+        (["--labels", "none.nii.gz"], "there is no such file or folder"),
+        (["--codes", "none"], "no code in the folder is of a scan of the dataset"),
+        (["--codes", "x=y", "x=z"], "two folders of codes are called 'x'"),
+        (["--out", "{file}"], "cannot write here"),
+        (["--out", "{made}"], "the output is inside the dataset"),
+    ],
+)
+def test_wrong_options_are_refused_by_a_line(contest, tmp_path, capsys, options, problem):
+    file = tmp_path / "file"
+    file.write_text("")
+    given = [word.format(file=file, made=contest / "scaled") for word in options]
+    words = ["evaluate", str(contest / "data"), "--harmonized", str(contest / "scaled")]
+    assert main([*words, "--out", str(tmp_path / "s"), *given, "--nprocs", "1"]) == 1
+    error = capsys.readouterr().err.strip()
+    assert problem in error
+    assert error.count("\n") == 0
+
+
+def test_directions_that_tell_the_site_are_warned_of(contest, tmp_path):
+    made = shutil.copytree(contest / "data", tmp_path / "made")
+    for who in SPLITS:
+        gradients = make_gradients({1200: 24, 3000: 24})
+        scan = make_scan(gradients, site=Site("a"))
+        write_raw(scan, made / f"sub-{who}/ses-a/dwi", f"sub-{who}_ses-a_dwi")
+    found = evaluate_dataset(
+        contest / "data", {"made": [made]}, tmp_path / "s", kinds=["leakage"], to="b", nprocs=1
+    )
+    assert any("how many directions scans have (42 to 50 volumes)" in note for note in found.notes)
+
+
 @pytest.mark.parametrize("plant", [_nothing_there, _of_other_people, _silent])
 def test_what_cannot_be_scored_is_refused_by_a_line(contest, tmp_path, capsys, plant):
     harmonized, problem = plant(contest, tmp_path)
@@ -249,7 +285,7 @@ def test_a_split_without_test_people_is_refused(tmp_path, splits, problem):
 @pytest.mark.parametrize("name", [BEFORE, NOISE, RESCAN, "../away", "a/b", ".hidden"])
 def test_names_that_mean_something_else_are_refused(contest, name):
     with pytest.raises(DatasetError, match="a method cannot be called"):
-        set_contest(find_scans(contest / "data").scans, {name: [contest / "scaled"]})
+        evaluate_dataset(contest / "data", {name: [contest / "scaled"]}, contest / "s")
 
 
 def test_two_renderings_of_a_scan_are_not_one_method(contest, tmp_path):

@@ -39,24 +39,21 @@ examples:
   siteless evaluate my_study --harmonized out --codes model=codes --out scores
 """
 KINDS = ("signal", "maps", "orientation", "leakage", "biology")
-# Of the table that is printed: metrics, their titles and decimals.
-_COLUMNS = {
-    "rmse_percent": ("RMSE, %", 2),
-    "rmse_truth_percent": ("to truth, %", 2),
-    "block_percent": ("blocks, %", 2),
-    "fa_cv": ("FA, CV", 3),
-    "fa_block_percent": ("FA blocks, %", 2),
-    "md_block_percent": ("MD blocks, %", 2),
-    "angle_closest_median": ("angle", 1),
-    "leakage_accuracy": ("site told", 2),
-    "fa_site_d": ("FA, d", 2),
-    "fa_icc_agreement": ("FA, ICC", 2),
+# Of the table that is printed: metrics, what they are and decimals.
+_ROWS = {
+    "rmse_percent": ("RMSE to the target, % of b0", 2),
+    "rmse_truth_percent": ("  to the noiseless target, %", 2),
+    "block_percent": ("signal, 10 mm means: error, %", 2),
+    "fa_cv": ("FA: coefficient of variation", 3),
+    "fa_block_percent": ("  10 mm means: error, %", 2),
+    "md_cv": ("MD: coefficient of variation", 3),
+    "md_block_percent": ("  10 mm means: error, %", 2),
+    "angle_closest_median": ("fibres: angle, degrees", 1),
+    "leakage_accuracy": ("source site told by a voxel", 2),
+    "leakage_chance": ("  by chance", 2),
+    "fa_site_d": ("FA: largest d between sites", 2),
+    "fa_icc_agreement": ("FA: ICC of sites on people", 2),
 }
-_TOLD = """\
-means over people and the tasks that all methods share, in white matter. RMSE: to the target scan,
-of its b0; blocks: error of 10 mm means, where noise averages out; angle: of fibres, degrees; site
-told: share of voxels whose source site an adversary names; d: largest difference between sites, in
-standard deviations; ICC: agreement of sites on people"""
 
 
 def add_parser(commands: Any) -> None:
@@ -109,7 +106,7 @@ def add_parser(commands: Any) -> None:
         "--seed", type=natural, default=0, help="of adversaries and intervals (default: 0)"
     )
     add_nprocs(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, goes_on=True)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -162,32 +159,48 @@ def _voxels(text: str) -> int | None:
 
 
 def _show(found: Evaluation) -> None:
-    """Print a table of methods, and what was not scored."""
+    """Print a table with a column for each method, and what to know of it."""
     from rich.table import Table
 
     from siteless.cli._console import stdout
 
-    console = stdout()
-    shown = {metric: told for metric, told in _COLUMNS.items() if found.table.methods(metric)}
+    console, table = stdout(), found.table
+    shown = {metric: told for metric, told in _ROWS.items() if _tasks(table, metric)}
+    methods = list(dict.fromkeys(m for metric in shown for m in _methods(table, metric)))
     grid = Table(box=None, pad_edge=False, header_style="bold")
-    grid.add_column("method")
-    for title, _ in shown.values():
-        grid.add_column(title, justify="right")
-    methods = dict.fromkeys(m for metric in shown for m in found.table.methods(metric))
+    grid.add_column("means over people and tasks", no_wrap=True)
     for method in methods:
-        cells = (_cell(found.table, metric, method, told[1]) for metric, told in shown.items())
-        grid.add_row(method, *cells)
+        grid.add_column(method, justify="right", overflow="fold")
+    for metric, (title, decimals) in shown.items():
+        grid.add_row(title, *(_cell(table, metric, method, decimals) for method in methods))
     console.print(grid)
-    console.print(_TOLD, style="dim", markup=False, highlight=False)
+    for score in table.select("leakage_accuracy", task="codes"):
+        chance = table.mean("leakage_chance", task="codes", method=score.method)
+        _say(f"codes of {score.method}: site told {score.value:.2f}, by chance {chance:.2f}")
     for note in found.notes:
-        console.print(f"not scored: {note}", soft_wrap=True, markup=False, highlight=False)
-    console.print(str(found.file), soft_wrap=True, markup=False, highlight=False)
+        _say(f"note: {note}")
+    _say(str(found.file))
+
+
+def _say(line: str) -> None:
+    from siteless.cli._console import stdout
+
+    stdout().print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+def _methods(table: ScoreTable, metric: str) -> list[str]:
+    found = {one.method for one in table.select(metric) if one.task != "codes"}
+    return [method for method in table.methods(metric) if method in found]
+
+
+def _tasks(table: ScoreTable, metric: str) -> set[str]:
+    """Return the tasks that all methods share; or all, when they share none."""
+    found = [set(table.tasks(metric, one)) - {"codes"} for one in _methods(table, metric)]
+    return set.intersection(*found) or set.union(*found) if found else set()
 
 
 def _cell(table: ScoreTable, metric: str, method: str, decimals: int) -> str:
-    """Return a mean over the tasks that all methods share."""
-    tasks = [set(table.tasks(metric, method=one)) for one in table.methods(metric)]
-    shared = set.intersection(*tasks) or set().union(*tasks)
-    found = [table.mean(metric, method=method, task=task) for task in sorted(shared)]
+    tasks = sorted(_tasks(table, metric))
+    found = [table.mean(metric, method=method, task=task) for task in tasks]
     known = [value for value in found if value == value]
     return f"{sum(known) / len(known):.{decimals}f}" if known else "-"

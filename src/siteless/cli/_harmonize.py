@@ -49,7 +49,7 @@ def add_parser(commands: Any) -> None:
         metavar="ADDRESS",
         help="work on a cluster: the address of a Dask scheduler, or the file that has it",
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, goes_on=True)
 
 
 def add_rendering(parser: argparse.ArgumentParser) -> None:

@@ -45,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = make_parser().parse_args(arguments)
     _end_like_an_interrupt(signal.SIGTERM)  # as batch systems send before they kill
     hint = "; go on with --resume" if hasattr(options, "resume") else ""
+    hint = "; run it again to go on" if getattr(options, "goes_on", False) else hint
     with told_as_a_line(hint) as outcome:
         outcome.code = options.run(options)
     return outcome.code

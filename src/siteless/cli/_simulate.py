@@ -75,7 +75,7 @@ def add_parser(commands: Any) -> None:
         "--seed", type=natural, default=0, help="of all that is random (default: 0)"
     )
     add_nprocs(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, goes_on=True)
 
 
 def run(options: argparse.Namespace) -> int:

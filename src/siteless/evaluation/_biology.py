@@ -148,7 +148,7 @@ def _require_line(values: Array, covariate: Array, person: Array) -> None:
     if people < _LEAST_PEOPLE or not np.ptp(covariate):
         raise DatasetError(
             f"an effect needs at least {_LEAST_PEOPLE} people who differ in the covariate, found "
-            f"{people} people and {len(np.unique(covariate))} values of it",
+            f"{people}, with {len(np.unique(covariate))} different",
             remedy="give more people",
         )
 
@@ -200,8 +200,8 @@ def intraclass_correlation(values: Array) -> Agreement:
 def _require_crossed(values: Array) -> None:
     if values.ndim != 2 or values.shape[0] < _LEAST_PEOPLE or values.shape[1] < 2:
         raise DatasetError(
-            f"agreement needs at least {_LEAST_PEOPLE} people and 2 sites, got shape "
-            f"{values.shape}",
+            f"agreement needs at least {_LEAST_PEOPLE} people and 2 sites, found "
+            f"{' and '.join(map(str, values.shape))}",
             remedy="give more people who were scanned at every site",
         )
     if not np.isfinite(values).all():

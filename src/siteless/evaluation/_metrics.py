@@ -12,9 +12,9 @@ _PER_CENT = "%"
 _MEANINGS = {
     r"level": (_SIGNAL, "median b0 of the target's white matter"),
     r"rmse": (_SIGNAL, "root mean square error over the target's volumes, mean over voxels"),
-    r"rmse_truth": (_SIGNAL, "the same to the noiseless target"),
-    r"rmse(_truth)?_median": (_SIGNAL, "median over voxels"),
-    r"rmse(_truth)?_p90": (_SIGNAL, "90th percentile over voxels"),
+    r"rmse_truth": (_SIGNAL, "root mean square error to the noiseless target, mean over voxels"),
+    r"rmse(_truth)?_median": (_SIGNAL, "root mean square error, median over voxels"),
+    r"rmse(_truth)?_p90": (_SIGNAL, "root mean square error, 90th percentile over voxels"),
     r"rmse(_truth)?_percent": (
         _PER_CENT,
         "the mean, of the median b0 of the target's white matter",

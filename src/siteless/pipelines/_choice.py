@@ -8,10 +8,11 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from siteless.acquisition import GradientTable
 from siteless.bids import ScanFiles, find_scans, read_gradients, read_header
-from siteless.errors import DatasetError, ModelError, UnreadableFileError
+from siteless.errors import DatasetError, ModelError, OutputError, UnreadableFileError
 from siteless.methods import load_model
 from siteless.model import Model
 from siteless.pipelines._parallel import available_cpus
@@ -98,6 +99,18 @@ def read_table(files: ScanFiles) -> GradientTable:
     header, affine = read_header(files.dwi)
     shape = header.get_data_shape()
     return read_gradients(files, affine, shape[3] if len(shape) > 3 else 1)
+
+
+def require_writable(folder: Path) -> None:
+    """Refuse a folder that cannot be written to before hours are spent."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OutputError(
+            f"cannot write here ({error.strerror})", remedy="choose another folder", path=folder
+        ) from None
 
 
 @cache

@@ -19,7 +19,7 @@ from siteless.bids import (
 )
 from siteless.errors import DatasetError, MissingFileError
 from siteless.microstructure import MAPS
-from siteless.model import same_shells
+from siteless.model import AVERAGE, same_shells
 from siteless.pipelines._choice import read_table
 
 # What scans are called before any method has changed them.
@@ -128,7 +128,7 @@ def set_contest(
     to
         The target site, for derivatives that do not tell it.
     """
-    _require_names(harmonized)
+    _require_site(originals, to)
     splits = _read_splits(originals)
     originals = [files for files in originals if read_table(files).shells]
     made = [
@@ -155,13 +155,20 @@ def folder_name(label: str) -> str:
     return re.sub(r"[^\w.-]", "-", label)
 
 
-def _require_names(harmonized: Mapping[str, Sequence[Path]]) -> None:
+def require_names(harmonized: Mapping[str, Sequence[Path]]) -> None:
     """Refuse names of methods that mean something else, or that no folder can have."""
     for name in harmonized:
         if name in _TAKEN or name != re.sub(r"[/\\\t\n]", "", name) or name.startswith("."):
             raise DatasetError(
-                f"a method cannot be called {name!r}", remedy="give another, as NAME=DIR"
+                f"a method cannot be called {name!r}", remedy="give another name, as NAME=DIR"
             )
+
+
+def _require_site(originals: Sequence[ScanFiles], to: str | None) -> None:
+    """Refuse a target that no scan is of, but for the mean of sites."""
+    sites = sorted({str(files.site) for files in originals})
+    if to not in (None, AVERAGE, *sites):
+        raise DatasetError(f"no scan is of site {to!r}", remedy=f"choose of {', '.join(sites)}")
 
 
 def _read_splits(originals: Sequence[ScanFiles]) -> frozenset[str] | None:
@@ -266,6 +273,12 @@ def _key(files: ScanFiles) -> tuple[str, ...]:
 def _target_site(sidecar: Mapping[str, object], to: str | None, folder: Path) -> str:
     told = sidecar.get("Siteless")
     site = told.get("TargetSite") if isinstance(told, dict) else to
+    if site and to and site != to:
+        raise DatasetError(
+            f"its scans say that they were rendered as {site}, not as {to}",
+            remedy="leave out --to",
+            path=folder,
+        )
     if not site:
         raise DatasetError(
             "nothing tells the site that its scans were rendered as",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -14,14 +15,14 @@ from siteless.errors import DatasetError, GradientTableError, SitelessError, err
 from siteless.evaluation import Score, ScoreTable, describe_metric, find_engine
 from siteless.harmonics import common_order
 from siteless.microstructure import MAPS, require_maps
-from siteless.pipelines._choice import read_table, scans_of_sites
+from siteless.pipelines._choice import read_table, require_writable, scans_of_sites
 from siteless.pipelines._coefficients import Stages
-from siteless.pipelines._contest import Contest, set_contest
+from siteless.pipelines._contest import Contest, require_names, set_contest
 from siteless.pipelines._group_scores import require_codes, score_groups, score_leakage
 from siteless.pipelines._judge import Heat, Measures, make_heats
 from siteless.pipelines._parallel import run_all
 from siteless.pipelines._pictures import Gallery
-from siteless.pipelines._regions import Labels
+from siteless.pipelines._regions import Labels, find_labels
 
 Kind = Literal["signal", "maps", "orientation", "leakage", "biology"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -38,7 +39,7 @@ class Evaluation:
     table
         The same.
     notes
-        What could not be scored, and why.
+        What could not be scored and why, and what to beware of.
     gallery
         Draws them.
     """
@@ -102,23 +103,28 @@ def evaluate_dataset(
     found = find_scans(dataset, site_from=site_from, filters=filters)
     if found.errors:
         raise found.errors[0]
-    out = Path(out)
-    require_outside(out, found.root)
+    out, codes = Path(out), codes or {}
+    for folder in (found.root, *chain(*harmonized.values()), *codes.values()):
+        require_outside(out, folder)
+    require_names(harmonized)
+    regions = find_labels(labels)
     originals = scans_of_sites(found.scans, None, found.root)
     with errors_at(found.root):
         contest = set_contest(originals, harmonized, to=to)
-    require_codes(codes or {}, contest)
-    measures, notes = _measures(contest, out, found.root, kinds, labels, fibres)
+    require_codes(codes, contest)
+    measures, notes = _measures(contest, out, found.root, kinds, regions, fibres)
+    require_writable(out)
     scores = _run_heats(measures, contest, nprocs=nprocs, progress=progress)
     if "leakage" in kinds:
-        leaked = score_leakage(measures, contest, codes or {}, seed=seed, progress=progress)
+        leaked = score_leakage(measures, contest, codes, seed=seed, progress=progress)
         scores, notes = scores + leaked[0], notes + leaked[1]
     if "biology" in kinds:
         survived = score_groups(measures, contest, scores, seed=seed)
         scores, notes = scores + survived[0], notes + survived[1]
     if not scores:
         raise DatasetError(
-            f"nothing could be scored: {'; '.join(notes)}", remedy="give scans of test people"
+            f"nothing could be scored: {notes[0] if notes else 'there is nobody'}",
+            remedy="give renderings of other scans, or ask for other --scores",
         )
     table = ScoreTable(tuple(scores))
     _write(out, table, measures, notes)
@@ -135,7 +141,7 @@ def _measures(
     out: Path,
     root: Path,
     kinds: Collection[str],
-    labels: Path | None,
+    regions: Labels | None,
     fibres: int | None,
 ) -> tuple[Measures, list[str]]:
     """Choose what all scans allow, and say what they do not."""
@@ -149,7 +155,6 @@ def _measures(
     engine, missing = _engine(contest, kinds)
     chosen = set(kinds) - (set() if engine else {"orientation"})
     order = common_order(tables)
-    regions = Labels(labels) if labels else None
     measures = Measures(out, root, frozenset(chosen), maps, order, engine, fibres, regions)
     return measures, [*contest.notes, *lacking, *missing]
 
@@ -170,7 +175,8 @@ def _common_maps(tables: Sequence[GradientTable]) -> tuple[tuple[str, ...], list
 def _engine(contest: Contest, kinds: Collection[str]) -> tuple[str, list[str]]:
     """Return what finds fibre orientations, if they are to be found; and why not."""
     if not any(one.target for one in contest.scored):
-        return "", ["no person who is scored has a comparable scan at the target site: no errors"]
+        told = "no person who is scored has a comparable scan at the target site"
+        return "", [f"errors of signal, maps and fibres, and their pictures: {told}"]
     if "orientation" not in kinds:
         return "", []
     try:

@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from siteless.denoising import find_denoiser
 from siteless.errors import DatasetError, OutputError
 from siteless.methods import METHODS, load_model
 from siteless.model import LearnedSite, Model, ModelCard, Typical, save_model
-from siteless.pipelines._choice import read_table
+from siteless.pipelines._choice import read_table, require_writable
 from siteless.pipelines._coefficients import Recipe, Stages, store_scans
 from siteless.pipelines._cohort import Cohort, choose_cohort
 from siteless.pipelines._learn import FitFiles, Learned, Task, Watch, learner_of
@@ -142,7 +141,7 @@ def fit_model(
     if files.model.exists():
         return _finished(files.model, method, recipe, learner.asked, seed, cohort)
     for folder in (files.model.parent, work):
-        _require_writable(folder)
+        require_writable(folder)
     scans = store_scans(
         recipe,
         work,
@@ -172,18 +171,6 @@ def _is_trained(method: str) -> bool:
             f"there is no method {method!r}", remedy=f"choose of {', '.join(METHODS)}"
         )
     return METHODS[method].trained
-
-
-def _require_writable(folder: Path) -> None:
-    """Refuse a folder that cannot be written to before hours are spent."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise OutputError(
-            f"cannot write here ({error.strerror})", remedy="choose another folder", path=folder
-        ) from None
 
 
 def _finished(

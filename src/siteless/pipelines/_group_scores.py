@@ -23,6 +23,7 @@ from siteless.evaluation import (
     measure_leakage,
     site_distances,
 )
+from siteless.pipelines._choice import read_table
 from siteless.pipelines._coefficients import Stages
 from siteless.pipelines._contest import BEFORE, Contest, Judged
 from siteless.pipelines._judge import Measures, read_shown
@@ -31,6 +32,8 @@ from siteless.pipelines._judge import Measures, read_shown
 CODES = "codes"
 # Voxels of a code that are shown to adversaries.
 _CODES = 2000
+# Of a site, for a standard deviation of their means to mean something.
+_LEAST_SCANS = 3
 # Means of scans by person and source site.
 Means = Mapping[tuple[str, str], float]
 _LEAKAGE = ("accuracy", "accuracy_low", "accuracy_high", "chance", "nats", "nats_low", "nats_high")
@@ -51,15 +54,16 @@ def score_leakage(
     list of Score, list of str
         And notes on what could not be measured.
     """
+    notes: list[str] = []
     groups: dict[tuple[str, str], Callable[[], list[Sample]]] = {
         (CODES, name): partial(_samples_of_codes, folder, contest)
         for name, folder in codes.items()
     }
     for (to, method), own in _rendered_alike(contest).items():
         groups[f"all>{to}", method] = partial(_samples_of_scans, measures, own)
+        notes += _beware(f"all>{to}", method, own)
     show = progress and progress("Training adversaries")
     scores: list[Score] = []
-    notes: list[str] = []
     for done, ((task, method), make) in enumerate(groups.items(), start=1):
         samples = make()
         try:
@@ -73,6 +77,17 @@ def score_leakage(
         if show:
             show(done, len(groups), method)
     return scores, notes
+
+
+def _beware(task: str, method: str, judged: Sequence[Judged]) -> list[str]:
+    """Say when scans tell their site by how many directions they have."""
+    sizes = {len(read_table(one.image)) for one in judged if one.image}
+    if len(sizes) < 2 or method == BEFORE:
+        return []
+    return [
+        f"leakage of {method} ({task}) is also of how many directions scans have ({min(sizes)} to "
+        f"{max(sizes)} volumes); render with --gradients target to leave that out"
+    ]
 
 
 def _require_learners(samples: Sequence[Sample], contest: Contest) -> None:
@@ -236,8 +251,10 @@ def _distances(measures: Measures, contest: Contest) -> list[Score]:
             }
             if all(shown.values()):
                 pairs = site_distances(shown)
+                few = min(map(len, shown.values())) < _LEAST_SCANS
+                d = max((abs(p.d) for p in pairs if np.isfinite(p.d)), default=np.nan)
                 furthest = {
-                    "site_d": max((abs(p.d) for p in pairs if np.isfinite(p.d)), default=np.nan),
+                    "site_d": np.nan if few else d,
                     "site_ks": max(p.ks for p in pairs),
                 }
                 found += _rows(f"all>{to}", method, furthest, prefix=f"{name}_")

@@ -14,7 +14,7 @@ from scipy import ndimage
 from siteless.acquisition import Array, Scan
 from siteless.bids import read_scan, read_signal
 from siteless.evaluation import Fods, ScoreTable, estimate_responses, find_fods, match_volumes
-from siteless.pipelines._contest import NOISE, Judged
+from siteless.pipelines._contest import BEFORE, NOISE, Judged
 from siteless.pipelines._judge import Measures, find_fibres, read_judged
 from siteless.report import draw_boxes, draw_fods, draw_maps
 
@@ -47,12 +47,15 @@ class Gallery:
     tasks: Sequence[str]
 
     def draw_errors(self, folder: Path, methods: Sequence[str]) -> None:
-        """Draw how the errors of methods spread over voxels, in all tasks."""
+        """Draw how the errors of methods spread over voxels, in all tasks.
+
+        RMSE of scans as they were is left out: it is that of the sites' arbitrary units.
+        """
         if "signal" in self.measures.kinds:
             errors, floors = self._voxels("rmse", methods), self._floors()
             draw_boxes(errors, folder / "rmse.png", label=_RMSE, floors=floors)
         if "orientation" in self.measures.kinds:
-            angles = self._voxels("angle", methods)
+            angles = self._voxels("angle", [BEFORE, *methods])
             draw_boxes(angles, folder / "angle.png", label=_ANGLE, marked=90)
 
     def draw_slices(self, path: Path, methods: Sequence[str]) -> None:

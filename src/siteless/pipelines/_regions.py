@@ -9,7 +9,7 @@ import numpy as np
 
 from siteless.acquisition import GRID_TOLERANCE, Array, Scan, grid_offset
 from siteless.bids import ScanFiles, read_rows, read_signal
-from siteless.errors import DatasetError, MaskError
+from siteless.errors import DatasetError, MaskError, MissingFileError
 from siteless.pipelines._choice import size_and_time
 
 # Voxels that a region must have to be scored.
@@ -46,7 +46,7 @@ class Labels:
             raise MaskError(
                 f"expected labels on the grid of {files.name}, {scan.mask.shape} voxels, found "
                 f"another of {values.shape}",
-                remedy="resample them to the scan",
+                remedy="give a folder with a *_dseg.nii.gz for each scan, on its grid",
                 path=image,
             )
         labels, names = np.where(scan.mask, values, 0).round().astype(int), _names(image)
@@ -70,6 +70,15 @@ class Labels:
                 path=self.path,
             )
         return max(fitting, key=lambda path: len(path.name))
+
+
+def find_labels(path: Path | None) -> Labels | None:
+    """Return the labels that a path holds; refuse one that is not there."""
+    if path is not None and not path.exists():
+        raise MissingFileError(
+            "there is no such file or folder", remedy="correct the path", path=path
+        )
+    return Labels(path) if path else None
 
 
 def _tells(part: str) -> bool:

@@ -211,9 +211,13 @@ def _claim(out: Path, dataset: Path | None, scale: str, hub: str | None, seed: i
     settings = {"dataset": dataset and str(dataset), "preset": scale, "hub": hub, "seed": seed}
     record = out / "experiment.json"
     if record.exists():
-        if read_json(record) != settings:
+        told = read_json(record)
+        other = [f"{k} {told.get(k)}, not {v}" for k, v in settings.items() if told.get(k) != v]
+        if other:
             raise OutputError(
-                "the folder holds another experiment", remedy="choose another folder", path=out
+                f"the folder holds another experiment: {', '.join(other)}",
+                remedy="choose another folder",
+                path=out,
             )
     elif out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise OutputError(
