@@ -4,6 +4,8 @@ The way data goes, a line a layer:
 
 `acquisition`
     what a scan is: site, gradient table, shells, signal
+`programs`
+    programs beyond Python
 `tissue`
     what a voxel is: tensor, brain and white-matter masks
 `microstructure`
