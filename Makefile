@@ -25,7 +25,7 @@ demo: .venv/installed  ## install, then simulate a small cohort, check it, fit a
 	$(BIN)/siteless harmonize $(DEMO) $(DEMO)_fit/harmonized --model $(DEMO)_fit/model.safetensors --to prisma60
 
 test: lint  ## install, then run every test but the slow ones
-	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile
+	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder tests/end_to_end src tests
 
 test-slow: .venv/installed  ## run the tests that take minutes
 	$(BIN)/pytest -m slow

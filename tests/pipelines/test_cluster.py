@@ -120,7 +120,7 @@ def test_a_run_that_is_asked_to_end_does_so_with_its_workers(study, tmp_path):
     run.send_signal(signal.SIGTERM)
     _, shown = run.communicate(timeout=PATIENCE)  # waits for all that hold its stderr
     assert run.returncode == 130
-    assert shown.splitlines()[-1] == "siteless: interrupted"
+    assert shown.splitlines()[-1] == "siteless: interrupted; run it again to go on"
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(study, tmp_path):
