@@ -413,6 +413,7 @@ def test_a_table_of_labels_that_is_none_is_refused(contest, tmp_path):
     [
         {"method": "scaled"},
         {"method": "rish", "same_space": True},
+        pytest.param({"method": "rish"}, marks=pytest.mark.slow, id="rish with registration"),
         {"settings": replace(QUICK, updates=10)},
     ],
     ids=lambda options: options.get("method", "network"),

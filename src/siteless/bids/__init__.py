@@ -16,6 +16,7 @@ from siteless.bids._tables import read_table as read_rows
 from siteless.bids._tree import ENTITIES
 from siteless.bids._write import (
     Map,
+    require_new,
     require_outside,
     sidecar_of,
     write_description,
@@ -49,6 +50,7 @@ __all__ = [
     "read_sidecar",
     "read_signal",
     "read_volumes",
+    "require_new",
     "require_outside",
     "sidecar_of",
     "write_description",

@@ -238,6 +238,16 @@ def require_outside(out: Path, dataset: Path) -> None:
         )
 
 
+def require_new(out: Path) -> None:
+    """Refuse a folder that holds something."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise OutputError(
+            "expected a new or empty folder, found something else",
+            remedy="choose another folder",
+            path=out,
+        )
+
+
 @contextmanager
 def staged(folder: Path, last: str = "") -> Iterator[Path]:
     """Give a hidden folder to write into; its files move to `folder` only when all succeeded.

@@ -13,6 +13,7 @@ from siteless.bids import (
     ScanFiles,
     find_scans,
     read_json,
+    require_new,
     require_outside,
     write_json,
     write_table,
@@ -219,13 +220,8 @@ def _claim(out: Path, dataset: Path | None, scale: str, hub: str | None, seed: i
                 remedy="choose another folder",
                 path=out,
             )
-    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise OutputError(
-            "expected a new or empty folder, found something else",
-            remedy="choose another folder",
-            path=out,
-        )
     else:
+        require_new(out)
         write_json(record, settings)
 
 

@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 from siteless.bids import (
     derivative_path,
     make_header,
+    require_new,
     write_description,
     write_dwi,
     write_json,
@@ -91,13 +92,8 @@ def _claim(out: Path, cohort: Cohort) -> None:
                 remedy="choose another folder, or delete it",
                 path=out,
             )
-    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise OutputError(
-            "expected a new or empty folder, found something else",
-            remedy="choose another folder",
-            path=out,
-        )
     else:
+        require_new(out)
         write_json(record, settings)
 
 
