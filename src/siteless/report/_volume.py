@@ -1,0 +1,179 @@
+"""A map as a small image file for the viewer, and as a still picture."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import nibabel as nib
+import numpy as np
+
+from siteless.acquisition import Array
+
+Box: TypeAlias = tuple[slice, slice, slice]
+# Of the viewer's shader, which takes a shorter scale for an empty one.
+_SHORTEST_SCALE = 1e-4
+# Level 0 is for what is outside.
+_LEVELS = 254
+_RGB = np.dtype([("R", "u1"), ("G", "u1"), ("B", "u1")])
+
+
+@dataclass(frozen=True, eq=False)
+class Volume:
+    """One picture of a map.
+
+    Attributes
+    ----------
+    data
+        Shape (x, y, z), NaN outside the brain (or 0, which is shown as any value), or colours
+        between 0 and 1, shape (x, y, z, 3).
+    affine
+        Voxel to world, mm, shape (4, 4).
+    low, high
+        Values at the ends of the scale.
+    unit
+        Of the values, one in which the scale is longer than 1e-4; or what colours mean.
+    colours
+        matplotlib's name of the colours from `low` to `high`.
+    """
+
+    data: Array
+    affine: Array
+    low: float = 0.0
+    high: float = 1.0
+    unit: str = ""
+    colours: str = "gray"
+
+    def __post_init__(self) -> None:
+        shape = self.data.shape
+        if self.data.ndim != 3 and (self.data.ndim != 4 or shape[3] != 3):
+            raise ValueError(f"expected data of shape (x, y, z) or (x, y, z, 3), got {shape}")
+        if self.high - self.low < _SHORTEST_SCALE:
+            raise ValueError(
+                f"a scale must be {_SHORTEST_SCALE} long or more, got {self.low} to {self.high}; "
+                "choose another unit"
+            )
+
+    @property
+    def is_coloured(self) -> bool:
+        """Whether voxels hold colours, not values."""
+        return self.data.ndim == 4
+
+    @property
+    def shown(self) -> Array:
+        """Where there is something to see, shape (x, y, z)."""
+        seen = np.isfinite(self.data) & (self.data != 0)
+        return seen.any(axis=3) if self.is_coloured else seen
+
+
+def bounding_box(shown: Array) -> Box:
+    """Return the smallest box that holds all that is shown; all of an empty image.
+
+    Examples
+    --------
+    >>> shown = np.zeros((4, 4, 4), dtype=bool)
+    >>> shown[1:3, 2, 3] = True
+    >>> bounding_box(shown)
+    (slice(1, 3, None), slice(2, 3, None), slice(3, 4, None))
+    """
+    if not shown.any():
+        shown = np.ones_like(shown)
+    ends = [np.flatnonzero(shown.any(axis=others))[[0, -1]] for others in ((1, 2), (0, 2), (0, 1))]
+    x, y, z = (slice(int(first), int(last) + 1) for first, last in ends)
+    return x, y, z
+
+
+def move_affine(affine: Array, box: Box) -> Array:
+    """Return the affine of a box cut from an image.
+
+    Examples
+    --------
+    >>> box = (slice(1, 3), slice(2, 3), slice(0, 4))
+    >>> move_affine(np.diag([2.0, 2.0, 2.0, 1.0]), box)[:3, 3]
+    array([2., 4., 0.])
+    """
+    moved = np.array(affine, dtype=float)
+    moved[:3, 3] += moved[:3, :3] @ [side.start for side in box]
+    return moved
+
+
+def encode_volume(volume: Volume, box: Box | None = None) -> bytes:
+    """Write a volume as a NIfTI image of a byte a voxel, three if it holds colours.
+
+    Parameters
+    ----------
+    volume
+        Values beyond the ends of its scale are drawn in to them.
+    box
+        What to keep of it; by default, the smallest box with all that is to be seen.
+
+    Returns
+    -------
+    bytes
+        Compressed by gzip, the same bytes for the same volume. Where there is no value is one
+        level below the lowest value.
+    """
+    box = bounding_box(volume.shown) if box is None else box
+    levels = _colour_levels(volume) if volume.is_coloured else _levels(volume)
+    cut = levels[box]
+    head = _header(volume, cut, move_affine(volume.affine, box))
+    image = head.binaryblock + bytes(4) + cut.tobytes(order="F")
+    return gzip.compress(image, 9, mtime=0)
+
+
+def draw_still(volume: Volume, box: Box) -> bytes:
+    """Draw the middle axial slice as PNG, left on the left, a pixel a voxel."""
+    from matplotlib import colormaps
+    from matplotlib.image import imsave
+
+    image = nib.Nifti1Image(_levels_or_colours(volume)[box], move_affine(volume.affine, box))
+    levels = np.asarray(nib.as_closest_canonical(image).dataobj)
+    flat = np.flip(levels[:, :, levels.shape[2] // 2].swapaxes(0, 1), axis=0)
+    if not volume.is_coloured:
+        colours = colormaps[volume.colours]((flat - 1.0) / _LEVELS, bytes=True)[..., :3]
+        flat = np.where(flat[..., None] > 0, colours, 0)
+    file = io.BytesIO()
+    unsigned: Any = {"Software": None}
+    imsave(file, np.ascontiguousarray(flat, dtype=np.uint8), metadata=unsigned)
+    return file.getvalue()
+
+
+def _step(volume: Volume) -> float:
+    return (volume.high - volume.low) / _LEVELS
+
+
+def _levels(volume: Volume) -> Array:
+    placed = np.rint((volume.data - volume.low) / _step(volume)) + 1
+    kept = np.where(np.isfinite(placed), placed.clip(1, _LEVELS + 1), 0)
+    return kept.astype(np.uint8)
+
+
+def _colours(volume: Volume) -> Array:
+    return np.rint(255 * np.nan_to_num(volume.data).clip(0, 1)).astype(np.uint8)
+
+
+def _colour_levels(volume: Volume) -> Array:
+    return np.ascontiguousarray(_colours(volume)).view(_RGB)[..., 0]
+
+
+def _levels_or_colours(volume: Volume) -> Array:
+    return _colours(volume) if volume.is_coloured else _levels(volume)
+
+
+def _header(volume: Volume, levels: Array, affine: Array) -> nib.Nifti1Header:
+    head = nib.Nifti1Header()
+    head.set_data_shape(levels.shape)
+    head.set_data_dtype(levels.dtype)
+    head.set_zooms(nib.affines.voxel_sizes(affine))
+    head.set_qform(affine, code="scanner", strip_shears=True)
+    head.set_sform(affine, code="scanner")
+    head.set_xyzt_units("mm")
+    head["magic"], head["vox_offset"] = b"n+1", 352
+    if not volume.is_coloured:
+        # The scale of the viewer starts at level 0, which it leaves clear.
+        head["scl_slope"] = _step(volume)
+        head["scl_inter"] = head["cal_min"] = volume.low - _step(volume)
+        head["cal_max"] = volume.high
+    return head
