@@ -7,6 +7,7 @@ import sys
 import nibabel as nib
 import numpy as np
 import pytest
+from matplotlib import colormaps
 from PIL import Image, ImageChops
 
 from browser import open_page, run_browser
@@ -163,12 +164,15 @@ def test_left_is_on_the_left_and_front_on_top_of_a_still(name):
     affine = AFFINES[name]
     x, y = np.moveaxis(world(affine)[..., :2], -1, 0)
     box = tuple(slice(0, n) for n in SHAPE)
+    sides = (24 * 8, 18 * 7) if name == "axes swapped" else (20 * 8, 24 * 7)
     for values, side in ((x, "left"), (y, "bottom")):
-        still = draw_still(Volume(values - values.min(), affine, 0, np.ptp(values)), box)
+        volume = Volume(values - values.min(), affine, 0, np.ptp(values))
+        still, width, height = draw_still(volume, box)
         shown = np.asarray(Image.open(io.BytesIO(still)).convert("L")).astype(float)
         rows, columns = shown.mean(axis=1), shown.mean(axis=0)
         darker, lighter = (columns[0], columns[-1]) if side == "left" else (rows[-1], rows[0])
         assert darker < lighter - 100
+        assert (width, height) == pytest.approx(sides)
 
 
 def test_what_cannot_be_compared_is_refused():
@@ -261,7 +265,7 @@ def assert_all_differ(before, after) -> None:
 
 def read_place(page) -> dict[str, float]:
     """Return the values at the cross in the first three panels."""
-    texts = page.locator("figcaption output").all_inner_texts()[:3]
+    texts = page.locator(".viewer-value").all_inner_texts()[:3]
     return {a: float(t.replace("\N{MINUS SIGN}", "-")) for a, t in zip("xyz", texts, strict=True)}
 
 
@@ -276,13 +280,13 @@ def test_every_panel_shows_a_brain_and_no_two_the_same(page):
 
 
 def test_arrows_on_the_slider_move_all_panels(page):
-    before, told = look(page), page.locator(".viewer-slice output").inner_text()
+    before, told = look(page), page.locator(".viewer-where").inner_text()
     page.locator("input[name=slice]").focus()
     page.keyboard.press("ArrowRight")
     assert_all_differ(before, look(page))
-    assert page.locator(".viewer-slice output").inner_text() != told
+    assert page.locator(".viewer-where").inner_text() != told
     page.keyboard.press("ArrowLeft")
-    assert page.locator(".viewer-slice output").inner_text() == told
+    assert page.locator(".viewer-where").inner_text() == told
     assert look(page) == before
 
 
@@ -327,7 +331,7 @@ def test_positions_of_an_oblique_image_are_those_of_the_world(page, plane, axes)
     for where in ((0.4, 0.6), (0.6, 0.6), (0.4, 0.4)):
         canvas.click(position={"x": where[0] * size, "y": where[1] * size})
         places.append(read_place(page))
-        told = page.locator(".viewer-slice output").inner_text()
+        told = page.locator(".viewer-where").inner_text()
         slice_at = float(re.search(r"= (\S+) mm", told)[1].replace("\N{MINUS SIGN}", "-"))
         assert told.startswith(through)
         assert abs(places[-1][through] - slice_at) < 7  # a voxel is up to 8 mm wide
@@ -358,6 +362,21 @@ def test_a_narrow_page_has_two_square_panels_a_row_and_does_not_scroll_sideways(
         assert boxes[0]["y"] == boxes[1]["y"] < boxes[2]["y"] == boxes[3]["y"]
 
 
+def test_a_value_has_the_colour_of_the_bar(browser, tmp_path):
+    wanted = {"low": 0.0, "middle": 0.5, "high": 1.0}
+    solid = {
+        name: Volume(np.where(make_brain(), 2 + value, np.nan), np.eye(4), 2, 3, colours="viridis")
+        for name, value in wanted.items()
+    }
+    write_page(tmp_path / "solid.html", viewer_html([ViewedScan("solid", {"FA": solid})]))
+    with open_page(browser, tmp_path / "solid.html") as opened:
+        undress(opened)
+        for name, picture in look(opened).items():
+            shown = picture.getpixel((picture.width // 2, picture.height // 2))
+            colour = colormaps["viridis"](wanted[name], bytes=True)[:3]
+            np.testing.assert_allclose(shown, np.array(colour, dtype=int), atol=4)
+
+
 def test_the_viewer_starts_when_it_comes_near(browser, tmp_path):
     path = tmp_path / "tall.html"
     write_page(path, viewer_html([make_scan()]), above='<div style="height: 5000px"></div>')
@@ -375,3 +394,4 @@ def test_without_webgl_a_sentence_says_so_and_stills_stay(browser, written):
     with open_page(browser, written, first=blind) as opened:
         opened.get_by_text("needs WebGL 2").wait_for()
         assert opened.locator(".viewer-frame img:visible").count() == 4
+        assert not opened.locator("input[name=slice]").is_visible()

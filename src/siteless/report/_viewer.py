@@ -29,6 +29,8 @@ from siteless.report._volume import (
 PLANES = ("axial", "coronal", "sagittal")
 # Between these the page draws straight lines: a colour bar and a map have the same colours.
 _STOPS = 17
+# Of a frame that a still fills: as much as the viewer's picture does.
+_SHARE = 0.9
 _CONVENTION = "The left of a picture is the left of the person (sagittal: the back of the head)."
 
 
@@ -99,8 +101,8 @@ def viewer_html(scans: Sequence[ViewedScan]) -> str:
             '<div class="viewer" id="siteless-viewer">',
             *_controls(scans),
             *_panels(scans),
-            f'<p class="viewer-note">{_CONVENTION} Click in a picture to move all of them. '
-            "Shown by NiiVue.</p>",
+            f'<p class="viewer-note">{_CONVENTION} <span class="viewer-hint">',
+            "Click in a picture to move all of them. Shown by NiiVue.</span></p>",
             "</div>",
             *_data(scans),
             f'<script type="text/plain" id="siteless-niivue">{module}</script>',
@@ -131,8 +133,9 @@ def _controls(scans: Sequence[ViewedScan]) -> Iterator[str]:
         box = f'<input type="radio" name="viewer-plane" value="{number}"{checked}>'
         yield f"<label>{box} {plane}</label>"
     yield "</span>"
-    slider = '<input type="range" name="slice" min="0" max="1" step="any" aria-label="Slice">'
-    yield f'<label class="viewer-slice">Slice {slider} <output></output></label>'
+    yield '<span class="viewer-slice"><label for="viewer-slice">Slice</label>'
+    yield '<input type="range" name="slice" id="viewer-slice" min="0" max="1" step="any">'
+    yield '<span class="viewer-where" aria-hidden="true"></span></span>'
     yield "</fieldset>"
     yield '<p class="viewer-status" role="status"></p>'
     yield "<noscript><p>Moving through slices needs JavaScript.</p></noscript>"
@@ -169,7 +172,7 @@ def _figure(panel: str, volume: Volume | None, box: Box) -> str:
 
 
 def _caption(panel: str, volume: Volume | None) -> str:
-    name = f'<span class="viewer-name">{escape(panel)}</span> <output></output>'
+    name = f'<span class="viewer-name">{escape(panel)}</span> <span class="viewer-value"></span>'
     return name + f'<span class="viewer-bar">{_bar(volume)}</span>'
 
 
@@ -190,8 +193,12 @@ def _number(value: float) -> str:
 
 
 def _image(volume: Volume, box: Box, panel: str) -> str:
-    picture = base64.b64encode(draw_still(volume, box)).decode()
-    return f'<img alt="{escape(panel)}, middle slice" src="data:image/png;base64,{picture}">'
+    picture, *sides = draw_still(volume, box)
+    width, height = (f"{_SHARE * side / max(sides):.1%}" for side in sides)
+    return (
+        f'<img alt="{escape(panel)}, middle slice" style="width: {width}; height: {height}" '
+        f'src="data:image/png;base64,{base64.b64encode(picture).decode()}">'
+    )
 
 
 def _stills(scans: Sequence[ViewedScan]) -> Iterator[str]:

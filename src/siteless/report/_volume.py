@@ -123,20 +123,42 @@ def encode_volume(volume: Volume, box: Box | None = None) -> bytes:
     return gzip.compress(image, 9, mtime=0)
 
 
-def draw_still(volume: Volume, box: Box) -> bytes:
-    """Draw the middle axial slice as PNG, left on the left, a pixel a voxel."""
+def draw_still(volume: Volume, box: Box) -> tuple[bytes, float, float]:
+    """Draw the middle axial slice as PNG, left on the left, a pixel a voxel.
+
+    Returns
+    -------
+    bytes
+        The picture.
+    float, float
+        Its width and height, mm.
+    """
+    levels, affine = _canonical(volume, box)
+    flat = np.flip(levels[:, :, levels.shape[2] // 2].swapaxes(0, 1), axis=0)
+    width, height = (levels.shape[:2] * nib.affines.voxel_sizes(affine)[:2]).tolist()
+    return _write_png(flat if volume.is_coloured else _colour(flat, volume)), width, height
+
+
+def _canonical(volume: Volume, box: Box) -> tuple[Array, Array]:
+    """Return levels or colours in the order of the world's axes, and their affine."""
+    drawn = _colours(volume) if volume.is_coloured else _levels(volume)
+    image = nib.Nifti1Image(drawn[box], move_affine(volume.affine, box))
+    ordered = nib.as_closest_canonical(image)
+    return np.asarray(ordered.dataobj), ordered.affine
+
+
+def _colour(levels: Array, volume: Volume) -> Array:
     from matplotlib import colormaps
+
+    colours = colormaps[volume.colours]((levels - 1.0) / _LEVELS, bytes=True)[..., :3]
+    return np.where(levels[..., None] > 0, colours, 0)
+
+
+def _write_png(pixels: Array) -> bytes:
     from matplotlib.image import imsave
 
-    image = nib.Nifti1Image(_levels_or_colours(volume)[box], move_affine(volume.affine, box))
-    levels = np.asarray(nib.as_closest_canonical(image).dataobj)
-    flat = np.flip(levels[:, :, levels.shape[2] // 2].swapaxes(0, 1), axis=0)
-    if not volume.is_coloured:
-        colours = colormaps[volume.colours]((flat - 1.0) / _LEVELS, bytes=True)[..., :3]
-        flat = np.where(flat[..., None] > 0, colours, 0)
-    file = io.BytesIO()
-    unsigned: Any = {"Software": None}
-    imsave(file, np.ascontiguousarray(flat, dtype=np.uint8), metadata=unsigned)
+    file, unsigned = io.BytesIO(), dict[str, Any](Software=None)
+    imsave(file, np.ascontiguousarray(pixels, dtype=np.uint8), metadata=unsigned)
     return file.getvalue()
 
 
@@ -156,10 +178,6 @@ def _colours(volume: Volume) -> Array:
 
 def _colour_levels(volume: Volume) -> Array:
     return np.ascontiguousarray(_colours(volume)).view(_RGB)[..., 0]
-
-
-def _levels_or_colours(volume: Volume) -> Array:
-    return _colours(volume) if volume.is_coloured else _levels(volume)
 
 
 def _header(volume: Volume, levels: Array, affine: Array) -> nib.Nifti1Header:

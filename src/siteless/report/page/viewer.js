@@ -25,7 +25,7 @@ const panels = [...root.querySelectorAll("figure")].map((figure) => ({
   figure,
   name: figure.dataset.panel,
   frame: figure.querySelector(".viewer-frame"),
-  value: figure.querySelector("output"),
+  value: figure.querySelector(".viewer-value"),
   bar: figure.querySelector(".viewer-bar"),
 }));
 
@@ -135,7 +135,7 @@ function move() {
   const axis = AXES[state.plane];
   const where = `${LETTERS[axis]} = ${minus(state.mm[axis].toFixed(1))} mm`;
   slider.setAttribute("aria-valuetext", where);
-  find(".viewer-slice output").textContent = where;
+  find(".viewer-where").textContent = where;
   for (const panel of shownPanels()) {
     panel.view.scene.crosshairPos = panel.view.mm2frac(state.mm);
     panel.view.drawScene();
@@ -197,18 +197,16 @@ function slide() {
 
 async function start() {
   if (!document.createElement("canvas").getContext("webgl2")) {
-    say("Moving through slices needs WebGL 2, which this browser does not offer; " +
-      "these are still pictures.");
+    find(".viewer-controls").hidden = find(".viewer-hint").hidden = true;
+    say("Moving through slices needs WebGL 2, which this browser does not offer.");
     return;
   }
-  say("Starting the viewer ...");
   Niivue = await importNiivue();
   chooseScan();
   find(".viewer-controls").disabled = false;
   find(".viewer-controls").addEventListener("change", change);
   slider.addEventListener("input", slide);
   addEventListener("beforeprint", move);
-  say("");
   await load();
 }
 
