@@ -56,7 +56,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Check, show, and return the exit code."""
     from siteless.cli._console import shown_progress, stdout
-    from siteless.pipelines import check_dataset, write_report
+    from siteless.pipelines import check_dataset, write_check
 
     if options.json:
         _require_outside(options.json, options.dataset)
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
         )
     _show(report, stdout())
     if options.json:
-        write_report(report, options.json)
+        write_check(report, options.json)
     return 1 if report.errors else 0
 
 

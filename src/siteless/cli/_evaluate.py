@@ -13,10 +13,10 @@ from siteless.cli._options import (
     natural,
     positive,
 )
+from siteless.cli._report import add_no_report, show_pages
 from siteless.errors import DatasetError
 
 if TYPE_CHECKING:
-    from siteless.evaluation import ScoreTable
     from siteless.pipelines import Evaluation
 
 _DESCRIPTION = """\
@@ -39,21 +39,6 @@ examples:
   siteless evaluate my_study --harmonized out --codes model=codes --out scores
 """
 KINDS = ("signal", "maps", "orientation", "leakage", "biology")
-# Of the table that is printed: metrics, what they are and decimals.
-_ROWS = {
-    "rmse_percent": ("RMSE to the target, % of b0", 2),
-    "rmse_truth_percent": ("  to the noiseless target, %", 2),
-    "block_percent": ("signal, 10 mm means: error, %", 2),
-    "fa_cv": ("FA: coefficient of variation", 3),
-    "fa_block_percent": ("  10 mm means: error, %", 2),
-    "md_cv": ("MD: coefficient of variation", 3),
-    "md_block_percent": ("  10 mm means: error, %", 2),
-    "angle_closest_median": ("fibres: angle, degrees", 1),
-    "leakage_accuracy": ("source site told by a voxel", 2),
-    "leakage_chance": ("  by chance", 2),
-    "fa_site_d": ("FA: largest d between sites", 2),
-    "fa_icc_agreement": ("FA: ICC of sites on people", 2),
-}
 
 
 def add_parser(commands: Any) -> None:
@@ -105,6 +90,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--seed", type=natural, default=0, help="of adversaries and intervals (default: 0)"
     )
+    add_no_report(parser)
     add_nprocs(parser)
     parser.set_defaults(run=run, goes_on=True)
 
@@ -138,6 +124,18 @@ def run(options: argparse.Namespace) -> int:
             progress=progress,
         )
     _show(found)
+    if not options.no_report:
+        first = next(iter(harmonized.values()))
+        show_pages(
+            options.dataset,
+            first,
+            options.out / "report",
+            verbose=options.verbose,
+            scores=options.out,
+            to=options.to,
+            site_from=options.site_from,
+            nprocs=options.nprocs,
+        )
     return 0
 
 
@@ -163,16 +161,17 @@ def _show(found: Evaluation) -> None:
     from rich.table import Table
 
     from siteless.cli._console import stdout
+    from siteless.report import compare_methods
 
     console, table = stdout(), found.table
-    shown = {metric: told for metric, told in _ROWS.items() if _tasks(table, metric)}
-    methods = list(dict.fromkeys(m for metric in shown for m in _methods(table, metric)))
+    compared = compare_methods(table)
     grid = Table(box=None, pad_edge=False, header_style="bold")
     grid.add_column("means over people and tasks", no_wrap=True)
-    for method in methods:
+    for method in compared.methods:
         grid.add_column(method, justify="right", overflow="fold")
-    for metric, (title, decimals) in shown.items():
-        grid.add_row(title, *(_cell(table, metric, method, decimals) for method in methods))
+    for one, values in compared.rows:
+        told = (f"{value:.{one.decimals}f}" if value == value else "-" for value in values)
+        grid.add_row(one.title, *told)
     console.print(grid)
     for score in table.select("leakage_accuracy", task="codes"):
         chance = table.mean("leakage_chance", task="codes", method=score.method)
@@ -186,21 +185,3 @@ def _say(line: str) -> None:
     from siteless.cli._console import stdout
 
     stdout().print(line, soft_wrap=True, markup=False, highlight=False)
-
-
-def _methods(table: ScoreTable, metric: str) -> list[str]:
-    found = {one.method for one in table.select(metric) if one.task != "codes"}
-    return [method for method in table.methods(metric) if method in found]
-
-
-def _tasks(table: ScoreTable, metric: str) -> set[str]:
-    """Return the tasks that all methods share; or all, when they share none."""
-    found = [set(table.tasks(metric, one)) - {"codes"} for one in _methods(table, metric)]
-    return set.intersection(*found) or set.union(*found) if found else set()
-
-
-def _cell(table: ScoreTable, metric: str, method: str, decimals: int) -> str:
-    tasks = sorted(_tasks(table, metric))
-    found = [table.mean(metric, method=method, task=task) for task in tasks]
-    known = [value for value in found if value == value]
-    return f"{sum(known) / len(known):.{decimals}f}" if known else "-"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from siteless.cli._options import add_dataset_options, add_model, add_nprocs, filters_of
+from siteless.cli._report import add_no_report, show_pages
 from siteless.errors import DatasetError
 
 if TYPE_CHECKING:
@@ -47,8 +48,10 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--dask",
         metavar="ADDRESS",
-        help="work on a cluster: the address of a Dask scheduler, or the file that has it",
+        help="work on a cluster: the address of a Dask scheduler, or the file that has it (writes "
+        "no report: `siteless report` does)",
     )
+    add_no_report(parser)
     parser.set_defaults(run=run, goes_on=True)
 
 
@@ -99,7 +102,17 @@ def run(options: argparse.Namespace) -> int:
             cluster=options.dask,
             progress=progress,
         )
-    return show_report(report, options.to, options.out)
+    code = show_report(report, options.to, options.out)
+    if (report.written or report.skipped) and not (options.no_report or options.dask):
+        show_pages(
+            options.dataset,
+            [options.out],
+            options.out / "report",
+            verbose=options.verbose,
+            site_from=options.site_from,
+            nprocs=options.nprocs,
+        )
+    return code
 
 
 def _gradients(words: list[str]) -> Gradients:

@@ -14,12 +14,14 @@ from importlib.metadata import version
 
 from siteless.cli import (
     _check,
+    _demo,
     _encode,
     _evaluate,
     _fit,
     _harmonize,
     _info,
     _methods,
+    _report,
     _reproduce,
     _simulate,
 )
@@ -29,11 +31,11 @@ _DESCRIPTION = """\
 Remove what a scanner adds to a diffusion MRI scan.
 
 siteless reads scans from many sites (BIDS datasets, QSIPrep output, or a table of paths).
-Start by checking yours, or by simulating some; then learn a model,
-render scans as one site, and score them:
+Start by checking yours, or with a demo on simulated ones; then learn a model,
+render scans as one site, score them, and look at the report:
 
+  siteless demo OUT
   siteless check DATASET
-  siteless simulate OUT
   siteless fit DATASET --model FILE
   siteless harmonize DATASET OUT --model FILE --to SITE
   siteless evaluate DATASET --harmonized OUT --out SCORES
@@ -95,11 +97,13 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"siteless {version('siteless')}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _demo.add_parser(commands)
     _check.add_parser(commands)
     _fit.add_parser(commands)
     _methods.add_parser(commands)
     _harmonize.add_parser(commands)
     _evaluate.add_parser(commands)
+    _report.add_parser(commands)
     _info.add_parser(commands)
     _encode.add_parser(commands)
     _simulate.add_parser(commands)

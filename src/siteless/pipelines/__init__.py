@@ -4,13 +4,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from siteless.pipelines._check import CheckReport, check_dataset, write_report
+    from siteless.pipelines._check import CheckReport, check_dataset, write_check
     from siteless.pipelines._choice import processes_within
+    from siteless.pipelines._demo import Demo, run_demo
     from siteless.pipelines._encode import encode_dataset
     from siteless.pipelines._evaluate import KINDS, Evaluation, evaluate_dataset
     from siteless.pipelines._fit import fit_model
     from siteless.pipelines._harmonize import Gradients, HarmonizeReport, harmonize_dataset
     from siteless.pipelines._learn import FitFiles
+    from siteless.pipelines._report import write_report
     from siteless.pipelines._reproduce import SCALES, reproduce_experiment
     from siteless.pipelines._simulate import simulate_cohort
 
@@ -18,6 +20,7 @@ __all__ = [
     "KINDS",
     "SCALES",
     "CheckReport",
+    "Demo",
     "Evaluation",
     "FitFiles",
     "Gradients",
@@ -29,18 +32,22 @@ __all__ = [
     "harmonize_dataset",
     "processes_within",
     "reproduce_experiment",
+    "run_demo",
     "simulate_cohort",
+    "write_check",
     "write_report",
 ]
 
 _HOMES = {
-    "_check": ("CheckReport", "check_dataset", "write_report"),
+    "_check": ("CheckReport", "check_dataset", "write_check"),
     "_choice": ("processes_within",),
+    "_demo": ("Demo", "run_demo"),
     "_encode": ("encode_dataset",),
     "_evaluate": ("KINDS", "Evaluation", "evaluate_dataset"),
     "_fit": ("fit_model",),
     "_harmonize": ("Gradients", "HarmonizeReport", "harmonize_dataset"),
     "_learn": ("FitFiles",),
+    "_report": ("write_report",),
     "_reproduce": ("SCALES", "reproduce_experiment"),
     "_simulate": ("simulate_cohort",),
 }

@@ -76,7 +76,7 @@ class CheckReport:
         }
 
 
-def write_report(report: CheckReport, path: Path) -> None:
+def write_check(report: CheckReport, path: Path) -> None:
     """Write everything as JSON."""
     write_json(path, report.as_dict())
 

@@ -143,7 +143,9 @@ def harmonize_dataset(
     with connected(cluster) as client:
         what = "Maps" if job.parts.are_maps else "Scans"
         name = f"{what} rendered as {to} by the method {learned.card.method}"
-        write_description(out, name=name, sources=(root,), ignored=("*_dwimap.*", "model"))
+        write_description(
+            out, name=name, sources=(root,), ignored=("*_dwimap.*", "model", "report")
+        )
         if progress:
             idle = client is not None and not client.scheduler_info()["workers"]
             progress(0, len(scans), "waiting for workers" if idle else "")

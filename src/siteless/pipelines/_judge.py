@@ -271,7 +271,7 @@ def _judge(one: Judged, rival: _Rival, *, scored: bool) -> Iterator[_Found]:
     maps: dict[str, Array] = {}
     if scored and {"maps", "biology"} & measures.kinds:
         where = [*masks.values(), *(rival.target.masks.values() if compared else ())]
-        maps = maps_within(scan, measures.maps, where) if scan else _read_maps(one, own)
+        maps = maps_within(scan, measures.maps, where) if scan else read_judged_maps(one, own)
     shown = {
         name: evenly_spaced(values.T[(own.white_matter & np.isfinite(values)).T], _SHOWN)
         for name, values in maps.items()
@@ -324,7 +324,7 @@ def _describe(
             yield one.method, LESION, f"{name}_contrast", contrast
 
 
-def _read_maps(one: Judged, own: Scan) -> dict[str, Array]:
+def read_judged_maps(one: Judged, own: Scan) -> dict[str, Array]:
     """Read the maps of a method that gives no scan, which must be on the grid of the source."""
     found = {}
     for name, path in one.maps.items():

@@ -1,6 +1,7 @@
 """Numbers to tables and pictures."""
 
 from siteless.report._boxes import draw_boxes
+from siteless.report._comparison import Comparison, compare_methods
 from siteless.report._experiment import (
     ablation_table,
     accuracy_table,
@@ -9,19 +10,34 @@ from siteless.report._experiment import (
     leakage_table,
 )
 from siteless.report._glyphs import draw_fods
+from siteless.report._group import Study
 from siteless.report._maps import draw_maps
+from siteless.report._portrait import SCALES, Portrait, flag
+from siteless.report._subject import subject_page
 from siteless.report._tables import Table
 from siteless.report._training import draw_training
+from siteless.report._viewer import ViewedScan, viewer_html
+from siteless.report._volume import Volume
 
 __all__ = [
+    "SCALES",
+    "Comparison",
+    "Portrait",
+    "Study",
     "Table",
+    "ViewedScan",
+    "Volume",
     "ablation_table",
     "accuracy_table",
     "biology_table",
+    "compare_methods",
     "draw_boxes",
     "draw_fods",
     "draw_maps",
     "draw_training",
     "error_tables",
+    "flag",
     "leakage_table",
+    "subject_page",
+    "viewer_html",
 ]

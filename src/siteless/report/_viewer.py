@@ -219,13 +219,14 @@ def _data(scans: Sequence[ViewedScan]) -> Iterator[str]:
     told = []
     for number, scan in enumerate(scans):
         box, maps = scan.box, dict[str, dict[str, Any]]()
+        distinct = list({id(volume): volume for volume in scan.volumes}.values())
+        places = {id(v): f"siteless-volume-{number}-{n}" for n, v in enumerate(distinct)}
+        for volume in distinct:
+            data = base64.b64encode(encode_volume(volume, box)).decode()
+            yield f'<script type="text/plain" id="{places[id(volume)]}">{data}</script>'
         for quantity, panels in scan.maps.items():
-            maps[quantity] = {}
-            for panel, volume in panels.items():
-                place = f"siteless-volume-{number}-{sum(map(len, maps.values()))}"
-                maps[quantity][panel] = _tell(volume) | {"data": place}
-                data = base64.b64encode(encode_volume(volume, box)).decode()
-                yield f'<script type="text/plain" id="{place}">{data}</script>'
+            told_of = {panel: _tell(v) | {"data": places[id(v)]} for panel, v in panels.items()}
+            maps[quantity] = told_of
         told.append({"name": scan.name, "maps": maps} | _extent(scan.volumes[0].affine, box))
     palettes = {v.colours: _palette(v.colours) for scan in scans for v in scan.volumes}
     text = json.dumps({"scans": told, "palettes": palettes}, separators=(",", ":"))

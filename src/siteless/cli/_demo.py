@@ -1,0 +1,76 @@
+"""`siteless demo`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from siteless.cli._options import add_nprocs, natural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from siteless.evaluation import ScoreTable
+
+_DESCRIPTION = """\
+Show what siteless does, in a few minutes and without data: simulate people who were scanned at two
+sites, check the scans, learn a model from some people, render the others' scans as one site,
+compare with RISH and with doing nothing, and write a report to open in a browser. Run again to go
+on after an interruption.
+"""
+# Of what is printed at the end: metrics, with what they are, decimals and unit.
+_LINES = {
+    "leakage_accuracy": ("source site that a voxel tells", "{:.2f}"),
+    "fa_block_percent": ("error of FA, 10 mm means", "{:.1f} %"),
+    "fa_site_ks": ("distance of sites' FA", "{:.2f}"),
+}
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the command line."""
+    parser = commands.add_parser(
+        "demo",
+        help="show everything on simulated scans, ending in a report",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("out", metavar="OUT", type=Path, help="folder for all of it")
+    parser.add_argument(
+        "--seed", type=natural, default=0, help="of all that is random (default: 0)"
+    )
+    add_nprocs(parser)
+    parser.set_defaults(run=run, goes_on=True)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the demo and return the exit code."""
+    from siteless.cli._console import shown_fit, stdout
+    from siteless.pipelines import run_demo
+
+    with shown_fit(verbose=options.verbose) as (progress, watch):
+        made = run_demo(
+            options.out,
+            seed=options.seed,
+            nprocs=options.nprocs,
+            progress=progress,
+            watch=watch,
+        )
+    taken = ", ".join(f"{step} {seconds:.0f} s" for step, seconds in made.seconds.items())
+    total = sum(made.seconds.values()) / 60
+    lines = [f"{taken}; {total:.1f} min in all", *_results(made.table), f"report: {made.page}"]
+    for line in lines:
+        stdout().print(line, soft_wrap=True, markup=False, highlight=False)
+    return 0
+
+
+def _results(table: ScoreTable) -> Iterator[str]:
+    """Yield a line for each of a few scores, with a value for each method."""
+    for metric, (title, form) in _LINES.items():
+        values = [
+            f"{method} {form.format(table.mean(metric, method=method))}"
+            for method in table.methods(metric)
+        ]
+        chance = table.mean("leakage_chance") if metric == "leakage_accuracy" else float("nan")
+        told = f" (chance {chance:.2f})" if chance == chance else ""
+        yield f"{title}: {', '.join(values)}{told}"

@@ -1,0 +1,247 @@
+"""A scan before and after: numbers for a report, and volumes to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from siteless.acquisition import Array, Scan
+from siteless.bids import (
+    derivative_path,
+    read_json,
+    read_scan,
+    read_sidecar,
+    read_signal,
+    sidecar_of,
+)
+from siteless.pipelines._contest import Judged
+from siteless.pipelines._judge import read_judged, read_judged_maps
+from siteless.report import SCALES, Portrait, ViewedScan, Volume
+from siteless.tissue import fit_tensor
+
+# Of the curves of a map's voxels.
+_BINS = 60
+# FA below which a direction says nothing.
+_ISOTROPIC = 0.15
+# Voxels of a volume in a page, at most; finer ones are averaged.
+_MOST_VOXELS = 500_000
+# Ends of scales: of the signal and its uncertainty, % of white-matter b0, and degrees.
+_SIGNAL, _SIGNAL_DIFFERENCE, _UNCERTAIN, _TURNED = 100.0, 20.0, 15.0, 45.0
+
+
+@dataclass(frozen=True, eq=False)
+class _Looks:
+    """What is shown of a scan.
+
+    Attributes
+    ----------
+    maps
+        By name, shape (x, y, z).
+    principal
+        Fibre direction, world axes, shape (x, y, z, 3); None of a method that gives maps.
+    shells
+        Means of b0 and of shells by their names, in per cent of white-matter b0.
+    """
+
+    maps: Mapping[str, Array]
+    principal: Array | None
+    shells: Mapping[str, Array]
+
+
+def portray(one: Judged) -> tuple[Portrait, ViewedScan]:
+    """Return the numbers of a scan, and volumes of it before and after."""
+    own = read_scan(one.source)
+    rendered = read_judged(one) if one.image else None
+    before = _look(own)
+    after = _look(rendered) if rendered else _Looks(read_judged_maps(one, own), None, {})
+    told = told_of(one)
+    portrait = Portrait(
+        name=one.source.name,
+        subject=one.source.subject,
+        site=str(one.source.site),
+        to=one.to,
+        age=_number(one.source.attributes.get("age")),
+        unfamiliar=told.get("SitelessFound", {}).get("Unfamiliar"),
+        **_numbers(before, after, own.white_matter),
+    )
+    volumes = dict(_volumes(before, after, own, _uncertainty(one, rendered)))
+    return portrait, ViewedScan(f"{one.source.name}, {one.source.site}", volumes)
+
+
+def told_of(one: Judged) -> dict[str, Any]:
+    """Return what the sidecar of a harmonized scan, or of its first map, says."""
+    if one.image:
+        return read_sidecar(one.image)
+    return read_json(sidecar_of(next(iter(one.maps.values()))))
+
+
+def _look(scan: Scan) -> _Looks:
+    with threadpool_limits(1, user_api="blas"):  # sums by threads would change the last bits
+        tensor = fit_tensor(scan.volumes, scan.voxels, scan.gradients)
+    maps = {"fa": _on_grid(scan, tensor.fa), "md": _on_grid(scan, tensor.md)}
+    b0 = _mean(scan, np.flatnonzero(scan.gradients.is_b0))
+    level = float(np.median(b0[scan.white_matter])) or 1.0
+    shells = {f"b={shell.b:.0f}": _mean(scan, shell.volumes) for shell in scan.gradients.shells}
+    percent = {name: 100 * values / level for name, values in {"b0": b0, **shells}.items()}
+    return _Looks(maps, _on_grid(scan, tensor.principal), percent)
+
+
+def _mean(scan: Scan, volumes: Array) -> Array:
+    """Return the mean of some volumes in the brain, shape (x, y, z)."""
+    return _on_grid(scan, scan.volumes[np.ix_(volumes, scan.voxels)].mean(axis=0, dtype=float))
+
+
+def _on_grid(scan: Scan, values: Array) -> Array:
+    """Put values of brain voxels where they are, zero elsewhere."""
+    grid = np.zeros((scan.mask.size, *values.shape[1:]), dtype=np.float32)
+    grid[scan.voxels] = values
+    shape = scan.mask.shape
+    return np.swapaxes(grid.reshape(*shape[::-1], *values.shape[1:]), 0, 2)
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if np.isfinite(value) else None
+
+
+def _numbers(before: _Looks, after: _Looks, white: Array) -> dict[str, Any]:
+    """Return what is measured in white matter."""
+    names = [name for name in SCALES if name in after.maps]
+    pairs = {name: (before.maps[name][white], after.maps[name][white]) for name in names}
+    both = [(before.shells[b], after.shells[b]) for b in before.shells if b in after.shells]
+    changes = [np.mean(np.square(a[white] - b[white])) for a, b in both]
+    return {
+        "before": {name: float(pair[0].mean(dtype=float)) for name, pair in pairs.items()},
+        "after": {name: float(pair[1].mean(dtype=float)) for name, pair in pairs.items()},
+        "curves": {n: tuple(_density(v, n) for v in pair) for n, pair in pairs.items()},
+        "likeness": {name: float(np.corrcoef(*pair)[0, 1]) for name, pair in pairs.items()},
+        "change": float(np.sqrt(np.mean(changes))) if changes else None,
+    }
+
+
+def _density(values: Array, name: str) -> list[float]:
+    scale = SCALES[name]
+    shown = (scale.factor * values).clip(*scale.ends)
+    counts = np.histogram(shown, _BINS, scale.ends)[0]
+    return [round(float(part), 5) for part in counts / max(1, counts.sum())]
+
+
+def _uncertainty(one: Judged, rendered: Scan | None) -> Array | None:
+    """Return the standard deviation of the signal, % of white-matter b0; None when not told."""
+    if rendered is None or one.image is None:
+        return None
+    name = derivative_path(Path(), "spread", one.source.entities).name
+    path = one.image.dwi.with_name(name)
+    if not path.exists():
+        return None
+    spread = np.sqrt(np.square(read_signal(path)[0]).mean(axis=3))
+    b0 = _mean(rendered, np.flatnonzero(rendered.gradients.is_b0))
+    return 100 * spread / (float(np.median(b0[rendered.white_matter])) or 1.0)
+
+
+def _volumes(
+    before: _Looks, after: _Looks, own: Scan, uncertain: Array | None
+) -> Iterator[tuple[str, dict[str, Volume]]]:
+    """Yield panels by what they show."""
+    frame = _Frame(own)
+    doubt = (
+        {}
+        if uncertain is None
+        else {"uncertainty": frame.volume(uncertain, 0, _UNCERTAIN, "% of b0", "viridis")}
+    )
+    for name, scale in SCALES.items():
+        if name in after.maps:
+            pair = [scale.factor * looks.maps[name] for looks in (before, after)]
+            yield (
+                scale.title,
+                {
+                    **_compared(frame, pair, scale.ends, scale.difference, scale.unit),
+                    **doubt,
+                },
+            )
+    if before.principal is not None and after.principal is not None:
+        shown = {when: frame.colours(o) for when, o in (("before", before), ("after", after))}
+        turned = frame.volume(_turned(before, after), 0, _TURNED, "degrees", "magma")
+        yield "fibre directions", {**shown, "difference": turned, **doubt}
+    for b in before.shells:
+        if b in after.shells:
+            pair = [before.shells[b], after.shells[b]]
+            top = float(np.percentile(pair[1][own.mask], 99)) if own.mask.any() else _SIGNAL
+            ends = (0.0, max(1.0, round(top)))
+            unit = "% of white matter's b0"
+            yield (
+                f"signal, {b}",
+                {
+                    **_compared(frame, pair, ends, _SIGNAL_DIFFERENCE, unit),
+                    **doubt,
+                },
+            )
+
+
+def _compared(
+    frame: _Frame, pair: list[Array], ends: tuple[float, float], largest: float, unit: str
+) -> dict[str, Volume]:
+    before, after = (frame.volume(values, *ends, unit) for values in pair)
+    change = frame.volume(pair[1] - pair[0], -largest, largest, unit, "RdBu_r")
+    return {"before": before, "after": after, "difference": change}
+
+
+def _turned(before: _Looks, after: _Looks) -> Array:
+    """Return the angle between fibres before and after, degrees; NaN where there is none."""
+    assert before.principal is not None
+    assert after.principal is not None
+    cosine = np.abs((before.principal * after.principal).sum(axis=-1)).clip(0, 1)
+    lined = np.minimum(before.maps["fa"], after.maps["fa"]) > _ISOTROPIC
+    return np.where(lined, np.degrees(np.arccos(cosine)), np.nan)
+
+
+class _Frame:
+    """The brain of a scan, as coarse as a page needs."""
+
+    def __init__(self, scan: Scan) -> None:
+        voxels = max(1, int(scan.mask.sum()))
+        self.mask = scan.mask
+        self.step = int(np.ceil((voxels / _MOST_VOXELS) ** (1 / 3)))
+        self.affine = _coarse_affine(scan.affine, self.step)
+
+    def volume(
+        self, values: Array, low: float, high: float, unit: str, colours: str = "gray"
+    ) -> Volume:
+        inside = np.where(self.mask, values, np.nan)
+        return Volume(self._coarsen(inside), self.affine, low, high, unit, colours)
+
+    def colours(self, looks: _Looks) -> Volume:
+        """Return fibre directions as colours, as bright as FA."""
+        assert looks.principal is not None
+        bright = np.abs(looks.principal) * looks.maps["fa"][..., None].clip(0, 1)
+        inside = np.where(self.mask[..., None], bright, np.nan)
+        return Volume(np.nan_to_num(self._coarsen(inside)), self.affine)
+
+    def _coarsen(self, values: Array) -> Array:
+        """Return means of blocks, of what is in the brain."""
+        if self.step == 1:
+            return values
+        pads = [(0, -size % self.step) for size in values.shape[:3]]
+        padded = np.pad(values, [*pads, *[(0, 0)] * (values.ndim - 3)], constant_values=np.nan)
+        split = [part for size in padded.shape[:3] for part in (size // self.step, self.step)]
+        blocks = padded.reshape(*split, *padded.shape[3:])
+        known = np.isfinite(blocks)
+        count = known.sum(axis=(1, 3, 5))
+        total = np.where(known, blocks, 0).sum(axis=(1, 3, 5))
+        return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
+
+
+def _coarse_affine(affine: Array, step: int) -> Array:
+    """Return the affine of blocks of voxels."""
+    coarse = np.array(affine, dtype=float)
+    coarse[:3, 3] += coarse[:3, :3] @ np.full(3, (step - 1) / 2)
+    coarse[:3, :3] *= step
+    return coarse

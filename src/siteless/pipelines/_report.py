@@ -1,0 +1,243 @@
+"""`siteless report`: pages that show what harmonizing has done to a dataset, and to each scan."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from siteless.bids import (
+    find_scans,
+    read_json,
+    read_rows,
+    require_outside,
+    write_json,
+    write_text,
+)
+from siteless.errors import DatasetError, MissingFileError, errors_at
+from siteless.evaluation import ALL, Score, ScoreTable
+from siteless.pipelines._choice import fingerprint, require_writable, scans_of_sites, size_and_time
+from siteless.pipelines._coefficients import Stages
+from siteless.pipelines._contest import BEFORE, Judged, set_contest
+from siteless.pipelines._parallel import run_all
+from siteless.pipelines._portray import portray, told_of
+from siteless.report import (
+    Portrait,
+    Study,
+    ViewedScan,
+    flag,
+    subject_page,
+    viewer_html,
+)
+
+HOME = "index.html"
+# People with a page of their own, unless more are asked for.
+PEOPLE = 40
+# Scans that the page of the study shows, one a site.
+_SHOWN = 4
+# Raised when numbers or pages change.
+_FORM = 1
+# What sidecars tell of single scans.
+_OF_SCANS = ("SourceSite", "SourceFiles", "Covariates")
+
+
+def write_report(
+    dataset: Path | str,
+    harmonized: Sequence[Path | str],
+    out: Path | str,
+    *,
+    scores: Path | str | None = None,
+    to: str | None = None,
+    people: int | None = PEOPLE,
+    site_from: str | None = None,
+    nprocs: int | None = None,
+    progress: Stages | None = None,
+) -> Path:
+    """Write the page of a harmonized study, and pages of people, each one file.
+
+    Pages of people that are there, of the same scans, are kept.
+
+    Parameters
+    ----------
+    dataset, site_from
+        As for `siteless.bids.find_scans`: the scans as they were.
+    harmonized
+        Folders of derivatives of one method.
+    out
+        Folder for the pages.
+    scores
+        Folder that `siteless evaluate` wrote.
+    to
+        The target site, for derivatives that do not tell it.
+    people
+        With pages of their own, those whose scans stand out first; None for all.
+    nprocs
+        Processes; by default one for each core that may be used.
+    progress
+        As for `fit_model`.
+
+    Returns
+    -------
+    Path
+        The page of the study.
+    """
+    found = find_scans(dataset, site_from=site_from)
+    if found.errors:
+        raise found.errors[0]
+    out, folders = Path(out), [Path(folder) for folder in harmonized]
+    require_outside(out, found.root)
+    table, notes = read_scores(Path(scores)) if scores else (ScoreTable(()), ())
+    with errors_at(found.root):
+        originals = scans_of_sites(found.scans, None, found.root)
+        contest = set_contest(originals, {"harmonized": folders}, to=to)
+    judged = [one for one in contest.judged if one.method != BEFORE]
+    require_writable(out)
+    portraits, pages = _portray_all(judged, out, people, nprocs, progress)
+    shown = [portray(one)[1] for one in _examples(judged, flag(portraits))]
+    study = Study(
+        title=f"{found.root.stem or 'A study'}, harmonized",
+        told=_told(judged),
+        portraits=portraits,
+        scores=table,
+        notes=notes,
+        pages=pages,
+        viewer=viewer_html(shown),
+        next_command=f"siteless evaluate {dataset} --harmonized {folders[0]} --out scores",
+    )
+    write_text(out / HOME, study.html())
+    return out / HOME
+
+
+def read_scores(folder: Path) -> tuple[ScoreTable, tuple[str, ...]]:
+    """Read what `siteless evaluate` wrote: the scores, and notes on them."""
+    path = folder / "scores.tsv"
+    if not path.exists():
+        raise MissingFileError(
+            "expected a folder with scores.tsv, found none",
+            remedy="give a folder that `siteless evaluate` wrote",
+            path=folder,
+        )
+    rows, words = read_rows(path, *Score._fields), Score._fields[:-1]
+    try:
+        scores = [
+            Score._make([*(row.get(name, ALL) for name in words), float(row["value"])])
+            for row in rows
+        ]
+    except (KeyError, ValueError):
+        raise DatasetError(
+            "expected a number in every row of the column value",
+            remedy="run `siteless evaluate` again",
+            path=path,
+        ) from None
+    told = path.with_suffix(".json")
+    notes = read_json(told).get("NotScored", []) if told.exists() else []
+    return ScoreTable(tuple(scores)), tuple(notes)
+
+
+@dataclass(frozen=True)
+class _Sitter:
+    """A person whose scans are portrayed.
+
+    Attributes
+    ----------
+    scans
+        Rendered, of one person.
+    out
+        Folder for the pages.
+    has_page
+        Whether the person gets a page.
+    """
+
+    scans: tuple[Judged, ...]
+    out: Path
+    has_page: bool
+
+    @property
+    def subject(self) -> str:
+        return self.scans[0].source.subject
+
+    @property
+    def page(self) -> Path:
+        return self.out / f"sub-{self.subject}.html"
+
+    def run(self) -> list[Portrait]:
+        """Return numbers of the scans, from a record where there is one; and write the page."""
+        record = self.out / "records" / f"sub-{self.subject}.json"
+        key = self._key()
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            told = json.loads(record.read_text(encoding="utf-8"))
+            if told["key"] == key and (self.page.exists() or not self.has_page):
+                return [Portrait(**one) for one in told["portraits"]]
+        self.page.unlink(missing_ok=True)  # or it might stand beside other numbers
+        pairs = [portray(one) for one in self.scans]
+        portraits = [portrait for portrait, _ in pairs]
+        if self.has_page:
+            self._paint(portraits, [viewed for _, viewed in pairs])
+        write_json(record, {"key": key, "portraits": [asdict(one) for one in portraits]})
+        return portraits
+
+    def _paint(self, portraits: Sequence[Portrait], viewed: Sequence[ViewedScan]) -> None:
+        page = subject_page(portraits, HOME, viewer_html(viewed))
+        write_text(self.page, page)
+
+    def _key(self) -> str:
+        """Return what numbers and page depend on, as a hash."""
+        scans = [fingerprint(files) for one in self.scans for files in one.files]
+        maps = [size_and_time(path) for one in self.scans for path in one.maps.values()]
+        known = json.dumps([version("siteless"), _FORM, scans, maps])
+        return hashlib.blake2b(known.encode(), digest_size=8).hexdigest()
+
+
+def _portray_all(
+    judged: Sequence[Judged],
+    out: Path,
+    people: int | None,
+    nprocs: int | None,
+    progress: Stages | None,
+) -> tuple[list[Portrait], dict[str, str]]:
+    """Return portraits of all scans, and the pages of people by subject."""
+    own: dict[str, list[Judged]] = {}
+    for one in judged:
+        own.setdefault(one.source.subject, []).append(one)
+    everybody = people is None or len(own) <= people
+    sitters = [_Sitter(tuple(scans), out, everybody) for scans in own.values()]
+    portraits = _run(sitters, "Looking at scans", nprocs, progress)
+    if not everybody:
+        first = dict.fromkeys(p.subject for p in portraits if p.name in flag(portraits))
+        chosen = list({**first, **dict.fromkeys(own)})[:people]
+        sitters = [_Sitter(tuple(own[who]), out, has_page=True) for who in chosen]
+        _run(sitters, "Writing pages", nprocs, progress)
+    return portraits, {one.subject: one.page.name for one in sitters if one.has_page}
+
+
+def _run(
+    sitters: Sequence[_Sitter], title: str, nprocs: int | None, progress: Stages | None
+) -> list[Portrait]:
+    show = progress and progress(title)
+    found: dict[int, list[Portrait]] = {}
+    for position, portraits in run_all(_Sitter.run, sitters, nprocs=nprocs):
+        found[position] = portraits
+        if show:
+            show(len(found), len(sitters), f"sub-{sitters[position].subject}")
+    return [one for position in sorted(found) for one in found[position]]
+
+
+def _examples(judged: Sequence[Judged], flags: Mapping[str, object]) -> list[Judged]:
+    """Return a scan of each of some sites, one that stands out where there is one."""
+    ranked = sorted(judged, key=lambda one: one.source.name not in flags)
+    first = {str(one.source.site): one for one in reversed(ranked)}
+    return [first[site] for site in sorted(first)][:_SHOWN]
+
+
+def _told(judged: Sequence[Judged]) -> dict[str, str]:
+    """Return what sidecars tell of how all scans were made; of several ways, all."""
+    found: dict[str, dict[str, None]] = {}
+    for one in judged:
+        for name, value in told_of(one).get("Siteless", {}).items():
+            if name not in _OF_SCANS:
+                found.setdefault(name, {})[str(value)] = None
+    return {name: ", ".join(values) for name, values in found.items()}

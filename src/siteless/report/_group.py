@@ -1,0 +1,323 @@
+"""The page of a study: what was done, is the site gone, is the brain still there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby
+
+import numpy as np
+from markupsafe import Markup
+
+from siteless.errors import DatasetError
+from siteless.evaluation import ScoreTable, linear_effect
+from siteless.report._comparison import Comparison, compare_methods
+from siteless.report._page import render_page
+from siteless.report._plots import (
+    Cloud,
+    Curve,
+    CurvePlot,
+    Dot,
+    ScatterPlot,
+    Strip,
+    StripPlot,
+)
+from siteless.report._portrait import SCALES, Portrait, flag
+from siteless.report._text import citations, methods_text
+
+_BEFORE, _AFTER = "before", "after"
+# Colours of sites that the style sheet has.
+_COLOURS = 7
+# Scans of the last table, if no more stand out.
+_LISTED = 200
+# Scores of people that are drawn for each method, with their label.
+_DRAWN = {
+    "rmse_percent": "RMSE to the target scan, % of its b0",
+    "fa_block_percent": "error of FA's 10 mm block means, %",
+    "angle_closest_median": "angle of fibres to the target's, degrees",
+}
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a report tells of a harmonized study.
+
+    Attributes
+    ----------
+    title
+        Of the page.
+    told
+        What sidecars of its scans tell of how they were made.
+    portraits
+        Of its scans.
+    scores
+        That `siteless evaluate` gave; empty for none.
+    notes
+        What could not be scored, or shown.
+    pages
+        Files of people's pages, by subject.
+    viewer
+        Scans of some sites to look at, as HTML.
+    next_command
+        What gives the scores that are not there.
+    """
+
+    title: str
+    told: Mapping[str, str]
+    portraits: Sequence[Portrait]
+    scores: ScoreTable = field(default_factory=lambda: ScoreTable(()))
+    notes: Sequence[str] = ()
+    pages: Mapping[str, str] = field(default_factory=dict)
+    viewer: str = ""
+    next_command: str = ""
+
+    def html(self) -> str:
+        """Return the page."""
+        return render_page(
+            "group.html",
+            study=self,
+            title=self.title,
+            scales=SCALES,
+            viewer=Markup(self.viewer),
+            nan=float("nan"),
+        )
+
+    @cached_property
+    def sites(self) -> list[str]:
+        """Sites that scans are from."""
+        return sorted({one.site for one in self.portraits})
+
+    @cached_property
+    def people(self) -> list[str]:
+        """Who was scanned."""
+        return sorted({one.subject for one in self.portraits})
+
+    @property
+    def to(self) -> str:
+        """The site that scans were rendered as."""
+        return ", ".join(sorted({one.to for one in self.portraits}))
+
+    def scans_of(self, site: str) -> list[Portrait]:
+        """Return portraits of a site's scans."""
+        return [one for one in self.portraits if one.site == site]
+
+    @cached_property
+    def methods(self) -> str:
+        """Sentences for the methods section."""
+        return methods_text(
+            self.told, scans=len(self.portraits), people=len(self.people), sites=self.sites
+        )
+
+    @cached_property
+    def bibliography(self) -> str:
+        """What is to be cited."""
+        return citations(self.told)
+
+    @cached_property
+    def flags(self) -> dict[str, tuple[str, ...]]:
+        """Scans to look at, and why."""
+        return flag(self.portraits)
+
+    @property
+    def listed(self) -> list[Portrait]:
+        """Scans of the table at the end, those that stand out first."""
+        order = {name: place for place, name in enumerate(self.flags)}
+        ranked = sorted(
+            self.portraits, key=lambda one: (order.get(one.name, len(order)), one.name)
+        )
+        return ranked[: max(_LISTED, len(self.flags))]
+
+    @property
+    def unlisted(self) -> int:
+        """How many scans that table leaves out."""
+        return len(self.portraits) - len(self.listed)
+
+    @cached_property
+    def maps(self) -> list[str]:
+        """Maps that there are of every scan."""
+        return [name for name in SCALES if all(name in one.after for one in self.portraits)]
+
+    @cached_property
+    def spreads(self) -> dict[str, tuple[CurvePlot, StripPlot]]:
+        """How maps are distributed at sites, before and after, by title."""
+        return {SCALES[name].title: (self._curves(name), self._means(name)) for name in self.maps}
+
+    def site_gap(self, name: str) -> tuple[float, float]:
+        """Return the largest difference of sites' means of a map, before and after."""
+        return tuple(  # type: ignore[return-value]
+            float(
+                np.ptp([np.mean([_of(one, when)[name] for one in own]) for own in self._by_site])
+            )
+            for when in (_BEFORE, _AFTER)
+        )
+
+    @cached_property
+    def _by_site(self) -> list[list[Portrait]]:
+        return [self.scans_of(site) for site in self.sites]
+
+    def _curves(self, name: str) -> CurvePlot:
+        scale = SCALES[name]
+        panels = {
+            when: tuple(
+                Curve(
+                    site,
+                    tuple(np.mean([one.curves[name][place] for one in own], axis=0)),
+                    f"site-{number % _COLOURS}",
+                )
+                for number, (site, own) in enumerate(zip(self.sites, self._by_site, strict=True))
+            )
+            for place, when in enumerate((_BEFORE, _AFTER))
+        }
+        label = f"{scale.title} of white-matter voxels {_in(scale.unit)}".strip()
+        return CurvePlot(f"Voxels of each site: {scale.title}", label, scale.ends, panels)
+
+    def _means(self, name: str) -> StripPlot:
+        scale = SCALES[name]
+        strips = tuple(
+            Strip(
+                site,
+                tuple(Dot(scale.factor * _of(one, when)[name], one.name) for one in own),
+                when,
+                when if number == 0 else "",
+            )
+            for when in (_BEFORE, _AFTER)
+            for number, (site, own) in enumerate(zip(self.sites, self._by_site, strict=True))
+        )
+        label = f"mean {scale.title} of white matter {_in(scale.unit)}".strip()
+        return StripPlot(f"Scans of each site: {scale.title}", label, strips)
+
+    @cached_property
+    def leakage(self) -> StripPlot | None:
+        """How often an adversary names the source site."""
+        found = self.scores.select("leakage_accuracy")
+        found = sorted(found, key=lambda one: (one.task != "codes", one.task))
+        if not found:
+            return None
+        strips = []
+        for task, own in groupby(found, key=lambda one: one.task):
+            told = "codes" if task == "codes" else f"scans rendered as {task.partition('>')[2]}"
+            for number, one in enumerate(own):
+                kind = "before" if one.method == _BEFORE else "after"
+                dots = (Dot(one.value, f"{one.method}, {told}"),)
+                heading = told if number == 0 else ""
+                chance = self.scores.mean("leakage_chance", task=task, method=one.method)
+                strips.append(Strip(one.method, dots, kind, heading, chance))
+        title = "How often an adversary names the source site of a voxel"
+        label = "share of voxels, of people that it has not seen"
+        return StripPlot(title, label, tuple(strips), "chance")
+
+    @cached_property
+    def likeness(self) -> StripPlot:
+        """How far each scan goes with itself before."""
+        strips = tuple(
+            Strip(
+                site,
+                tuple(Dot(one.likeness[name], one.name) for one in own if name in one.likeness),
+                "after",
+                SCALES[name].title if number == 0 else "",
+            )
+            for name in self.maps
+            for number, (site, own) in enumerate(zip(self.sites, self._by_site, strict=True))
+        )
+        label = "correlation of white-matter voxels before and after"
+        return StripPlot("Is each brain still itself?", label, strips)
+
+    @cached_property
+    def ages(self) -> dict[str, tuple[ScatterPlot, str]]:
+        """How maps go with age before and after, and what that means; by title."""
+        found = {}
+        for name in self.maps:
+            try:
+                found[SCALES[name].title] = self._age(name)
+            except DatasetError:
+                continue
+        return found
+
+    def _age(self, name: str) -> tuple[ScatterPlot, str]:
+        scale = SCALES[name]
+        aged = [one for one in self.portraits if one.age is not None]
+        clouds, told = [], []
+        for when in (_BEFORE, _AFTER):
+            ages = np.array([one.age for one in aged], dtype=float)
+            values = np.array([scale.factor * _of(one, when)[name] for one in aged])
+            effect = linear_effect(values, ages, [one.subject for one in aged])
+            points = tuple(
+                (float(age), float(value), f"{one.name}, {age:.0f} years, {when}")
+                for age, value, one in zip(ages, values, aged, strict=True)
+            )
+            line = float(values.mean() - effect.slope * ages.mean()), effect.slope
+            clouds.append(Cloud(when, points, when, line))
+            told.append(
+                f"{when} {10 * effect.slope:+.4f} a decade (95 % interval "
+                f"{10 * effect.slope_low:+.4f} to {10 * effect.slope_high:+.4f})"
+            )
+        labels = "age, years", f"mean {scale.title} of white matter {_in(scale.unit)}".strip()
+        return ScatterPlot(f"{scale.title} and age", labels, tuple(clouds)), "; ".join(told)
+
+    @cached_property
+    def lesions(self) -> StripPlot | None:
+        """How lesions stand out, by method."""
+        found = self.scores.select("fa_contrast", region="lesion")
+        methods = dict.fromkeys(one.method for one in found)
+        strips = tuple(
+            Strip(
+                method,
+                tuple(
+                    Dot(one.value, f"sub-{one.subject}, {one.task}")
+                    for one in found
+                    if one.method == method
+                ),
+                "before" if method == _BEFORE else "after",
+            )
+            for method in methods
+        )
+        title = "Contrast of lesions: FA in the lesion over FA around it"
+        return StripPlot(title, "1: the lesion cannot be seen", strips) if strips else None
+
+    @cached_property
+    def comparison(self) -> Comparison | None:
+        """Methods side by side, where there are several."""
+        made = compare_methods(self.scores)
+        return made if made.rows and len(made.methods) > 1 else None
+
+    @cached_property
+    def drawn(self) -> dict[str, StripPlot]:
+        """Scores of people for each method, by what they are."""
+        return {
+            label.partition(",")[0]: plot
+            for metric, label in _DRAWN.items()
+            for plot in self._score_plot(metric, label)
+        }
+
+    def _score_plot(self, metric: str, label: str) -> Iterator[StripPlot]:
+        methods = self.scores.methods(metric)
+        if metric == "rmse_percent":  # of other scanners' units, before
+            methods = [method for method in methods if method != _BEFORE]
+        strips = tuple(
+            Strip(
+                method,
+                tuple(
+                    Dot(one.value, f"sub-{one.subject}, {one.task}")
+                    for one in self.scores.select(metric, method=method)
+                ),
+                _kind(method),
+            )
+            for method in methods
+        )
+        if strips:
+            yield StripPlot(f"Each person in each task: {label.partition(',')[0]}", label, strips)
+
+
+def _of(one: Portrait, when: str) -> Mapping[str, float]:
+    return one.before if when == _BEFORE else one.after
+
+
+def _in(unit: str) -> str:
+    return f"({unit})" if unit else ""
+
+
+def _kind(method: str) -> str:
+    if method == _BEFORE:
+        return "before"
+    return "other" if method.endswith("floor") else "after"

@@ -1,0 +1,58 @@
+"""Pages that hold all they show."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.metadata import version
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from markupsafe import Markup
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+def render_page(template: str, **contents: Any) -> str:
+    """Fill a template of this package's ``page`` folder, with its style and script inside."""
+    folder = files("siteless.report") / "page"
+    style, script = ((folder / name).read_text("utf-8") for name in ("style.css", "page.js"))
+    inside = {"style": Markup(style), "script": Markup(script), "version": version("siteless")}
+    return _environment().get_template(template).render(**inside, **contents)
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    made = Environment(
+        loader=PackageLoader("siteless.report", "page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"short": short, "ident": _ident}
+    return made
+
+
+def short(value: float) -> str:
+    """Return a number with three digits that tell.
+
+    Examples
+    --------
+    >>> short(0.41362), short(1234.5), short(0.0), short(float("nan"))
+    ('0.414', '1234', '0', '-')
+    """
+    if not np.isfinite(value):
+        return "-"
+    if abs(value) >= 1000:
+        return f"{value:.0f}"
+    return f"{value:#.3g}".rstrip(".") if value else "0"
+
+
+def _ident(text: str) -> str:
+    """Return a name that an element can have."""
+    return re.sub(r"\W+", "-", text).lower()

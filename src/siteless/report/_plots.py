@@ -1,0 +1,240 @@
+"""Plots as plain HTML: positions in per cent, so that a page lays them out for any width."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from siteless.acquisition import Array
+
+_TICKS = 5
+# Of the span of the values, on either side of them.
+_MARGIN = 0.04
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A scale.
+
+    Attributes
+    ----------
+    low, high
+        Its ends.
+    """
+
+    low: float
+    high: float
+
+    @classmethod
+    def around(cls, values: Sequence[float] | Array) -> Axis:
+        """Return a scale that holds all finite values.
+
+        Examples
+        --------
+        >>> Axis.around([0.0, 1.0, float("nan")])
+        Axis(low=-0.04, high=1.04)
+        """
+        known = np.asarray(values, dtype=float)
+        known = known[np.isfinite(known)]
+        low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+        margin = _MARGIN * (high - low) or 0.1 * abs(high) or 1.0
+        return cls(low - margin, high + margin)
+
+    def at(self, value: float) -> float:
+        """Return where a value is, in per cent of the scale."""
+        return round(100 * (value - self.low) / (self.high - self.low), 2)
+
+    @cached_property
+    def ticks(self) -> list[tuple[float, str]]:
+        """Places in per cent, with what is written there."""
+        from matplotlib.ticker import MaxNLocator
+
+        values = MaxNLocator(_TICKS).tick_values(self.low, self.high)
+        step = values[1] - values[0]
+        decimals = max(0, int(np.ceil(-np.log10(step) - 1e-9)))
+        decimals += not np.isclose(step, round(step, decimals))
+        inside = [value for value in values if self.low <= value <= self.high]
+        return [(self.at(value), f"{value + 0.0:.{decimals}f}") for value in inside]
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A value, and what a reader who points at it is told."""
+
+    value: float
+    told: str
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A row of dots.
+
+    Attributes
+    ----------
+    label
+        What they are of.
+    dots
+        In any order.
+    kind
+        What colour they have: a class of the style sheet.
+    heading
+        Over this row and those that follow; empty for none.
+    mark
+        A value to mark by a line, such as what chance gives; None for none.
+    """
+
+    label: str
+    dots: tuple[Dot, ...]
+    kind: str = "after"
+    heading: str = ""
+    mark: float | None = None
+
+    @property
+    def values(self) -> Array:
+        """Finite values of the dots."""
+        values = np.array([dot.value for dot in self.dots], dtype=float)
+        return values[np.isfinite(values)]
+
+    @property
+    def mean(self) -> float:
+        """Of the values, NaN when there are none."""
+        return float(self.values.mean()) if self.values.size else float("nan")
+
+
+@dataclass(frozen=True)
+class StripPlot:
+    """Rows of dots on one scale.
+
+    Attributes
+    ----------
+    title
+        What is shown.
+    label
+        Of the scale, with its unit.
+    strips
+        From top to bottom.
+    mark
+        What their marks are.
+    """
+
+    title: str
+    label: str
+    strips: tuple[Strip, ...]
+    mark: str = ""
+
+    @cached_property
+    def axis(self) -> Axis:
+        """The scale."""
+        values = [value for strip in self.strips for value in strip.values]
+        marks = [strip.mark for strip in self.strips if strip.mark is not None]
+        return Axis.around([*values, *marks])
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """Points of one kind, with a line through them.
+
+    Attributes
+    ----------
+    label
+        What they are.
+    points
+        Horizontal and vertical values, and what a reader is told.
+    kind
+        A class of the style sheet.
+    line
+        Intercept and slope; None for no line.
+    """
+
+    label: str
+    points: tuple[tuple[float, float, str], ...]
+    kind: str
+    line: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class ScatterPlot:
+    """Clouds of points on common scales."""
+
+    title: str
+    labels: tuple[str, str]
+    clouds: tuple[Cloud, ...]
+
+    @cached_property
+    def x(self) -> Axis:
+        """The horizontal scale."""
+        return Axis.around([point[0] for cloud in self.clouds for point in cloud.points])
+
+    @cached_property
+    def y(self) -> Axis:
+        """The vertical scale."""
+        return Axis.around([point[1] for cloud in self.clouds for point in cloud.points])
+
+    def ends(self, cloud: Cloud) -> tuple[float, float, float, float]:
+        """Return where a cloud's line starts and ends, in per cent, from the upper left."""
+        assert cloud.line is not None
+        xs = [point[0] for point in cloud.points]
+        intercept, slope = cloud.line
+        ends = [(x, intercept + slope * x) for x in (min(xs), max(xs))]
+        (x1, y1), (x2, y2) = [(self.x.at(x), round(100 - self.y.at(y), 2)) for x, y in ends]
+        return x1, y1, x2, y2
+
+
+@dataclass(frozen=True)
+class Curve:
+    """How values are distributed.
+
+    Attributes
+    ----------
+    label
+        Of what.
+    density
+        At evenly spaced places from one end of the scale to the other.
+    kind
+        A class of the style sheet.
+    """
+
+    label: str
+    density: tuple[float, ...]
+    kind: str
+
+
+@dataclass(frozen=True)
+class CurvePlot:
+    """Distributions side by side: a panel for each group of curves, on common scales.
+
+    Attributes
+    ----------
+    title, label
+        What is shown, and the scale with its unit.
+    ends
+        Of the scale.
+    panels
+        Curves by the panel's name.
+    """
+
+    title: str
+    label: str
+    ends: tuple[float, float]
+    panels: Mapping[str, tuple[Curve, ...]]
+
+    @cached_property
+    def axis(self) -> Axis:
+        """The scale."""
+        return Axis(*self.ends)
+
+    @cached_property
+    def highest(self) -> float:
+        """Density of all curves."""
+        return max(max(c.density) for curves in self.panels.values() for c in curves) or 1.0
+
+    def path(self, curve: Curve) -> str:
+        """Return the points of a curve, in per cent from the upper left."""
+        last = len(curve.density) - 1
+        return " ".join(
+            f"{100 * place / last:.1f},{98 - 94 * value / self.highest:.1f}"
+            for place, value in enumerate(curve.density)
+        )
