@@ -14,6 +14,7 @@ from importlib.metadata import version
 
 from siteless.cli import (
     _check,
+    _completion,
     _encode,
     _evaluate,
     _fit,
@@ -104,4 +105,5 @@ def make_parser() -> argparse.ArgumentParser:
     _encode.add_parser(commands)
     _simulate.add_parser(commands)
     _reproduce.add_parser(commands)
+    _completion.add_parser(commands)
     return parser
