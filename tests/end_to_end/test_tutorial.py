@@ -23,7 +23,8 @@ assert rendered.site.label == "connectom60"
 assert abs(brightness(rendered) / brightness(there) - 1) < 0.1
 assert abs(brightness(scan) / brightness(there) - 1) > 0.1
 """
-    places = {"MPLBACKEND": "Agg", "TMPDIR": str(tmp_path)}
+    # One thread, as two wait for each other where other tests run beside this one.
+    places = {"MPLBACKEND": "Agg", "TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", code + checks]
     shown = subprocess.run(
         command, env=os.environ | places, cwd=tmp_path, capture_output=True, text=True
