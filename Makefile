@@ -44,7 +44,7 @@ bench: .venv/installed  ## measure speed and memory, as ratios
 	$(BIN)/python -m benchmarks
 
 docs: .venv/docs-installed  ## build the documentation into docs/_build
-	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
 clean:  ## remove the environment and everything built
 	rm -rf .venv docs/_build demo demo_fit

@@ -14,6 +14,7 @@ from importlib.metadata import version
 
 from siteless.cli import (
     _check,
+    _completion,
     _demo,
     _encode,
     _evaluate,
@@ -108,4 +109,5 @@ def make_parser() -> argparse.ArgumentParser:
     _encode.add_parser(commands)
     _simulate.add_parser(commands)
     _reproduce.add_parser(commands)
+    _completion.add_parser(commands)
     return parser

@@ -7,7 +7,7 @@ import gzip
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -67,7 +67,7 @@ class ViewedScan:
         """All of them, in order."""
         return [volume for panels in self.maps.values() for volume in panels.values()]
 
-    @property
+    @cached_property
     def box(self) -> Box:
         """The smallest box with all that is to be seen in any of them."""
         return bounding_box(reduce(np.logical_or, [volume.shown for volume in self.volumes]))
@@ -218,16 +218,17 @@ def _stills(scans: Sequence[ViewedScan]) -> Iterator[str]:
 def _data(scans: Sequence[ViewedScan]) -> Iterator[str]:
     told = []
     for number, scan in enumerate(scans):
-        box, maps = scan.box, dict[str, dict[str, Any]]()
+        # One that stands under several quantities goes into the page once.
         distinct = list({id(volume): volume for volume in scan.volumes}.values())
-        places = {id(v): f"siteless-volume-{number}-{n}" for n, v in enumerate(distinct)}
+        places = {id(v): f"siteless-volume-{number}-{place}" for place, v in enumerate(distinct)}
         for volume in distinct:
-            data = base64.b64encode(encode_volume(volume, box)).decode()
+            data = base64.b64encode(encode_volume(volume, scan.box)).decode()
             yield f'<script type="text/plain" id="{places[id(volume)]}">{data}</script>'
-        for quantity, panels in scan.maps.items():
-            told_of = {panel: _tell(v) | {"data": places[id(v)]} for panel, v in panels.items()}
-            maps[quantity] = told_of
-        told.append({"name": scan.name, "maps": maps} | _extent(scan.volumes[0].affine, box))
+        maps = {
+            quantity: {panel: _tell(v) | {"data": places[id(v)]} for panel, v in panels.items()}
+            for quantity, panels in scan.maps.items()
+        }
+        told.append({"name": scan.name, "maps": maps} | _extent(scan.volumes[0].affine, scan.box))
     palettes = {v.colours: _palette(v.colours) for scan in scans for v in scan.volumes}
     text = json.dumps({"scans": told, "palettes": palettes}, separators=(",", ":"))
     # A name may hold what would end the script.

@@ -1,0 +1,54 @@
+"""`siteless completion`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+_DESCRIPTION = """\
+Print a script that lets a shell complete the commands, options and files of siteless.
+"""
+_EXAMPLES = """\
+examples:
+  siteless completion bash > ~/.local/share/bash-completion/completions/siteless
+  siteless completion zsh > ~/.zfunc/_siteless     with ~/.zfunc in fpath, before compinit
+  siteless completion fish > ~/.config/fish/completions/siteless.fish
+  siteless completion tcsh > ~/.siteless.csh       and `source ~/.siteless.csh` in ~/.tcshrc
+"""
+SHELLS = ("bash", "zsh", "tcsh", "fish")
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the command line."""
+    parser = commands.add_parser(
+        "completion",
+        help="print what a shell needs to complete commands",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the script and return the exit code."""
+    import shtab
+
+    from siteless.cli._main import make_parser
+
+    parser = make_parser()
+    _complete_files(parser, shtab.FILE)
+    print(shtab.complete(parser, shell=options.shell))  # noqa: T201
+    return 0
+
+
+def _complete_files(parser: argparse.ArgumentParser, how: Any) -> None:
+    """Mark the arguments of all commands that are paths."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                _complete_files(command, how)
+        elif action.type is Path or str(action.metavar).endswith("DIR"):
+            action.complete = how  # type: ignore[attr-defined]

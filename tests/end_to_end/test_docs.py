@@ -1,0 +1,215 @@
+"""What the pages of the documentation show runs as it is written."""
+
+import re
+import shlex
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import siteless
+from phantoms import (
+    ONE_SHELL,
+    make_gradients,
+    make_scan,
+    write_mask,
+    write_raw,
+    write_table,
+)
+from siteless.cli import bids_main, main
+from siteless.cli._bids_app import _parser as bids_parser
+from siteless.cli._main import make_parser
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = sorted(page.name for page in DOCS.glob("*.md"))
+SITES = ("berlin", "leeds")
+
+# What is not run, by the words that tell it, and why.
+NOT_RUN = {
+    "siteless reproduce": "takes a quarter of an hour: a slow test runs it",
+    "--dask": "needs a scheduler: tests/pipelines/test_cluster.py starts one",
+    "--device cuda": "needs a GPU",
+    "--preset small": "takes a minute: the tiny preset of the five-minute start is run",
+    "check cohort": "is of the small preset",
+    "on_harmony": "needs ds004712, preprocessed",
+    "sdsu": "needs ds005664, preprocessed",
+    "masivar": "needs ds003416, preprocessed",
+}
+# What a page takes for granted, made in the quickest way.
+SCALED = "siteless fit my_study --model my_study.safetensors --method scaled"
+RENDERED = "siteless harmonize my_study {} --model my_study.safetensors --to berlin"
+BEFORE = {
+    "harmonizing.md": [SCALED],
+    "evaluating.md": [SCALED, RENDERED.format("as_berlin"), RENDERED.format("rish_as_berlin")],
+}
+# What makes a command quick: the last of an option counts.
+QUICK = {
+    "check": ["--nprocs", "1"],
+    "harmonize": ["--nprocs", "1"],
+    "encode": ["--nprocs", "1"],
+    "evaluate": ["--nprocs", "1", "--scores", "signal"],
+    "group": ["--nprocs", "1", "--epochs", "1"],
+    "participant": ["--nprocs", "1"],
+}
+QUICK_FIT = {
+    "invariant": ["--epochs", "1"],
+    "rish": ["--same-space"],
+    "combat": ["--same-space"],
+    "scaled": [],
+}
+
+
+def _blocks(page, language):
+    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), flags=re.DOTALL)
+
+
+def _commands(page, language="console"):
+    """List what a page shows of siteless, without comments and where output goes."""
+    text = "\n".join(_blocks(page, language)).replace("\\\n", " ")
+    found = re.findall(r"^(?:.*(?:\|\||exec \S+) )?(siteless(?:-bids)? .*)$", text, re.MULTILINE)
+    return [re.split(r" +#| >>? ", command)[0].strip() for command in found]
+
+
+def _is_run(command):
+    return not any(words in command for words in NOT_RUN)
+
+
+RUN = [page for page in PAGES if any(map(_is_run, _commands(page)))]
+
+
+@pytest.fixture(scope="module")
+def my_study(tmp_path_factory):
+    """Four people at two sites, raw and as QSIPrep would leave them."""
+    root = tmp_path_factory.mktemp("docs") / "my_study"
+    rows = [{"session_id": f"ses-{site}", "site": site} for site in SITES]
+    for person in ("sub-01", "sub-02", "sub-03", "sub-04"):
+        write_table(root / person / f"{person}_sessions.tsv", rows)
+        for site in SITES:
+            _write_visit(root, person, site)
+    told = '{"Name": "out", "BIDSVersion": "1.9.0", "GeneratedBy": [{"Name": "QSIPrep"}]}'
+    (root / "derivatives" / "qsiprep" / "dataset_description.json").write_text(told)
+    return root
+
+
+def _write_visit(root, person, site):
+    visit, stem = Path(person, f"ses-{site}", "dwi"), f"{person}_ses-{site}"
+    scan = make_scan(make_gradients(ONE_SHELL), seed=zlib.crc32(stem.encode()))
+    preprocessed = root / "derivatives" / "qsiprep" / visit
+    for folder, name in ((root / visit, ""), (preprocessed, "_space-ACPC_desc-preproc")):
+        write_raw(scan, folder, f"{stem}{name}_dwi")
+        space = name.partition("_desc")[0]
+        write_mask(scan.mask, scan.affine, folder / f"{stem}{space}_desc-brain_mask.nii.gz")
+    table = np.column_stack([scan.gradients.bvecs, scan.gradients.bvals])
+    np.savetxt(preprocessed / f"{stem}_space-ACPC_desc-preproc_dwi.b", table)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_has_words_that_siteless_knows(page):
+    for language in ("console", "bash"):
+        for command in _commands(page, language):
+            _parse(*shlex.split(command))
+
+
+def _parse(program, *words):
+    if "--version" in words:
+        return
+    if program == "siteless":
+        make_parser().parse_args(words)
+        return
+    options, others = bids_parser().parse_known_args(words)
+    places = {"group": ["fit", "d"], "participant": ["harmonize", "d", "o", "--to", "s"]}
+    make_parser().parse_args([*places[options.level], "--model", "m", *others])
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_commands_run(page, my_study, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_study").symlink_to(my_study)
+    for code in _blocks(page, "python") if page == "start.md" else ():
+        exec(code, {})
+    for command in [*BEFORE.get(page, ()), *filter(_is_run, _commands(page))]:
+        code = _run(*shlex.split(command))
+        shown = capsys.readouterr()
+        assert code == 0, f"{command}\n{shown.out}{shown.err}"
+        assert shown.out, command
+    for path in re.findall(r"`(as_\S+\.nii\.gz)`", (DOCS / page).read_text()):
+        assert (tmp_path / path).exists()
+
+
+def _run(program, *words):
+    if program == "siteless-bids":
+        return bids_main([*words, *QUICK[words[2]]])
+    try:
+        return main([*words, *_quick(*words)])
+    except SystemExit as stop:  # as --version does
+        return stop.code
+
+
+def _quick(name, *words):
+    if name != "fit":
+        return QUICK.get(name, [])
+    method = words[words.index("--method") + 1] if "--method" in words else "invariant"
+    return ["--nprocs", "1", *QUICK_FIT[method]]
+
+
+def test_what_is_not_run_is_still_shown():
+    shown = [command for page in PAGES for command in _commands(page)]
+    assert all(any(words in command for command in shown) for words in NOT_RUN)
+
+
+def test_public_datasets_are_listed_with_their_sites(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    layout = {
+        "ds004712/derivatives/qsiprep": {
+            "sub-03286": ["OXF1PRI001", "NOT1ACH001"],
+            "sub-14482": ["NOT1ACH001", "NOT1ACH002"],
+        },
+        "ds005664/derivatives/qsiprep": {"sub-ts001": ["cfmri1", "sdsu2"], "sub-ts008": ["sdsu1"]},
+        "ds003416/derivatives/prequal-v1.0.0": {"sub-cIIs00": ["s1Bx1", "s2x1"]},
+    }
+    for folder, people in layout.items():
+        for person, sessions in people.items():
+            for session in sessions:
+                _touch(Path(folder), person, session)
+    exec("\n".join(_blocks("openneuro.md", "python")), {})
+    found = {
+        table: {(s.subject, s.entities["ses"], s.site.label, s.attributes["split"]) for s in scans}
+        for table in ("on_harmony", "sdsu", "masivar")
+        if (scans := siteless.find_scans(f"{table}.tsv").scans)
+    }
+    assert found == {
+        "on_harmony": {
+            ("03286", "OXF1PRI001", "OXF1PRI", "train"),
+            ("03286", "NOT1ACH001", "NOT1ACH", "train"),
+            ("14482", "NOT1ACH001", "NOT1ACH", "test"),
+            ("14482", "NOT1ACH002", "NOT1ACH", "test"),
+        },
+        "sdsu": {
+            ("ts001", "cfmri1", "cfmri", "train"),
+            ("ts001", "sdsu2", "sdsu", "train"),
+            ("ts008", "sdsu1", "sdsu", "test"),
+        },
+        "masivar": {
+            ("cIIs00", "s1Bx1", "scanner1B", "train"),
+            ("cIIs00", "s2x1", "scanner2", "train"),
+        },
+    }
+    assert all(s.mask for s in siteless.find_scans("on_harmony.tsv").scans)
+
+
+def _touch(root, person, session):
+    folder = root / person / f"ses-{session}" / "dwi"
+    folder.mkdir(parents=True)
+    stem = f"{person}_ses-{session}"
+    if root.name == "qsiprep":
+        (folder / f"{stem}_space-ACPC_desc-preproc_dwi.nii.gz").touch()
+        (folder / f"{stem}_space-ACPC_desc-brain_mask.nii.gz").touch()
+    else:
+        (folder / f"{stem}_acq-b1000n32r25x25x25peAPP_run-112_dwi.nii.gz").touch()
+        (folder / f"{stem}_acq-b2000n96r25x25x25peAPP_run-115_dwi.nii.gz").touch()
+
+
+def test_the_interface_lists_every_public_name():
+    shown = re.findall(r"auto\w+:: (\w+)$", (DOCS / "api.md").read_text(), flags=re.MULTILINE)
+    assert sorted(shown) == sorted(siteless.__all__)
