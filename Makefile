@@ -18,11 +18,8 @@ help:  ## list what make can do
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	@touch $@
 
-demo: .venv/installed  ## install, then simulate a small cohort, check it, fit a model, render it as one site
-	$(BIN)/siteless simulate $(DEMO) --preset tiny
-	$(BIN)/siteless check $(DEMO)
-	$(BIN)/siteless fit $(DEMO) --model $(DEMO)_fit/model.safetensors --epochs 60 --resume
-	$(BIN)/siteless harmonize $(DEMO) $(DEMO)_fit/harmonized --model $(DEMO)_fit/model.safetensors --to prisma60
+demo: .venv/installed  ## install, then simulate a small cohort, harmonize it, and write a report
+	$(BIN)/siteless demo $(DEMO)
 
 test: lint  ## install, then run every test but the slow ones
 	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder tests/end_to_end src tests
@@ -47,4 +44,4 @@ docs: .venv/docs-installed  ## build the documentation into docs/_build
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
 clean:  ## remove the environment and everything built
-	rm -rf .venv docs/_build demo demo_fit
+	rm -rf .venv docs/_build demo

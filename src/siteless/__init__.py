@@ -35,7 +35,7 @@ The way data goes, a line a layer:
 `evaluation`
     scans and codes to scores
 `report`
-    scores to tables and pictures
+    scores and scans to tables, pictures and pages
 `pipelines`
     paths in, reports out
 `cli`
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         fit_model,
         harmonize_dataset,
         reproduce_experiment,
+        write_report,
     )
 
 __all__ = [
@@ -78,6 +79,7 @@ __all__ = [
     "read_scan",
     "reproduce_experiment",
     "rish",
+    "write_report",
     "write_scan",
 ]
 
@@ -89,7 +91,7 @@ _HOMES = {
     "methods": ("harmonize", "load_model"),
     "pipelines": (
         *("check_dataset", "evaluate_dataset", "fit_model", "harmonize_dataset"),
-        "reproduce_experiment",
+        *("reproduce_experiment", "write_report"),
     ),
 }
 

@@ -41,14 +41,20 @@ SCALED = "siteless fit my_study --model my_study.safetensors --method scaled"
 RENDERED = "siteless harmonize my_study {} --model my_study.safetensors --to berlin"
 BEFORE = {
     "harmonizing.md": [SCALED],
+    "reading_the_report.md": [
+        SCALED,
+        RENDERED.format("as_berlin"),
+        "siteless evaluate my_study --harmonized as_berlin --out scores",
+    ],
     "evaluating.md": [SCALED, RENDERED.format("as_berlin"), RENDERED.format("rish_as_berlin")],
 }
 # What makes a command quick: the last of an option counts.
 QUICK = {
     "check": ["--nprocs", "1"],
-    "harmonize": ["--nprocs", "1"],
+    "harmonize": ["--nprocs", "1", "--no-report"],
     "encode": ["--nprocs", "1"],
-    "evaluate": ["--nprocs", "1", "--scores", "signal"],
+    "evaluate": ["--nprocs", "1", "--scores", "signal", "--no-report"],
+    "report": ["--nprocs", "1"],
     "group": ["--nprocs", "1", "--epochs", "1"],
     "participant": ["--nprocs", "1"],
 }

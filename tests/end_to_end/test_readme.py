@@ -35,12 +35,12 @@ def _blocks(language):
 def shown(folder):
     """Run every command as it is written, but train for less than an epoch.
 
-    The experiment takes a quarter of an hour: a slow test runs it.
+    The experiment takes a quarter of an hour and the demo some minutes: slow tests run them.
     """
     lines = [line for block in _blocks("console") for line in block.splitlines()]
     commands = [line.split() for line in lines if line.startswith("siteless")]
     assert ["siteless", "check", "my_study"] in commands
-    return [_run(folder, words) for words in commands if words[1] != "reproduce"]
+    return [_run(folder, words) for words in commands if words[1] not in ("reproduce", "demo")]
 
 
 def _run(folder, words):

@@ -29,6 +29,7 @@ from siteless.pipelines._evaluate import KINDS, Evaluation, Kind, evaluate_datas
 from siteless.pipelines._fit import fit_model
 from siteless.pipelines._harmonize import harmonize_dataset
 from siteless.pipelines._parallel import Progress, run_all
+from siteless.pipelines._report import HOME, write_report
 from siteless.pipelines._simulate import simulate_cohort
 from siteless.pipelines._steps import Step, run_steps
 from siteless.report import (
@@ -312,6 +313,7 @@ class _Experiment:
         yield Step("encode", self.encode, (self.out / "codes",), needs=fits)
         settings = {"fibres": self.scale.fibres}
         yield Step("score", self.score, (self.page,), settings, needs=("render", "encode"))
+        yield Step("report", self.report, (self.out / "report" / HOME,), needs=("score",))
 
     def _fitting(
         self, name: str, run: Callable[[Stages | None], None], made: Sequence[Contestant]
@@ -424,6 +426,18 @@ class _Experiment:
             gallery.draw_fibres(figures / "fods.png", _SHOWN)
         write_text(self.page, self._told(tables, main))
 
+    def report(self, progress: Stages | None) -> None:
+        """Show what the network of all sites has made of the scans."""
+        [network] = [one for one in self.contestants if one.method == "multi"]
+        write_report(
+            self.dataset,
+            [self.rendered(network, self.sites[0])],
+            self.out / "report",
+            scores=self.out / "scores",
+            nprocs=self.nprocs,
+            progress=progress,
+        )
+
     def _evaluate(
         self,
         name: str,
@@ -471,7 +485,8 @@ class _Experiment:
             for name, text in _FIGURES.items()
             if (self.out / "figures" / f"{name}.png").exists()
         ]
-        parts = ["# The experiment of Moyer et al. (2020)", head, *notes]
+        link = f"[What the network of all sites has made of the scans.](report/{HOME})"
+        parts = ["# The experiment of Moyer et al. (2020)", head, link, *notes]
         return "\n\n".join([*parts, *(t.markdown() for t in tables), *figures]) + "\n"
 
 

@@ -1,0 +1,203 @@
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from browser import open_page, run_browser
+from siteless.bids import find_scans, read_scan
+from siteless.cli import main
+from siteless.errors import SitelessError
+from siteless.pipelines import evaluate_dataset, fit_model, harmonize_dataset, write_report
+from siteless.pipelines._portray import _Frame
+from siteless.tissue import fit_tensor
+from travellers import write_travellers, write_visit
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """People at two sites, their scans rendered as b by scaling, and scores."""
+    root = tmp_path_factory.mktemp("study v1.0")
+    data = write_travellers(root / "my data")
+    fit_model(data, root / "scaled.safetensors", method="scaled", nprocs=1)
+    harmonize_dataset(data, root / "scaled", root / "scaled.safetensors", "b", nprocs=1)
+    made = {"scaled": [root / "scaled"]}
+    kinds = ["signal", "maps", "leakage", "biology"]
+    evaluate_dataset(data, made, root / "scores", kinds=kinds, nprocs=1)
+    return root
+
+
+@pytest.fixture(scope="module")
+def report(study):
+    options = {"scores": study / "scores", "nprocs": 1}
+    return write_report(study / "my data", [study / "scaled"], study / "report", **options)
+
+
+def _times(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def _portraits(report):
+    records = sorted((report.parent / "records").glob("*.json"))
+    return [one for path in records for one in json.loads(path.read_text())["portraits"]]
+
+
+def test_there_is_a_page_of_the_study_and_one_of_each_person(report):
+    pages = {path.name for path in report.parent.glob("*.html")}
+    assert pages == {"index.html", *(f"sub-0{n}.html" for n in range(1, 7))}
+    links = set(re.findall(r'href="(sub-[^"]+)"', report.read_text()))
+    assert links == pages - {"index.html"}
+
+
+def test_numbers_are_those_of_white_matter(study, report):
+    files = next(f for f in find_scans(study / "my data").scans if f.name.endswith("02_ses-a_dwi"))
+    scan = read_scan(files)
+    fa = fit_tensor(scan.volumes, scan.voxels, scan.gradients).fa
+    inside = scan.white_matter.T[scan.mask.T]
+    [told] = [one for one in _portraits(report) if one["name"] == files.name]
+    assert told["before"]["fa"] == pytest.approx(fa[inside].mean(), rel=1e-5)
+    assert sum(told["curves"]["fa"][0]) == pytest.approx(1, abs=1e-3)
+    assert told["site"], told["to"] == ("a", "b")
+
+
+def test_scaling_keeps_every_brain_and_changes_little(report):
+    for one in _portraits(report):
+        assert one["likeness"]["fa"] > 0.9
+        assert one["change"] < 10
+
+
+def test_what_is_there_is_kept_and_what_has_changed_is_made_again(study, tmp_path):
+    data = write_travellers(tmp_path / "data", {"01": "", "02": ""})
+    model, made = study / "scaled.safetensors", tmp_path / "made"
+    harmonize_dataset(data, made, model, "b", nprocs=1)
+    page = write_report(data, [made], tmp_path / "out", nprocs=1)
+    first = _times(page.parent)
+    assert write_report(data, [made], tmp_path / "out", nprocs=1) == page
+    assert {p for p, t in _times(page.parent).items() if first[p] != t} == {page}
+    write_visit(data, "01", "a", None, seed=77)
+    harmonize_dataset(data, made, model, "b", nprocs=1)
+    write_report(data, [made], tmp_path / "out", nprocs=1)
+    changed = {path.name for path, t in _times(page.parent).items() if first[path] != t}
+    assert changed == {"index.html", "sub-01.html", "sub-01.json"}
+
+
+def test_the_same_scans_give_the_same_bytes_whatever_the_processes(study, report, tmp_path):
+    options = {"scores": study / "scores", "nprocs": 2}
+    again = write_report(study / "my data", [study / "scaled"], tmp_path / "out", **options)
+    for page in report.parent.glob("*.html"):
+        assert (again.parent / page.name).read_bytes() == page.read_bytes()
+
+
+def test_of_many_people_those_who_stand_out_have_pages(study, tmp_path):
+    out = tmp_path / "out"
+    page = write_report(study / "my data", [study / "scaled"], out, people=2, nprocs=1)
+    assert len(list(out.glob("sub-*.html"))) == 2
+    assert page.read_text().count('<tr><th scope="row">') >= 12
+
+
+def test_maps_of_a_method_that_gives_no_scans_are_shown(study, tmp_path):
+    pytest.importorskip("neuroCombat")
+    data, model = study / "my data", tmp_path / "combat.safetensors"
+    fit_model(data, model, method="combat", same_space=True, covariates=(), maps=("fa",), nprocs=1)
+    harmonize_dataset(data, tmp_path / "maps", model, "b", nprocs=1)
+    page = write_report(data, [tmp_path / "maps"], tmp_path / "out", nprocs=1)
+    assert "ComBat" in page.read_text()
+    assert all(set(one["after"]) == {"fa"} for one in _portraits(page))
+
+
+def test_fine_volumes_are_averaged_where_they_were(monkeypatch, study):
+    monkeypatch.setattr("siteless.pipelines._portray._MOST_VOXELS", 100)
+    scan = read_scan(find_scans(study / "my data").scans[0])
+    frame = _Frame(scan)
+    x = np.indices(scan.mask.shape).astype(float)
+    world = np.moveaxis(x, 0, -1) @ scan.affine[:3, :3].T + scan.affine[:3, 3]
+    whole = np.ones_like(scan.mask)
+    frame.mask = whole
+    coarse = frame.volume(world[..., 0], 0.0, 1.0, "mm")
+    assert coarse.data.size < scan.mask.size
+    i, j, k = 1, 0, 1
+    expected = (coarse.affine @ [i, j, k, 1])[0]
+    assert coarse.data[i, j, k] == pytest.approx(expected)
+
+
+def test_the_command_says_where_the_page_is_and_never_touches_data(study, tmp_path, capsys):
+    before = _times(study / "my data"), _times(study / "scaled")
+    words = ["report", str(study / "my data"), "--harmonized", str(study / "scaled")]
+    assert main([*words, "--out", str(tmp_path / "out"), "--nprocs", "1"]) == 0
+    assert capsys.readouterr().out.endswith("index.html\n")
+    assert (_times(study / "my data"), _times(study / "scaled")) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"scores": Path("nowhere")}, "scores.tsv"),
+        ({"to": "c"}, "no scan is of site 'c'"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_written(study, tmp_path, options, problem):
+    with pytest.raises(SitelessError, match=problem):
+        write_report(study / "my data", [study / "scaled"], tmp_path / "out", nprocs=1, **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_scores_that_are_no_numbers_are_refused(study, tmp_path):
+    text = (study / "scores/scores.tsv").read_text()
+    (tmp_path / "scores.tsv").write_text(text + "05\ta>b\tscaled\twhite-matter\trmse\tmuch\n")
+    with pytest.raises(SitelessError, match="expected a number"):
+        write_report(
+            study / "my data", [study / "scaled"], tmp_path / "out", scores=tmp_path, nprocs=1
+        )
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with run_browser() as browser:
+        yield browser
+
+
+def test_a_browser_opens_the_page_and_its_parts_respond(browser, report):
+    with open_page(browser, report) as page:
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        md = page.get_by_role("tab", name="MD").first
+        panel = page.locator(f"#{md.get_attribute('aria-controls')}")
+        assert not panel.is_visible()
+        md.click()
+        assert panel.is_visible()
+        page.keyboard.press("ArrowLeft")
+        assert not panel.is_visible()
+        page.locator(".dot:visible").first.hover()
+        assert "sub-0" in page.locator("#tip").inner_text()
+        page.get_by_role("button", name="Copy the text").click()
+        page.get_by_role("button", name="Copied").wait_for()
+        copied = page.evaluate("navigator.clipboard.readText()")
+        assert copied == page.locator("#methods-text").inner_text().strip()
+        page.locator("#siteless-viewer").scroll_into_view_if_needed()
+        page.wait_for_selector("#siteless-viewer[aria-busy=false]", timeout=60_000)
+        canvas = page.locator("#siteless-viewer canvas").first
+        shown = canvas.screenshot()
+        slider = page.get_by_role("slider", name="Slice")
+        slider.focus()
+        for _ in range(3):
+            page.keyboard.press("ArrowRight")
+        page.wait_for_timeout(500)
+        assert canvas.screenshot() != shown
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_pages_fit_any_width_and_theme_and_are_for_everybody(browser, report, width, theme):
+    for path in (report, report.with_name("sub-01.html")):
+        with open_page(browser, path, width=width, theme=theme) as page:
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            ink, paper = page.evaluate(
+                "[getComputedStyle(document.body).color,"
+                " getComputedStyle(document.body).backgroundColor]"
+            )
+            dark, bright = sorted(sum(map(int, re.findall(r"\d+", c)[:3])) for c in (ink, paper))
+            assert bright - dark > 500
+            page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+            found = Axe().run(page)
+            assert not found.violations_count, found.generate_report()

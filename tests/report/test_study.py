@@ -1,0 +1,196 @@
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from siteless.evaluation import WHITE_MATTER, Score, ScoreTable
+from siteless.report import Portrait, Study, compare_methods, flag, subject_page
+from siteless.report._page import short
+from siteless.report._plots import Axis
+from siteless.report._text import citations, methods_text
+
+CURVE = [0.0, 0.5, 0.3, 0.2]
+NUMBERS = st.floats(-1e6, 1e6).map(lambda value: round(value, 6))
+
+
+def _portrait(number, site, **changes):
+    mean = 0.4 + 0.01 * number + (0.05 if site == "b" else 0.0)
+    return replace(
+        Portrait(
+            name=f"sub-{number}_ses-{site}_dwi",
+            subject=str(number),
+            site=site,
+            to="b",
+            age=20.0 + 5 * number,
+            before={"fa": mean, "md": 7e-4},
+            after={"fa": 0.4 + 0.01 * number, "md": 7e-4},
+            curves={"fa": (CURVE, CURVE[::-1]), "md": (CURVE, CURVE)},
+            likeness={"fa": 0.97 + 0.001 * number, "md": 0.9},
+            change=2.0,
+            unfamiliar=0.001,
+        ),
+        **changes,
+    )
+
+
+def _study(portraits=None, **changes):
+    portraits = portraits or [_portrait(n, site) for n in range(5) for site in "ab"]
+    told = {"Method": "invariant", "Version": "9.9", "TargetSite": "b", "Gradients": "own"}
+    return Study("A study", {**told, "Model": "abc123", "Denoiser": "n/a"}, portraits, **changes)
+
+
+def _scores():
+    rows = []
+    for who in "56":
+        for method, error in (("before", 9.0), ("rish", 4.0), ("mine", 3.0), ("noise floor", 1.0)):
+            rows.append(Score(who, "a>b", method, WHITE_MATTER, "rmse_percent", error))
+        rows.append(Score(who, "a>b", "mine", WHITE_MATTER, "fa_icc_agreement", 0.9))
+        rows.append(Score(who, "a>b", "rish", WHITE_MATTER, "fa_icc_agreement", 0.8))
+    for method, accuracy in (("before", 0.95), ("mine", 0.55)):
+        rows.append(Score("n/a", "all>b", method, WHITE_MATTER, "leakage_accuracy", accuracy))
+        rows.append(Score("n/a", "all>b", method, WHITE_MATTER, "leakage_chance", 0.5))
+    return ScoreTable(tuple(rows))
+
+
+@given(st.lists(NUMBERS, min_size=1, max_size=20))
+def test_a_scale_holds_its_values_in_their_order(values):
+    axis = Axis.around(values)
+    places = [axis.at(value) for value in sorted(values)]
+    assert all(0 <= place <= 100 for place in places)
+    assert places == sorted(places)
+    assert all(0 <= place <= 100 for place, _ in axis.ticks)
+
+
+@given(st.lists(NUMBERS, min_size=2, max_size=20, unique=True))
+def test_no_two_ticks_say_the_same_and_each_is_where_it_says(values):
+    axis = Axis.around(values)
+    told = [float(text) for _, text in axis.ticks]
+    assert len(set(told)) == len(told)
+    for place, text in axis.ticks:
+        assert axis.at(float(text)) == pytest.approx(place, abs=1)
+
+
+def test_sections_say_what_was_asked():
+    page = _study(scores=_scores()).html()
+    for title in (
+        "What was done",
+        "Is the site gone?",
+        "Is the brain still there?",
+        "Where did it change?",
+        "Against other methods",
+        "Which scans to look at",
+    ):
+        assert f">{title}</h2>" in page
+    assert "sub-0_ses-a_dwi: 0.400" in page
+
+
+def test_the_gap_between_sites_is_that_of_their_means():
+    before, after = _study().site_gap("fa")
+    assert before == pytest.approx(0.05)
+    assert after == pytest.approx(0.0, abs=1e-12)
+
+
+def test_the_slope_with_age_is_that_of_the_scans():
+    _, told = _study().ages["FA"]
+    assert "after +0.0200 a decade" in told
+
+
+def test_without_ages_nothing_is_said_of_them():
+    study = _study([replace(one, age=None) for one in _study().portraits])
+    assert study.ages == {}
+    assert "and age" not in study.html()
+
+
+def test_names_are_text_and_not_html():
+    evil = [_portrait(n, s, name=f"<b>{n}</b>{s}") for n in range(3) for s in ("a", "b")]
+    page = _study([replace(one, site=f"<i>{one.site}") for one in evil]).html()
+    assert "<b>" not in page
+    assert "<i>a" not in page
+    assert "&lt;b&gt;0&lt;/b&gt;a" in page
+
+
+def test_the_best_is_marked_and_floors_are_no_methods():
+    compared = compare_methods(_scores())
+    best = {one.metric: compared.best(one, values) for one, values in compared.rows}
+    assert best["rmse_percent"] == {"mine"}
+    assert best["fa_icc_agreement"] == {"mine"}
+    assert best["leakage_chance"] == set()
+    marked = re.findall(r'<td class="starred best">([\d.]+)<', _study(scores=_scores()).html())
+    assert marked == ["3.00", "0.55", "0.90"]
+
+
+def test_equals_are_all_best():
+    rows = [Score("1", "a>b", m, WHITE_MATTER, "rmse_percent", 2.001) for m in ("x", "y")]
+    compared = compare_methods(ScoreTable(tuple(rows)))
+    [(one, values)] = compared.rows
+    assert compared.best(one, values) == {"x", "y"}
+
+
+def test_without_scores_the_page_says_how_to_get_them():
+    page = _study(next_command="siteless evaluate here").html()
+    assert page.count("siteless evaluate here") == 2
+
+
+def test_scans_stand_out_by_unfamiliar_voxels_or_by_likeness_the_worst_first():
+    usual = [_portrait(n, "a") for n in range(8)]
+    strange = _portrait(8, "a", unfamiliar=0.2)
+    unlike = _portrait(9, "a", likeness={"fa": 0.5, "md": 0.9})
+    flags = flag([*usual, unlike, strange])
+    assert list(flags) == [strange.name, unlike.name]
+    assert "20.0 % of voxels" in flags[strange.name][0]
+    assert "FA" in flags[unlike.name][0]
+    assert flag(usual) == {}
+
+
+def test_scans_that_stand_out_come_first_in_the_table():
+    strange = _portrait(7, "b", unfamiliar=0.2)
+    study = _study([*_study().portraits, strange])
+    assert study.listed[0] == strange
+    assert len(study.listed) == 11
+    assert study.unlisted == 0
+
+
+def test_a_page_of_a_person_has_a_row_for_each_scan_and_leads_home():
+    page = subject_page([_portrait(1, "a"), _portrait(1, "b")], "index.html", "<p>the viewer</p>")
+    assert "<p>the viewer</p>" in page
+    assert 'href="index.html"' in page
+    assert page.count('<tr><th scope="row">') == 2
+
+
+def test_what_is_not_known_is_a_dash():
+    one = _portrait(1, "a", change=None, unfamiliar=None, likeness={"fa": np.nan})
+    page = subject_page([one], "index.html", "")
+    assert page.count("<td>-</td>") == 4
+
+
+def test_sentences_name_method_target_model_and_papers():
+    told = {
+        "Method": "rish",
+        "Version": "1.2",
+        "TargetSite": "leeds",
+        "Model": "f00",
+        "Gradients": "target",
+        "Denoiser": "MRtrix3 3.0",
+    }
+    text = methods_text(told, scans=4, people=2, sites=["berlin", "leeds"])
+    for part in ("siteless 1.2", "RISH", "Mirzaalian et al. 2016", "site leeds", "f00", "MRtrix3"):
+        assert part in text
+    assert "b-vectors of its protocol" in text
+    assert {"mirzaalian2016", "cetinkarayumak2019", "veraart2016"} == set(
+        re.findall(r"@article{(\w+),", citations(told))
+    )
+
+
+def test_what_another_tool_made_is_told_without_citations():
+    assert "another tool" in methods_text({}, scans=1, people=1, sites=["a"])
+    assert citations({}) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.41362, "0.414"), (-12.34, "-12.3"), (123.4, "123"), (0, "0")]
+)
+def test_numbers_have_three_digits(value, text):
+    assert short(value) == text
