@@ -1,12 +1,15 @@
 import json
 import re
+import shutil
 from pathlib import Path
 
+import nibabel as nib
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from browser import open_page, run_browser
+from phantoms import write_table
 from siteless.bids import find_scans, read_scan
 from siteless.cli import main
 from siteless.errors import SitelessError
@@ -59,7 +62,7 @@ def test_numbers_are_those_of_white_matter(study, report):
     [told] = [one for one in _portraits(report) if one["name"] == files.name]
     assert told["before"]["fa"] == pytest.approx(fa[inside].mean(), rel=1e-5)
     assert sum(told["curves"]["fa"][0]) == pytest.approx(1, abs=1e-3)
-    assert told["site"], told["to"] == ("a", "b")
+    assert (told["site"], told["to"]) == ("a", "b")
 
 
 def test_scaling_keeps_every_brain_and_changes_little(report):
@@ -79,8 +82,15 @@ def test_what_is_there_is_kept_and_what_has_changed_is_made_again(study, tmp_pat
     write_visit(data, "01", "a", None, seed=77)
     harmonize_dataset(data, made, model, "b", nprocs=1)
     write_report(data, [made], tmp_path / "out", nprocs=1)
-    changed = {path.name for path, t in _times(page.parent).items() if first[path] != t}
+    second = _times(page.parent)
+    changed = {path.name for path, t in second.items() if first[path] != t}
     assert changed == {"index.html", "sub-01.html", "sub-01.json"}
+    table = data / "participants.tsv"
+    table.write_text(table.read_text().replace("\t37\t", "\t75\t"))
+    write_report(data, [made], tmp_path / "out", nprocs=1)
+    changed = {path.name for path, t in _times(page.parent).items() if second[path] != t}
+    assert changed == {"index.html", "sub-02.html", "sub-02.json"}
+    assert _portraits(page)[-1]["age"] == 75
 
 
 def test_the_same_scans_give_the_same_bytes_whatever_the_processes(study, report, tmp_path):
@@ -94,7 +104,8 @@ def test_of_many_people_those_who_stand_out_have_pages(study, tmp_path):
     out = tmp_path / "out"
     page = write_report(study / "my data", [study / "scaled"], out, people=2, nprocs=1)
     assert len(list(out.glob("sub-*.html"))) == 2
-    assert page.read_text().count('<tr><th scope="row">') >= 12
+    listed = page.read_text().partition('aria-label="All scans"')[2]
+    assert listed.count('<th scope="row">') == 12
 
 
 def test_maps_of_a_method_that_gives_no_scans_are_shown(study, tmp_path):
@@ -141,6 +152,75 @@ def test_what_is_wrong_is_said_before_anything_is_written(study, tmp_path, optio
     with pytest.raises(SitelessError, match=problem):
         write_report(study / "my data", [study / "scaled"], tmp_path / "out", nprocs=1, **options)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("change", ["moved", "cut"])
+def test_a_rendering_on_another_grid_is_refused(study, tmp_path, change):
+    shutil.copytree(study / "scaled", tmp_path / "made")
+    path = next((tmp_path / "made").rglob("sub-01_ses-a_*_dwi.nii.gz"))
+    image = nib.load(path)
+    affine = image.affine.copy()
+    affine[0, 3] += 9
+    other = nib.Nifti1Image(image.get_fdata(), affine) if change == "moved" else image.slicer[1:]
+    nib.save(other, path)
+    for mask in path.parent.glob("sub-01_ses-a_*mask.nii.gz"):
+        mask.unlink()
+    with pytest.raises(SitelessError, match=re.escape(path.name)):
+        write_report(study / "my data", [tmp_path / "made"], tmp_path / "out", nprocs=1)
+
+
+def test_renderings_as_two_sites_are_two_reports(study, tmp_path):
+    model = study / "scaled.safetensors"
+    harmonize_dataset(study / "my data", tmp_path / "a", model, "a", nprocs=1)
+    with pytest.raises(SitelessError, match="rendered as one site, found a, b"):
+        write_report(study / "my data", [study / "scaled", tmp_path / "a"], tmp_path / "out")
+
+
+def test_another_page_is_not_replaced(study, tmp_path):
+    (tmp_path / "index.html").write_text("mine")
+    with pytest.raises(SitelessError, match="another index"):
+        write_report(study / "my data", [study / "scaled"], tmp_path, nprocs=1)
+    assert (tmp_path / "index.html").read_text() == "mine"
+
+
+def test_labels_that_are_no_file_names_have_pages_in_the_folder(study, tmp_path):
+    scans = [f for f in find_scans(study / "my data").scans if f.subject in ("01", "02")]
+    rows = [
+        {"subject": f"../P#{f.subject} %", "site": f.site, "dwi": f.dwi, "mask": f.mask}
+        for f in scans
+    ]
+    write_table(tmp_path / "scans.tsv", rows)
+    harmonize_dataset(
+        tmp_path / "scans.tsv", tmp_path / "made", study / "scaled.safetensors", "b", nprocs=1
+    )
+    page = write_report(tmp_path / "scans.tsv", [tmp_path / "made"], tmp_path / "out", nprocs=1)
+    pages = {path.name for path in page.parent.glob("sub-*.html")}
+    assert len(pages) == 2
+    assert set(re.findall(r'href="(sub-[^"]+)"', page.read_text())) == pages
+
+
+@pytest.mark.parametrize(
+    "options", [["--site", "a"], ["--bids-filter-file", "{}"], ["--participant-label", "01"]]
+)
+def test_a_part_of_the_scans_is_harmonized_and_reported(study, tmp_path, capsys, options):
+    (tmp_path / "filter.json").write_text('{"dwi": {"session": "a"}}')
+    options = [word.format(tmp_path / "filter.json") if word == "{}" else word for word in options]
+    words = ["harmonize", str(study / "my data"), str(tmp_path / "out"), "--to", "b"]
+    model = ["--model", str(study / "scaled.safetensors")]
+    assert main([*words, *model, *options, "--nprocs", "1"]) == 0
+    told = capsys.readouterr()
+    assert "warning" not in told.err
+    assert ("index.html" in told.out) != ("--participant-label" in options)
+    assert ("siteless report" in told.out) == ("--participant-label" in options)
+
+
+def test_a_report_that_fails_is_a_warning(study, tmp_path, capsys):
+    (tmp_path / "out" / "report").mkdir(parents=True)
+    (tmp_path / "out" / "report" / "index.html").write_text("mine")
+    words = ["harmonize", str(study / "my data"), str(tmp_path / "out"), "--to", "b"]
+    model = ["--model", str(study / "scaled.safetensors")]
+    assert main([*words, *model, "--nprocs", "1"]) == 0
+    assert "warning: no report" in capsys.readouterr().err
 
 
 def test_scores_that_are_no_numbers_are_refused(study, tmp_path):

@@ -145,6 +145,41 @@ def test_scans_stand_out_by_unfamiliar_voxels_or_by_likeness_the_worst_first():
     assert flag(usual) == {}
 
 
+def test_a_map_that_is_no_number_stands_out_and_spoils_no_other():
+    usual = [_portrait(n, "a") for n in range(8)]
+    broken = _portrait(8, "a", likeness={"fa": np.nan, "md": 0.9})
+    unlike = _portrait(9, "a", likeness={"fa": 0.5, "md": 0.9})
+    assert set(flag([*usual, broken, unlike])) == {broken.name, unlike.name}
+
+
+def test_one_site_alone_has_no_gap_to_tell_of():
+    assert "largest gap" in _study().html()
+    assert "largest gap" not in _study([_portrait(n, "a") for n in range(3)]).html()
+
+
+@pytest.mark.parametrize("tested", [True, False])
+def test_scores_say_whether_people_were_learned_from(tested):
+    page = _study(scores=_scores(), is_tested=tested).html()
+    assert ("that no model has learned from" in page) == tested
+    assert ("may have learned from" in page) != tested
+
+
+def test_a_floor_of_one_task_leaves_other_tasks_in_the_means():
+    rows = [
+        Score("1", task, "x", WHITE_MATTER, "rmse_percent", e)
+        for task, e in (("a>b", 1), ("b>a", 3))
+    ]
+    floor = Score("1", "a>b", "rescan floor", WHITE_MATTER, "rmse_percent", 0.5)
+    [(_, values)] = compare_methods(ScoreTable((*rows, floor))).rows
+    assert values == (2.0, 0.5)
+
+
+def test_curves_are_drawn_at_the_middle_of_bins():
+    curves, _ = _study().spreads["FA"]
+    first = curves.path(curves.panels["before"][0]).split()
+    assert [float(point.split(",")[0]) for point in first] == [12.5, 37.5, 62.5, 87.5]
+
+
 def test_scans_that_stand_out_come_first_in_the_table():
     strange = _portrait(7, "b", unfamiliar=0.2)
     study = _study([*_study().portraits, strange])
@@ -185,7 +220,9 @@ def test_sentences_name_method_target_model_and_papers():
 
 
 def test_what_another_tool_made_is_told_without_citations():
-    assert "another tool" in methods_text({}, scans=1, people=1, sites=["a"])
+    text = methods_text({}, scans=4, people=2, sites=["a", "b"])
+    assert text.endswith("(4 scans, sites a, b) were harmonized with another tool.")
+    assert "siteless" not in text
     assert citations({}) == ""
 
 

@@ -130,4 +130,5 @@ def _participant(options: argparse.Namespace) -> list[str]:
             path=_model(options),
         )
     folders = str(options.bids_dir), str(options.out_dir)
-    return ["harmonize", *folders, "--model", str(_model(options)), "--to", options.to]
+    rendering = ["--model", str(_model(options)), "--to", options.to, "--no-report"]
+    return ["harmonize", *folders, *rendering]

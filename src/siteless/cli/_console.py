@@ -30,6 +30,11 @@ def stdout() -> Console:
     return Console(soft_wrap=not sys.stdout.isatty())
 
 
+def say(line: str) -> None:
+    """Print a line of a result, as it is."""
+    stdout().print(line, soft_wrap=True, markup=False, highlight=False)
+
+
 @contextmanager
 def shown_progress(title: str, *, verbose: bool = False) -> Iterator[ShowProgress]:
     """Give a function that shows progress when called with done, total and a name."""

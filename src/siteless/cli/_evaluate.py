@@ -11,9 +11,9 @@ from siteless.cli._options import (
     add_nprocs,
     filters_of,
     natural,
-    positive,
+    positive_or_all,
 )
-from siteless.cli._report import add_no_report, show_pages
+from siteless.cli._report import add_no_report, say_page, warned
 from siteless.errors import DatasetError
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument(
         "--fibres",
-        type=_voxels,
+        type=positive_or_all,
         default=1000,
         metavar="N",
         help="voxels of a scan whose fibre orientations are compared, or all (default: 1000)",
@@ -125,18 +125,28 @@ def run(options: argparse.Namespace) -> int:
         )
     _show(found)
     if not options.no_report:
-        first = next(iter(harmonized.values()))
-        show_pages(
+        _report(options, next(iter(harmonized.values()))[0])
+    return 0
+
+
+def _report(options: argparse.Namespace, folder: Path) -> None:
+    """Show the scores, and scans of the first folder."""
+    from siteless.cli._console import shown_fit
+    from siteless.pipelines import write_report
+
+    with warned(), shown_fit(verbose=options.verbose) as (progress, _):
+        page = write_report(
             options.dataset,
-            first,
+            [folder],
             options.out / "report",
-            verbose=options.verbose,
             scores=options.out,
             to=options.to,
             site_from=options.site_from,
+            filters=filters_of(options),
             nprocs=options.nprocs,
+            progress=progress,
         )
-    return 0
+        say_page(page)
 
 
 def _named(words: list[str]) -> dict[str, list[Path]]:
@@ -152,15 +162,11 @@ def _named(words: list[str]) -> dict[str, list[Path]]:
     return named
 
 
-def _voxels(text: str) -> int | None:
-    return None if text == "all" else positive(text)
-
-
 def _show(found: Evaluation) -> None:
     """Print a table with a column for each method, and what to know of it."""
     from rich.table import Table
 
-    from siteless.cli._console import stdout
+    from siteless.cli._console import say, stdout
     from siteless.report import compare_methods
 
     console, table = stdout(), found.table
@@ -175,13 +181,7 @@ def _show(found: Evaluation) -> None:
     console.print(grid)
     for score in table.select("leakage_accuracy", task="codes"):
         chance = table.mean("leakage_chance", task="codes", method=score.method)
-        _say(f"codes of {score.method}: site told {score.value:.2f}, by chance {chance:.2f}")
+        say(f"codes of {score.method}: site told {score.value:.2f}, by chance {chance:.2f}")
     for note in found.notes:
-        _say(f"note: {note}")
-    _say(str(found.file))
-
-
-def _say(line: str) -> None:
-    from siteless.cli._console import stdout
-
-    stdout().print(line, soft_wrap=True, markup=False, highlight=False)
+        say(f"note: {note}")
+    say(str(found.file))

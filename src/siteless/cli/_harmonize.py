@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from siteless.cli._options import add_dataset_options, add_model, add_nprocs, filters_of
-from siteless.cli._report import add_no_report, show_pages
+from siteless.cli._report import add_no_report, say_page, warned
 from siteless.errors import DatasetError
 
 if TYPE_CHECKING:
@@ -48,8 +49,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--dask",
         metavar="ADDRESS",
-        help="work on a cluster: the address of a Dask scheduler, or the file that has it (writes "
-        "no report: `siteless report` does)",
+        help="work on a cluster: the address of a Dask scheduler, or the file that has it",
     )
     add_no_report(parser)
     parser.set_defaults(run=run, goes_on=True)
@@ -103,16 +103,33 @@ def run(options: argparse.Namespace) -> int:
             progress=progress,
         )
     code = show_report(report, options.to, options.out)
-    if (report.written or report.skipped) and not (options.no_report or options.dask):
-        show_pages(
+    if (report.written or report.skipped) and not options.no_report:
+        _report(options)
+    return code
+
+
+def _report(options: argparse.Namespace) -> None:
+    """Show what was done; but leave it to the user where others may be at the same work."""
+    from siteless.cli._console import say, shown_fit
+    from siteless.pipelines import write_report
+
+    out = options.out / "report"
+    if options.dask or options.participant_label:
+        words = ["siteless", "report", options.dataset, "--harmonized", options.out, "--out", out]
+        say(f"for a report of all scans: {shlex.join(map(str, words))}")
+        return
+    with warned(), shown_fit(verbose=options.verbose) as (progress, _):
+        page = write_report(
             options.dataset,
             [options.out],
-            options.out / "report",
-            verbose=options.verbose,
+            out,
+            sites=options.sites,
             site_from=options.site_from,
+            filters=filters_of(options),
             nprocs=options.nprocs,
+            progress=progress,
         )
-    return code
+        say_page(page)
 
 
 def _gradients(words: list[str]) -> Gradients:

@@ -104,6 +104,11 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def positive_or_all(text: str) -> int | None:
+    """Parse a whole number of at least 1, or ``all``, which is None."""
+    return None if text == "all" else positive(text)
+
+
 def natural(text: str) -> int:
     """Parse a whole number of at least 0."""
     if not text.isdigit() or int(text) >= 2**63:

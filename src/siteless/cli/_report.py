@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from siteless.cli._options import add_nprocs, positive
+from siteless.cli._options import add_dataset_options, add_nprocs, filters_of, positive_or_all
+from siteless.errors import SitelessError
 
 _DESCRIPTION = """\
 Write pages that show what harmonizing has done: one of the whole study (what was done, is the site
@@ -33,9 +37,7 @@ def add_parser(commands: Any) -> None:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "dataset", metavar="DATASET", type=Path, help="the scans as they were: BIDS, or a manifest"
-    )
+    add_dataset_options(parser)
     parser.add_argument(
         "--harmonized",
         nargs="+",
@@ -50,7 +52,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument(
         "--people",
-        type=_people,
+        type=positive_or_all,
         default=_PEOPLE,
         metavar="N",
         help=f"with a page of their own, those that stand out first, or all (default: {_PEOPLE})",
@@ -58,39 +60,46 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--to", metavar="SITE", help="the target site, for derivatives that do not tell it"
     )
-    parser.add_argument(
-        "--site-from", metavar="ENTITY", help="take the site from this part of file names"
-    )
     add_nprocs(parser)
     parser.set_defaults(run=run, goes_on=True)
 
 
 def run(options: argparse.Namespace) -> int:
     """Write the report and return the exit code."""
-    show_pages(
-        options.dataset,
-        options.harmonized,
-        options.out,
-        verbose=options.verbose,
-        scores=options.scores,
-        to=options.to,
-        people=options.people,
-        site_from=options.site_from,
-        nprocs=options.nprocs,
-    )
+    from siteless.cli._console import shown_fit
+    from siteless.pipelines import write_report
+
+    with shown_fit(verbose=options.verbose) as (progress, _):
+        page = write_report(
+            options.dataset,
+            options.harmonized,
+            options.out,
+            scores=options.scores,
+            to=options.to,
+            people=options.people,
+            site_from=options.site_from,
+            filters=filters_of(options),
+            nprocs=options.nprocs,
+            progress=progress,
+        )
+    say_page(page)
     return 0
 
 
-def show_pages(
-    dataset: Path, harmonized: list[Path], out: Path, *, verbose: bool, **options: Any
-) -> None:
-    """Write a report and print where it is."""
-    from siteless.cli._console import shown_fit, stdout
-    from siteless.pipelines import write_report
+def say_page(page: Path) -> None:
+    """Print where a report is."""
+    from siteless.cli._console import say
 
-    with shown_fit(verbose=verbose) as (progress, _):
-        page = write_report(dataset, harmonized, out, progress=progress, **options)
-    stdout().print(f"report: {page}", soft_wrap=True, markup=False, highlight=False)
+    say(f"report: {page}")
+
+
+@contextmanager
+def warned() -> Iterator[None]:
+    """Let a report that fails be a warning: what it is of has been done."""
+    try:
+        yield
+    except SitelessError as error:
+        print(f"siteless: warning: no report: {error}", file=sys.stderr)  # noqa: T201
 
 
 def add_no_report(parser: argparse.ArgumentParser) -> None:
@@ -98,7 +107,3 @@ def add_no_report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-report", action="store_true", help="do not write pages about it at the end"
     )
-
-
-def _people(text: str) -> int | None:
-    return None if text == "all" else positive(text)

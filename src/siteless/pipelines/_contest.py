@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from siteless.acquisition import GRID_TOLERANCE, grid_offset
 from siteless.bids import (
@@ -131,14 +132,7 @@ def set_contest(
     _require_site(originals, to)
     splits = _read_splits(originals)
     originals = [files for files in originals if read_table(files).shells]
-    made = [
-        one
-        for method, folders in harmonized.items()
-        for folder in folders
-        for one in _find_judged(method, folder, originals, to)
-    ]
-    _by_key(originals)
-    _require_once(made)
+    made = find_judged(originals, harmonized, to=to)
     targets = {one.to for one in made}
     at_home = [(files.dwi, str(files.site)) for files in originals if str(files.site) in targets]
     tasks = dict.fromkeys([*((one.source.dwi, one.to) for one in made), *at_home])
@@ -148,6 +142,24 @@ def set_contest(
     judged = [_paired(one, originals, notes) for one in (*before, *made)]
     told = tuple(f"{note} ({count} scans)" for note, count in notes.items() if count)
     return Contest(tuple(originals), tuple(judged), splits, told)
+
+
+def find_judged(
+    originals: Sequence[ScanFiles],
+    harmonized: Mapping[str, Sequence[Path]],
+    *,
+    to: str | None = None,
+) -> list[Judged]:
+    """Find what methods have made of scans; as for `set_contest`, but without pairs."""
+    made = [
+        one
+        for method, folders in harmonized.items()
+        for folder in folders
+        for one in _find_judged(method, folder, originals, to)
+    ]
+    _by_key(originals)
+    _require_once(made)
+    return made
 
 
 def folder_name(label: str) -> str:
@@ -207,7 +219,7 @@ def _find_judged(
         maps = {} if image else _maps(folder, source)
         if image or maps:
             count += 1
-            told = read_sidecar(image) if image else _sidecar_of_maps(maps)
+            told = read_sidecar(image) if image else read_sidecar_of_maps(maps)
             yield Judged(method, source, _target_site(told, to, folder), image, maps)
     if not count:
         raise DatasetError(
@@ -259,7 +271,8 @@ def _maps(folder: Path, source: ScanFiles) -> dict[str, Path]:
     return {name: path for name, path in paths.items() if path.exists()}
 
 
-def _sidecar_of_maps(maps: Mapping[str, Path]) -> Mapping[str, object]:
+def read_sidecar_of_maps(maps: Mapping[str, Path]) -> dict[str, Any]:
+    """Return what is told of maps that a method gives, nothing where no sidecar is."""
     sidecar = sidecar_of(next(iter(maps.values())))
     return read_json(sidecar) if sidecar.exists() else {}
 

@@ -10,16 +10,12 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from siteless.acquisition import Array, Scan
-from siteless.bids import (
-    derivative_path,
-    read_json,
-    read_scan,
-    read_sidecar,
-    read_signal,
-    sidecar_of,
-)
-from siteless.pipelines._contest import Judged
+from siteless.acquisition import GRID_TOLERANCE, Array, Scan, grid_offset
+from siteless.bids import derivative_path, read_scan, read_sidecar, read_signal, sidecar_of
+from siteless.errors import MaskError
+from siteless.microstructure import compute_maps
+from siteless.model import same_shells
+from siteless.pipelines._contest import Judged, read_sidecar_of_maps
 from siteless.pipelines._judge import read_judged, read_judged_maps
 from siteless.report import SCALES, Portrait, ViewedScan, Volume
 from siteless.tissue import fit_tensor
@@ -30,8 +26,8 @@ _BINS = 60
 _ISOTROPIC = 0.15
 # Voxels of a volume in a page, at most; finer ones are averaged.
 _MOST_VOXELS = 500_000
-# Ends of scales: of the signal and its uncertainty, % of white-matter b0, and degrees.
-_SIGNAL, _SIGNAL_DIFFERENCE, _UNCERTAIN, _TURNED = 100.0, 20.0, 15.0, 45.0
+# Ends of scales: differences of the signal and its uncertainty, % of white-matter b0; degrees.
+_SIGNAL_DIFFERENCE, _UNCERTAIN, _TURNED = 20.0, 15.0, 45.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,29 +40,31 @@ class _Looks:
         By name, shape (x, y, z).
     principal
         Fibre direction, world axes, shape (x, y, z, 3); None of a method that gives maps.
-    shells
-        Means of b0 and of shells by their names, in per cent of white-matter b0.
+    bs
+        b-values of the shells, s/mm2.
+    means
+        Of b0 and of the shells, in per cent of white-matter b0, shape (x, y, z) each.
     """
 
     maps: Mapping[str, Array]
-    principal: Array | None
-    shells: Mapping[str, Array]
+    principal: Array | None = None
+    bs: tuple[float, ...] = ()
+    means: tuple[Array, ...] = ()
 
 
 def portray(one: Judged) -> tuple[Portrait, ViewedScan]:
     """Return the numbers of a scan, and volumes of it before and after."""
     own = read_scan(one.source)
-    rendered = read_judged(one) if one.image else None
-    before = _look(own)
-    after = _look(rendered) if rendered else _Looks(read_judged_maps(one, own), None, {})
-    told = told_of(one)
+    rendered = _read_rendered(one, own) if one.image else None
+    after = _look(rendered) if rendered else _Looks(read_judged_maps(one, own))
+    before = _look(own) if rendered else _Looks(compute_maps(own, list(after.maps)))
     portrait = Portrait(
         name=one.source.name,
         subject=one.source.subject,
         site=str(one.source.site),
         to=one.to,
         age=_number(one.source.attributes.get("age")),
-        unfamiliar=told.get("SitelessFound", {}).get("Unfamiliar"),
+        unfamiliar=told_of(one).get("SitelessFound", {}).get("Unfamiliar"),
         **_numbers(before, after, own.white_matter),
     )
     volumes = dict(_volumes(before, after, own, _uncertainty(one, rendered)))
@@ -75,20 +73,51 @@ def portray(one: Judged) -> tuple[Portrait, ViewedScan]:
 
 def told_of(one: Judged) -> dict[str, Any]:
     """Return what the sidecar of a harmonized scan, or of its first map, says."""
+    return read_sidecar(one.image) if one.image else read_sidecar_of_maps(one.maps)
+
+
+def beside_of(one: Judged) -> list[Path]:
+    """Return the files that a portrait depends on, beside the scans; some may not be there."""
     if one.image:
-        return read_sidecar(one.image)
-    return read_json(sidecar_of(next(iter(one.maps.values()))))
+        return [_spread(one)]
+    return [path for own in one.maps.values() for path in (own, sidecar_of(own))]
+
+
+def _read_rendered(one: Judged, own: Scan) -> Scan:
+    """Read a rendered scan, which must be on the grid of its source."""
+    rendered = read_judged(one)
+    shape = own.mask.shape
+    same = rendered.mask.shape == shape
+    if not same or grid_offset(rendered.affine, own.affine, shape) > GRID_TOLERANCE:
+        raise MaskError(
+            f"expected a scan on the grid of {own.name}, {shape} voxels, found another of "
+            f"{rendered.mask.shape}",
+            remedy="give renderings that were not resampled",
+            path=one.image.dwi if one.image else None,
+        )
+    return rendered
 
 
 def _look(scan: Scan) -> _Looks:
     with threadpool_limits(1, user_api="blas"):  # sums by threads would change the last bits
         tensor = fit_tensor(scan.volumes, scan.voxels, scan.gradients)
     maps = {"fa": _on_grid(scan, tensor.fa), "md": _on_grid(scan, tensor.md)}
+    b0 = np.flatnonzero(scan.gradients.is_b0)
+    shells = scan.gradients.shells
+    means = [_mean(scan, volumes) for volumes in (b0, *(shell.volumes for shell in shells))]
+    level = _level(scan)
+    return _Looks(
+        maps,
+        _on_grid(scan, tensor.principal),
+        tuple(shell.b for shell in shells),
+        tuple(100 * mean / level for mean in means),
+    )
+
+
+def _level(scan: Scan) -> float:
+    """Return the median b0 of white matter, 1 where there is none."""
     b0 = _mean(scan, np.flatnonzero(scan.gradients.is_b0))
-    level = float(np.median(b0[scan.white_matter])) or 1.0
-    shells = {f"b={shell.b:.0f}": _mean(scan, shell.volumes) for shell in scan.gradients.shells}
-    percent = {name: 100 * values / level for name, values in {"b0": b0, **shells}.items()}
-    return _Looks(maps, _on_grid(scan, tensor.principal), percent)
+    return float(np.median(b0[scan.white_matter])) or 1.0
 
 
 def _mean(scan: Scan, volumes: Array) -> Array:
@@ -115,36 +144,55 @@ def _number(text: str | None) -> float | None:
 def _numbers(before: _Looks, after: _Looks, white: Array) -> dict[str, Any]:
     """Return what is measured in white matter."""
     names = [name for name in SCALES if name in after.maps]
-    pairs = {name: (before.maps[name][white], after.maps[name][white]) for name in names}
-    both = [(before.shells[b], after.shells[b]) for b in before.shells if b in after.shells]
-    changes = [np.mean(np.square(a[white] - b[white])) for a, b in both]
+    pairs = {name: _known(before.maps[name][white], after.maps[name][white]) for name in names}
+    changes = [np.mean(np.square(a[white] - b[white])) for a, b in _shell_pairs(before, after)]
     return {
         "before": {name: float(pair[0].mean(dtype=float)) for name, pair in pairs.items()},
         "after": {name: float(pair[1].mean(dtype=float)) for name, pair in pairs.items()},
         "curves": {n: tuple(_density(v, n) for v in pair) for n, pair in pairs.items()},
-        "likeness": {name: float(np.corrcoef(*pair)[0, 1]) for name, pair in pairs.items()},
+        "likeness": {name: _correlation(*pair) for name, pair in pairs.items()},
         "change": float(np.sqrt(np.mean(changes))) if changes else None,
     }
 
 
+def _known(before: Array, after: Array) -> tuple[Array, Array]:
+    both = np.isfinite(before) & np.isfinite(after)
+    return before[both], after[both]
+
+
+def _correlation(before: Array, after: Array) -> float:
+    """Return the correlation of voxels, NaN where one of the two does not vary."""
+    if not (before.size and before.std() and after.std()):
+        return float("nan")
+    return float(np.corrcoef(before, after)[0, 1])
+
+
+def _shell_pairs(before: _Looks, after: _Looks) -> list[tuple[Array, Array]]:
+    """Return means of b0 and of shells before and after; none if shells are not the same."""
+    if not same_shells(before.bs, after.bs):
+        return []
+    return list(zip(before.means, after.means, strict=True))
+
+
 def _density(values: Array, name: str) -> list[float]:
     scale = SCALES[name]
-    shown = (scale.factor * values).clip(*scale.ends)
-    counts = np.histogram(shown, _BINS, scale.ends)[0]
+    shown = (scale.factor * values).clip(*scale.usual)
+    counts = np.histogram(shown, _BINS, scale.usual)[0]
     return [round(float(part), 5) for part in counts / max(1, counts.sum())]
 
 
 def _uncertainty(one: Judged, rendered: Scan | None) -> Array | None:
     """Return the standard deviation of the signal, % of white-matter b0; None when not told."""
-    if rendered is None or one.image is None:
+    if rendered is None or not _spread(one).exists():
         return None
-    name = derivative_path(Path(), "spread", one.source.entities).name
-    path = one.image.dwi.with_name(name)
-    if not path.exists():
-        return None
-    spread = np.sqrt(np.square(read_signal(path)[0]).mean(axis=3))
-    b0 = _mean(rendered, np.flatnonzero(rendered.gradients.is_b0))
-    return 100 * spread / (float(np.median(b0[rendered.white_matter])) or 1.0)
+    spread = np.sqrt(np.square(read_signal(_spread(one))[0]).mean(axis=3))
+    return 100 * spread / _level(rendered)
+
+
+def _spread(one: Judged) -> Path:
+    """Return where the uncertainty of a rendered scan is, if it was written."""
+    assert one.image is not None
+    return one.image.dwi.with_name(derivative_path(Path(), "spread", one.source.entities).name)
 
 
 def _volumes(
@@ -159,7 +207,7 @@ def _volumes(
     )
     for name, scale in SCALES.items():
         if name in after.maps:
-            pair = [scale.factor * looks.maps[name] for looks in (before, after)]
+            pair = scale.factor * before.maps[name], scale.factor * after.maps[name]
             yield (
                 scale.title,
                 {
@@ -171,23 +219,16 @@ def _volumes(
         shown = {when: frame.colours(o) for when, o in (("before", before), ("after", after))}
         turned = frame.volume(_turned(before, after), 0, _TURNED, "degrees", "magma")
         yield "fibre directions", {**shown, "difference": turned, **doubt}
-    for b in before.shells:
-        if b in after.shells:
-            pair = [before.shells[b], after.shells[b]]
-            top = float(np.percentile(pair[1][own.mask], 99)) if own.mask.any() else _SIGNAL
-            ends = (0.0, max(1.0, round(top)))
-            unit = "% of white matter's b0"
-            yield (
-                f"signal, {b}",
-                {
-                    **_compared(frame, pair, ends, _SIGNAL_DIFFERENCE, unit),
-                    **doubt,
-                },
-            )
+    names = ["b0", *(f"b={b:.0f}" for b in before.bs)]
+    for name, pair in zip(names, _shell_pairs(before, after), strict=False):
+        top = float(np.percentile(pair[1][own.mask], 99)) if own.mask.any() else 0.0
+        unit, ends = "% of white matter's b0", (0.0, max(1.0, round(top)))
+        shown = _compared(frame, pair, ends, _SIGNAL_DIFFERENCE, unit)
+        yield f"signal, {name}", {**shown, **doubt}
 
 
 def _compared(
-    frame: _Frame, pair: list[Array], ends: tuple[float, float], largest: float, unit: str
+    frame: _Frame, pair: tuple[Array, Array], ends: tuple[float, float], largest: float, unit: str
 ) -> dict[str, Volume]:
     before, after = (frame.volume(values, *ends, unit) for values in pair)
     change = frame.volume(pair[1] - pair[0], -largest, largest, unit, "RdBu_r")

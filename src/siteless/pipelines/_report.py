@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -18,17 +19,24 @@ from siteless.bids import (
     write_json,
     write_text,
 )
-from siteless.errors import DatasetError, MissingFileError, errors_at
+from siteless.errors import DatasetError, MissingFileError, OutputError, errors_at
 from siteless.evaluation import ALL, Score, ScoreTable
-from siteless.pipelines._choice import fingerprint, require_writable, scans_of_sites, size_and_time
+from siteless.pipelines._choice import (
+    fingerprint,
+    read_table,
+    require_writable,
+    scans_of_sites,
+    size_and_time,
+)
 from siteless.pipelines._coefficients import Stages
-from siteless.pipelines._contest import BEFORE, Judged, set_contest
+from siteless.pipelines._contest import Judged, find_judged, folder_name
 from siteless.pipelines._parallel import run_all
-from siteless.pipelines._portray import portray, told_of
+from siteless.pipelines._portray import beside_of, portray, told_of
 from siteless.report import (
     Portrait,
     Study,
     ViewedScan,
+    find_niivue,
     flag,
     subject_page,
     viewer_html,
@@ -53,7 +61,9 @@ def write_report(
     scores: Path | str | None = None,
     to: str | None = None,
     people: int | None = PEOPLE,
+    sites: Sequence[str] | None = None,
     site_from: str | None = None,
+    filters: Mapping[str, Collection[str | None]] | None = None,
     nprocs: int | None = None,
     progress: Stages | None = None,
 ) -> Path:
@@ -63,10 +73,10 @@ def write_report(
 
     Parameters
     ----------
-    dataset, site_from
+    dataset, site_from, filters
         As for `siteless.bids.find_scans`: the scans as they were.
     harmonized
-        Folders of derivatives of one method.
+        Folders of derivatives of one method and one target.
     out
         Folder for the pages.
     scores
@@ -75,6 +85,8 @@ def write_report(
         The target site, for derivatives that do not tell it.
     people
         With pages of their own, those whose scans stand out first; None for all.
+    sites
+        Whose scans are told of, all by default.
     nprocs
         Processes; by default one for each core that may be used.
     progress
@@ -85,31 +97,61 @@ def write_report(
     Path
         The page of the study.
     """
-    found = find_scans(dataset, site_from=site_from)
+    found = find_scans(dataset, site_from=site_from, filters=filters)
     if found.errors:
         raise found.errors[0]
     out, folders = Path(out), [Path(folder) for folder in harmonized]
     require_outside(out, found.root)
+    _require_pages(out)
     table, notes = read_scores(Path(scores)) if scores else (ScoreTable(()), ())
+    chosen = scans_of_sites(found.scans, sites, found.root)
+    originals = [files for files in chosen if read_table(files).shells]
     with errors_at(found.root):
-        originals = scans_of_sites(found.scans, None, found.root)
-        contest = set_contest(originals, {"harmonized": folders}, to=to)
-    judged = [one for one in contest.judged if one.method != BEFORE]
+        judged = find_judged(originals, {"harmonized": folders}, to=to)
+    _require_one_target(judged)
     require_writable(out)
     portraits, pages = _portray_all(judged, out, people, nprocs, progress)
     shown = [portray(one)[1] for one in _examples(judged, flag(portraits))]
     study = Study(
-        title=f"{found.root.stem or 'A study'}, harmonized",
+        title=f"{found.root.name if found.root.is_dir() else found.root.stem}, harmonized",
         told=_told(judged),
         portraits=portraits,
         scores=table,
         notes=notes,
         pages=pages,
         viewer=viewer_html(shown),
-        next_command=f"siteless evaluate {dataset} --harmonized {folders[0]} --out scores",
+        is_tested=any(files.attributes.get("split") == "test" for files in originals),
+        next_command=shlex.join(
+            [
+                "siteless",
+                "evaluate",
+                f"{dataset}",
+                "--harmonized",
+                f"{folders[0]}",
+                "--out",
+                "scores",
+            ]
+        ),
     )
     write_text(out / HOME, study.html())
     return out / HOME
+
+
+def _require_pages(out: Path) -> None:
+    """Refuse a folder that has another page at the place of ours."""
+    if (out / HOME).exists() and not (out / "records").exists():
+        raise OutputError(
+            f"the folder has another {HOME}", remedy="choose another folder", path=out
+        )
+
+
+def _require_one_target(judged: Sequence[Judged]) -> None:
+    targets = sorted({one.to for one in judged})
+    if len(targets) > 1:
+        raise DatasetError(
+            f"expected scans rendered as one site, found {', '.join(targets)}",
+            remedy="give the folder of one target",
+        )
 
 
 def read_scores(folder: Path) -> tuple[ScoreTable, tuple[str, ...]]:
@@ -161,12 +203,16 @@ class _Sitter:
         return self.scans[0].source.subject
 
     @property
+    def stem(self) -> str:
+        return folder_name(f"sub-{self.subject}")
+
+    @property
     def page(self) -> Path:
-        return self.out / f"sub-{self.subject}.html"
+        return self.out / f"{self.stem}.html"
 
     def run(self) -> list[Portrait]:
         """Return numbers of the scans, from a record where there is one; and write the page."""
-        record = self.out / "records" / f"sub-{self.subject}.json"
+        record = self.out / "records" / f"{self.stem}.json"
         key = self._key()
         with suppress(OSError, ValueError, KeyError, TypeError):
             told = json.loads(record.read_text(encoding="utf-8"))
@@ -187,8 +233,11 @@ class _Sitter:
     def _key(self) -> str:
         """Return what numbers and page depend on, as a hash."""
         scans = [fingerprint(files) for one in self.scans for files in one.files]
-        maps = [size_and_time(path) for one in self.scans for path in one.maps.values()]
-        known = json.dumps([version("siteless"), _FORM, scans, maps])
+        beside = [path for one in self.scans for path in beside_of(one)]
+        told = [[one.to, one.source.attributes.get("age")] for one in self.scans]
+        viewer = find_niivue() is not None
+        files = [size_and_time(path) for path in beside if path.exists()]
+        known = json.dumps([version("siteless"), _FORM, scans, files, told, viewer])
         return hashlib.blake2b(known.encode(), digest_size=8).hexdigest()
 
 
@@ -207,8 +256,9 @@ def _portray_all(
     sitters = [_Sitter(tuple(scans), out, everybody) for scans in own.values()]
     portraits = _run(sitters, "Looking at scans", nprocs, progress)
     if not everybody:
-        first = dict.fromkeys(p.subject for p in portraits if p.name in flag(portraits))
-        chosen = list({**first, **dict.fromkeys(own)})[:people]
+        subjects = {portrait.name: portrait.subject for portrait in portraits}
+        worst = [subjects[name] for name in flag(portraits)]
+        chosen = list(dict.fromkeys([*worst, *own]))[:people]
         sitters = [_Sitter(tuple(own[who]), out, has_page=True) for who in chosen]
         _run(sitters, "Writing pages", nprocs, progress)
     return portraits, {one.subject: one.page.name for one in sitters if one.has_page}

@@ -12,6 +12,7 @@ from siteless.report._experiment import (
 from siteless.report._glyphs import draw_fods
 from siteless.report._group import Study
 from siteless.report._maps import draw_maps
+from siteless.report._niivue import find_niivue
 from siteless.report._portrait import SCALES, Portrait, flag
 from siteless.report._subject import subject_page
 from siteless.report._tables import Table
@@ -36,6 +37,7 @@ __all__ = [
     "draw_maps",
     "draw_training",
     "error_tables",
+    "find_niivue",
     "flag",
     "leakage_table",
     "subject_page",

@@ -93,7 +93,8 @@ def _methods(table: ScoreTable, metric: str) -> list[str]:
 
 def _tasks(table: ScoreTable, metric: str) -> set[str]:
     """Return the tasks that all methods share; or all, when they share none."""
-    found = [set(table.tasks(metric, one)) - {"codes"} for one in _methods(table, metric)]
+    methods = [one for one in _methods(table, metric) if one not in _FLOORS]
+    found = [set(table.tasks(metric, one)) - {"codes"} for one in methods]
     return set.intersection(*found) or set.union(*found) if found else set()
 
 

@@ -59,6 +59,8 @@ class Study:
         Files of people's pages, by subject.
     viewer
         Scans of some sites to look at, as HTML.
+    is_tested
+        Whether scores are of people that no model has learned from.
     next_command
         What gives the scores that are not there.
     """
@@ -70,6 +72,7 @@ class Study:
     notes: Sequence[str] = ()
     pages: Mapping[str, str] = field(default_factory=dict)
     viewer: str = ""
+    is_tested: bool = False
     next_command: str = ""
 
     def html(self) -> str:
@@ -170,7 +173,7 @@ class Study:
             for place, when in enumerate((_BEFORE, _AFTER))
         }
         label = f"{scale.title} of white-matter voxels {_in(scale.unit)}".strip()
-        return CurvePlot(f"Voxels of each site: {scale.title}", label, scale.ends, panels)
+        return CurvePlot(f"Voxels of each site: {scale.title}", label, scale.usual, panels)
 
     def _means(self, name: str) -> StripPlot:
         scale = SCALES[name]
@@ -198,11 +201,10 @@ class Study:
         for task, own in groupby(found, key=lambda one: one.task):
             told = "codes" if task == "codes" else f"scans rendered as {task.partition('>')[2]}"
             for number, one in enumerate(own):
-                kind = "before" if one.method == _BEFORE else "after"
                 dots = (Dot(one.value, f"{one.method}, {told}"),)
                 heading = told if number == 0 else ""
                 chance = self.scores.mean("leakage_chance", task=task, method=one.method)
-                strips.append(Strip(one.method, dots, kind, heading, chance))
+                strips.append(Strip(one.method, dots, _kind(one.method), heading, chance))
         title = "How often an adversary names the source site of a voxel"
         label = "share of voxels, of people that it has not seen"
         return StripPlot(title, label, tuple(strips), "chance")
@@ -268,7 +270,7 @@ class Study:
                     for one in found
                     if one.method == method
                 ),
-                "before" if method == _BEFORE else "after",
+                _kind(method),
             )
             for method in methods
         )

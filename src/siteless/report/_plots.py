@@ -95,8 +95,21 @@ class Strip:
     @property
     def values(self) -> Array:
         """Finite values of the dots."""
-        values = np.array([dot.value for dot in self.dots], dtype=float)
-        return values[np.isfinite(values)]
+        return np.array([dot.value for dot in self._known], dtype=float)
+
+    @property
+    def lowest(self) -> Dot:
+        """The dot of the lowest value, of those that are finite."""
+        return min(self._known, key=lambda dot: dot.value)
+
+    @property
+    def highest(self) -> Dot:
+        """The dot of the highest value."""
+        return max(self._known, key=lambda dot: dot.value)
+
+    @property
+    def _known(self) -> list[Dot]:
+        return [dot for dot in self.dots if np.isfinite(dot.value)]
 
     @property
     def mean(self) -> float:
@@ -192,7 +205,7 @@ class Curve:
     label
         Of what.
     density
-        At evenly spaced places from one end of the scale to the other.
+        In bins of one width from one end of the scale to the other.
     kind
         A class of the style sheet.
     """
@@ -233,8 +246,8 @@ class CurvePlot:
 
     def path(self, curve: Curve) -> str:
         """Return the points of a curve, in per cent from the upper left."""
-        last = len(curve.density) - 1
+        bins = len(curve.density)
         return " ".join(
-            f"{100 * place / last:.1f},{98 - 94 * value / self.highest:.1f}"
+            f"{100 * (place + 0.5) / bins:.1f},{98 - 94 * value / self.highest:.1f}"
             for place, value in enumerate(curve.density)
         )

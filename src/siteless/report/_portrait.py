@@ -30,7 +30,7 @@ class Portrait:
         Means of maps, by name.
     curves
         How voxels of maps are distributed before and after, by name: densities in bins between
-        the ends of `SCALES`.
+        the usual values of `SCALES`.
     likeness
         Correlation of voxels before and after, by map.
     change
@@ -66,6 +66,8 @@ class Scale:
         From the map's own unit.
     ends
         Of the scale, in the unit shown.
+    usual
+        What most voxels of white matter have.
     difference
         Largest that is told from others.
     """
@@ -74,12 +76,15 @@ class Scale:
     unit: str
     factor: float
     ends: tuple[float, float]
+    usual: tuple[float, float]
     difference: float
 
 
 SCALES = {
-    "fa": Scale("FA", "", 1.0, (0.0, 1.0), 0.2),
-    "md": Scale("MD", "10⁻³ mm²/s", 1e3, (0.0, 3.0), 0.4),
+    "fa": Scale("FA", "", 1.0, (0.0, 1.0), (0.0, 1.0), 0.2),
+    "md": Scale("MD", "10⁻³ mm²/s", 1e3, (0.0, 3.0), (0.4, 1.2), 0.4),
+    "mk": Scale("MK", "", 1.0, (0.0, 2.0), (0.2, 1.8), 0.4),
+    "rtop": Scale("RTOP", "10⁵ mm⁻³", 1e-5, (0.0, 10.0), (0.0, 8.0), 2.0),
 }
 
 
@@ -97,6 +102,9 @@ def _least_likeness(portraits: Sequence[Portrait]) -> dict[str, float]:
     found = {}
     for name in dict.fromkeys(name for one in portraits for name in one.likeness):
         values = np.array([one.likeness[name] for one in portraits if name in one.likeness])
+        values = values[np.isfinite(values)]
+        if not values.size:
+            continue
         middle = np.median(values)
         spread = 1.4826 * np.median(np.abs(values - middle))
         found[name] = max(_LEAST_LIKENESS, float(middle - _OUTLYING * max(spread, 0.01)))
@@ -107,5 +115,7 @@ def _reasons(one: Portrait, least: Mapping[str, float]) -> Iterator[str]:
     if one.unfamiliar is not None and one.unfamiliar > _MOST_UNFAMILIAR:
         yield f"{100 * one.unfamiliar:.1f} % of voxels unlike the training scans"
     for name, value in one.likeness.items():
-        if value < least[name]:
+        if not np.isfinite(value):
+            yield f"{SCALES[name].title} is the same everywhere, or no number"
+        elif value < least[name]:
             yield f"{SCALES[name].title} goes with that before by only {value:.2f}"

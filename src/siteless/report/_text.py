@@ -115,15 +115,16 @@ def methods_text(told: Mapping[str, str], *, scans: int, people: int, sites: Seq
     scans, people, sites
         That were harmonized.
     """
-    method = told.get("Method", "")
-    how, papers = _METHODS.get(method, (f"the method {method or 'of another tool'}", ()))
+    studied = f"Diffusion MRI scans of {people} people ({scans} scans, sites {', '.join(sites)})"
+    if "Method" not in told:
+        return f"{studied} were harmonized with another tool."
+    how, papers = _METHODS.get(told["Method"], (f"the method {told['Method']}", ()))
     cited = f" ({'; '.join(one.told for one in papers)})" if papers else ""
     target = told.get("TargetSite", "")
     rendered = "the average of sites" if target == "average" else f"site {target}"
     parts = [
-        f"Diffusion MRI scans of {people} people ({scans} scans, sites {', '.join(sites)}) were "
-        f"harmonized with siteless {told.get('Version', '')} by {how}{cited}, and rendered as "
-        f"{rendered}{_gradients(told)}."
+        f"{studied} were harmonized with siteless {told.get('Version', '')} by {how}{cited}, "
+        f"and rendered as {rendered}{_gradients(told)}."
     ]
     if told.get("Denoiser", "n/a") != "n/a":
         parts.append(f"Scans were denoised before by {told['Denoiser']} ({_MPPCA.told}).")

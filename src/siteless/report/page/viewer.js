@@ -93,9 +93,12 @@ function pick({ view }, event) {
 async function load() {
   root.setAttribute("aria-busy", "true");
   const shown = scans[state.scan].maps[state.quantity];
-  await Promise.all(panels.map((panel) => loadPanel(panel, shown[panel.name])));
-  turn();
-  root.setAttribute("aria-busy", "false");
+  try {
+    await Promise.all(panels.map((panel) => loadPanel(panel, shown[panel.name])));
+    turn();
+  } finally {
+    root.setAttribute("aria-busy", "false");
+  }
 }
 
 async function loadPanel(panel, told) {
@@ -166,7 +169,7 @@ function minus(text) {
 }
 
 function shownPanels() {
-  return panels.filter((panel) => panel.told);
+  return panels.filter((panel) => panel.told && panel.view?.volumes.length);
 }
 
 /** Offer the maps of the chosen scan, and its middle. */
