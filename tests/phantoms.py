@@ -17,6 +17,8 @@ from siteless.acquisition import GradientTable, Scan, Site
 BUNDLE_RADIUS = 4.0
 BUNDLES = 14
 TWO_SHELLS = {1200: 30, 3000: 30}
+# The command without its pages, which take longer than the work on so small scans.
+RENDER = ("harmonize", "--no-report")
 ONE_SHELL = {1000: 12}
 
 

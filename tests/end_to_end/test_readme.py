@@ -33,7 +33,7 @@ def _blocks(language):
 
 @pytest.fixture(scope="module")
 def shown(folder):
-    """Run every command as it is written, but train for less than an epoch.
+    """Run every command as it is written, but for less time.
 
     The experiment takes a quarter of an hour and the demo some minutes: slow tests run them.
     """
@@ -43,10 +43,23 @@ def shown(folder):
     return [_run(folder, words) for words in commands if words[1] not in ("reproduce", "demo")]
 
 
+# What makes a command quick.
+QUICK = {
+    "fit": ["--epochs", "1"],
+    "group": ["--epochs", "1"],
+    "rish": ["--same-space"],
+    "evaluate": ["--nprocs", "1", "--scores", "signal", "maps", "leakage"],
+    "as_average": ["--no-report"],
+    "harmonize": ["--nprocs", "1"],
+    "encode": ["--nprocs", "1"],
+    "participant": ["--nprocs", "1"],
+}
+
+
 def _run(folder, words):
     program, *words = words
-    if ("fit" in words and "--method" not in words) or "group" in words:
-        words = [*words, "--epochs", "1"]
+    kinds = set(words) - ({"fit"} if "rish" in words else set())
+    words += [option for kind in sorted(kinds & set(QUICK)) for option in QUICK[kind]]
     command = [Path(sys.executable).with_name(program), *words]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 

@@ -14,6 +14,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 
+from phantoms import RENDER
 from siteless.cli import main
 from siteless.pipelines import harmonize_dataset
 
@@ -72,7 +73,7 @@ def test_a_cluster_writes_the_same_bytes_though_a_worker_dies(study, tmp_path, c
     broken.write_bytes(broken.read_bytes()[:-3000])
     serial = harmonize_dataset(data, tmp_path / "serial", study / "m.safetensors", "b", nprocs=1)
     assert len(serial.written) == 11
-    words = ["harmonize", str(data), str(tmp_path / "cluster"), "--to", "b", "--model"]
+    words = [*RENDER, str(data), str(tmp_path / "cluster"), "--to", "b", "--model"]
     words += [str(study / "m.safetensors"), "--dask", str(told)]
     shown = tmp_path / "shown"
     with shown.open("w") as stream:
@@ -94,7 +95,7 @@ def test_a_cluster_writes_the_same_bytes_though_a_worker_dies(study, tmp_path, c
 
 def test_what_a_killed_run_leaves_is_not_taken_for_a_result(study, tmp_path):
     data, out = _more_people(study, tmp_path), tmp_path / "out"
-    words = ["-m", "siteless", "harmonize", str(data), str(out), "--to", "b"]
+    words = ["-m", "siteless", *RENDER, str(data), str(out), "--to", "b"]
     words += ["--model", str(study / "m.safetensors"), "--nprocs", "2"]
     run = subprocess.Popen([sys.executable, *words], stderr=subprocess.DEVNULL)
     _wait_for(lambda: list(out.rglob(".siteless-*/*harmonized_dwi.nii.gz")))
@@ -113,7 +114,7 @@ def test_what_a_killed_run_leaves_is_not_taken_for_a_result(study, tmp_path):
 
 def test_a_run_that_is_asked_to_end_does_so_with_its_workers(study, tmp_path):
     data, out = _more_people(study, tmp_path), tmp_path / "out"
-    words = ["-m", "siteless", "harmonize", str(data), str(out), "--to", "b"]
+    words = ["-m", "siteless", *RENDER, str(data), str(out), "--to", "b"]
     words += ["--model", str(study / "m.safetensors"), "--nprocs", "2"]
     run = subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE, text=True)
     _wait_for(lambda: list(out.rglob("*harmonized_dwi.nii.gz")))
@@ -129,7 +130,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(study, tmp_path
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 
-    words = ["-m", "siteless", "harmonize", str(study / "data"), str(tmp_path), "--to", "b"]
+    words = ["-m", "siteless", *RENDER, str(study / "data"), str(tmp_path), "--to", "b"]
     words += ["--model", str(study / "m.safetensors"), "--nprocs", "1"]
     run = subprocess.run(
         [sys.executable, *words], preexec_fn=limit, capture_output=True, text=True, check=False
@@ -143,7 +144,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(study, tmp_path
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_no_permission_is_one_line(study, tmp_path, capsys):
     tmp_path.chmod(0o500)
-    words = ["harmonize", str(study / "data"), str(tmp_path / "out"), "--to", "b"]
+    words = [*RENDER, str(study / "data"), str(tmp_path / "out"), "--to", "b"]
     assert main([*words, "--model", str(study / "m.safetensors")]) == 1
     [line] = capsys.readouterr().err.splitlines()
     assert "cannot write here (Permission denied)" in line

@@ -11,7 +11,15 @@ import pytest
 from neuroCombat import neuroCombat
 
 from lessons import SHELLS
-from phantoms import ONE_SHELL, make_gradients, make_scan, write_mask, write_raw, write_table
+from phantoms import (
+    ONE_SHELL,
+    RENDER,
+    make_gradients,
+    make_scan,
+    write_mask,
+    write_raw,
+    write_table,
+)
 from siteless.bids import find_scans, read_scan
 from siteless.cli import _fit, main
 from siteless.errors import DatasetError
@@ -123,7 +131,7 @@ def test_the_offset_of_sites_goes_and_the_effect_of_age_stays(fitted, own_maps):
 
 def test_maps_are_written_told_of_and_kept(fitted, manifest, tmp_path, capsys):
     out = tmp_path / "maps of scans"
-    words = ["harmonize", str(manifest), str(out), "--model", str(fitted), "--to", "b"]
+    words = [*RENDER, str(manifest), str(out), "--model", str(fitted), "--to", "b"]
     words += ["--site", "a", "--nprocs", "1"]
     assert main(words) == 0
     assert "5 scans rendered as b" in capsys.readouterr().out
@@ -156,7 +164,7 @@ def test_maps_are_made_again_when_a_covariate_changes(fitted, manifest, tmp_path
     rows = manifest.read_text().splitlines()
     copy = manifest.with_name("other.tsv")
     copy.write_text("\n".join([rows[0], *rows[1:3]]) + "\n")
-    words = ["harmonize", str(copy), str(tmp_path), "--model", str(fitted), "--to", "average"]
+    words = [*RENDER, str(copy), str(tmp_path), "--model", str(fitted), "--to", "average"]
     assert main([*words, "--nprocs", "1"]) == 0
     copy.write_text("\n".join([rows[0], rows[1].replace("\t20\t", "\t25\t"), rows[2]]) + "\n")
     capsys.readouterr()
@@ -204,7 +212,7 @@ def test_covariates_can_be_left_out(manifest, tmp_path, capsys):
 
 @pytest.mark.parametrize("words", [["--gradients", "target"], ["--outside", "unchanged"]])
 def test_maps_have_no_gradients_and_no_outside(fitted, manifest, tmp_path, capsys, words):
-    start = ["harmonize", str(manifest), str(tmp_path / "out"), "--model", str(fitted)]
+    start = [*RENDER, str(manifest), str(tmp_path / "out"), "--model", str(fitted)]
     assert main([*start, "--to", "b", *words]) == 1
     [line] = capsys.readouterr().err.splitlines()
     assert "gives maps, which have no --gradients and no --outside" in line
@@ -214,7 +222,7 @@ def test_maps_have_no_gradients_and_no_outside(fitted, manifest, tmp_path, capsy
 def test_maps_and_scans_are_not_mixed(fitted, manifest, tmp_path, capsys):
     scaled = tmp_path / "scaled.safetensors"
     fit_model(manifest, scaled, method="scaled", nprocs=1)
-    start = ["harmonize", str(manifest), str(tmp_path / "out"), "--site", "a", "--nprocs", "1"]
+    start = [*RENDER, str(manifest), str(tmp_path / "out"), "--site", "a", "--nprocs", "1"]
     assert main([*start, "--model", str(scaled), "--to", "b"]) == 0
     assert main([*start, "--model", str(fitted), "--to", "b"]) == 1
     assert "the folder holds another dataset" in capsys.readouterr().err

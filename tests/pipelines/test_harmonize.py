@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lessons import QUICK
-from phantoms import make_gradients, make_scan, write_raw, write_table
+from phantoms import RENDER, make_gradients, make_scan, write_raw, write_table
 from siteless.bids import find_scans, read_scan
 from siteless.cli import main
 from siteless.errors import OutputError
@@ -24,7 +24,7 @@ def _times(folder):
 def test_every_scan_is_rendered_and_said_how(study, tmp_path, capsys):
     before = _times(study)
     out = tmp_path / "as b"
-    words = ["harmonize", str(study / "data"), str(out), "--model", str(study / "m.safetensors")]
+    words = [*RENDER, str(study / "data"), str(out), "--model", str(study / "m.safetensors")]
     assert main([*words, "--to", "b", "--nprocs", "2"]) == 0
     assert f"4 scans rendered as b: {out}" in capsys.readouterr().out
     image = out / "sub-01/ses-a/dwi/sub-01_ses-a_desc-harmonized_dwi.nii.gz"
@@ -112,7 +112,7 @@ def test_one_and_two_processes_give_the_same_bytes(study, tmp_path):
 
 def test_other_gradients_are_rendered_at_and_written(study, tmp_path, capsys):
     name = "sub-01/ses-a/dwi/sub-01_ses-a_desc-harmonized_dwi"
-    words = ["harmonize", str(study / "data"), str(tmp_path), "--model"]
+    words = [*RENDER, str(study / "data"), str(tmp_path), "--model"]
     words += [str(study / "m.safetensors"), "--to", "b", "--participant-label", "01"]
     model = load_model(study / "m.safetensors")
     assert main([*words, "--gradients", "target"]) == 0
@@ -181,7 +181,7 @@ def test_a_scan_unlike_those_that_were_learned_is_warned_of(study, tmp_path, cap
     noise = np.random.default_rng(0).normal(scale=300, size=original.shape)
     noisy = np.hypot(original.get_fdata() + noise, noise[::-1])
     nib.Nifti1Image(noisy.astype(np.int16), original.affine).to_filename(image)
-    words = ["harmonize", str(data), str(tmp_path / "out"), "--model"]
+    words = [*RENDER, str(data), str(tmp_path / "out"), "--model"]
     words += [str(study / "m.safetensors"), "--to", "b", "--site", "a", "--nprocs", "1"]
     for there in ("2 scans rendered as b:", "0 scans rendered as b, 2 there already:"):
         assert main(words) == 0
@@ -199,7 +199,7 @@ def test_a_scan_that_fails_is_named_and_the_others_are_done(study, tmp_path, cap
     broken.write_bytes(broken.read_bytes()[:-3000])
     (data / "sub-02/ses-b/dwi/sub-02_ses-b_dwi.bvec").unlink()
     out = tmp_path / "out"
-    words = ["harmonize", str(data), str(out), "--model", str(study / "m.safetensors")]
+    words = [*RENDER, str(data), str(out), "--model", str(study / "m.safetensors")]
     assert main([*words, "--to", "b", "--nprocs", "1"]) == 1
     shown = capsys.readouterr()
     assert "2 scans rendered as b, 2 failed" in shown.out
@@ -217,7 +217,7 @@ def test_what_is_wrong_with_all_scans_is_said_once(study, tmp_path, capsys):
         for n in range(3)
     ]
     other = write_table(tmp_path / "other.tsv", rows)
-    words = ["harmonize", str(other), str(tmp_path / "out"), "--to", "b", "--nprocs", "1"]
+    words = [*RENDER, str(other), str(tmp_path / "out"), "--to", "b", "--nprocs", "1"]
     assert main([*words, "--model", str(study / "m.safetensors"), "--site", "a"]) == 0
     for number in range(3):
         bval = tmp_path / f"{number}.bval"
@@ -244,7 +244,7 @@ def test_what_is_wrong_with_all_scans_is_said_once(study, tmp_path, capsys):
 )
 def test_mistakes_are_one_line_and_write_nothing(study, tmp_path, capsys, words, message):
     out = tmp_path / "out"
-    start = ["harmonize", str(study / "data"), str(out), "--model", str(study / "m.safetensors")]
+    start = [*RENDER, str(study / "data"), str(out), "--model", str(study / "m.safetensors")]
     assert main([*start, *words]) == 1
     [line] = capsys.readouterr().err.splitlines()
     assert message in line

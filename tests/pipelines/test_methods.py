@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lessons import SHELLS
-from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
+from phantoms import RENDER, make_gradients, make_scan, write_mask, write_raw, write_table
 from siteless.bids import find_scans, read_scan
 from siteless.cli import main
 from siteless.harmonics import fit_coefficients, project
@@ -68,7 +68,7 @@ def test_a_method_is_fitted_shown_and_used(manifest, tmp_path, capsys, name):
     assert _fit(manifest, out, name) == 0
     assert main(["info", str(out)]) == 0
     assert f"method      {name.split()[0]}" in capsys.readouterr().out
-    words = ["harmonize", str(manifest), str(tmp_path / "out"), "--model", str(out), "--to", "b"]
+    words = [*RENDER, str(manifest), str(tmp_path / "out"), "--model", str(out), "--to", "b"]
     assert main([*words, "--site", "a", "--nprocs", "1"]) == 0
     images = sorted((tmp_path / "out").rglob("*desc-harmonized_dwi.nii.gz"))
     assert len(images) == 4
@@ -235,7 +235,7 @@ def test_scans_are_registered_and_one_that_cannot_be_is_named(tmp_path, monkeypa
     header, *rows = [line.split("\t") for line in FitFiles(out).log.read_text().splitlines()]
     registered = {row[0]: row[header.index("registered")] for row in rows}
     assert registered == {f"s{p}{s}": "yes" for p in range(4) for s in "ab"} | {"s3b": "no"}
-    words = ["harmonize", str(manifest), str(tmp_path / "out"), "--model", str(out), "--to", "a"]
+    words = [*RENDER, str(manifest), str(tmp_path / "out"), "--model", str(out), "--to", "a"]
     assert main([*words, "--site", "b", "--nprocs", "1"]) == 1
     told = capsys.readouterr().err
     assert "s3b.nii.gz: the scan could not be registered to the template" in told
@@ -348,7 +348,7 @@ def test_pairs_that_nobody_travelled_are_refused(tmp_path, capsys):
     out = tmp_path / "m.safetensors"
     assert _fit(manifest, out, "paired") == 0
     capsys.readouterr()
-    words = ["harmonize", str(manifest), str(tmp_path / "out"), "--model", str(out), "--to", "c"]
+    words = [*RENDER, str(manifest), str(tmp_path / "out"), "--model", str(out), "--to", "c"]
     assert main([*words, "--site", "a", "--nprocs", "1"]) == 1
     assert "the model has seen nobody at both a and c" in capsys.readouterr().err
 

@@ -23,7 +23,6 @@ from siteless.errors import DatasetError, MissingFileError, OutputError, errors_
 from siteless.evaluation import ALL, Score, ScoreTable
 from siteless.pipelines._choice import (
     fingerprint,
-    read_table,
     require_writable,
     scans_of_sites,
     size_and_time,
@@ -104,8 +103,7 @@ def write_report(
     require_outside(out, found.root)
     _require_pages(out)
     table, notes = read_scores(Path(scores)) if scores else (ScoreTable(()), ())
-    chosen = scans_of_sites(found.scans, sites, found.root)
-    originals = [files for files in chosen if read_table(files).shells]
+    originals = scans_of_sites(found.scans, sites, found.root)
     with errors_at(found.root):
         judged = find_judged(originals, {"harmonized": folders}, to=to)
     _require_one_target(judged)

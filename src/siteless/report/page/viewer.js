@@ -71,6 +71,7 @@ function addPalette(view, name) {
 async function attach(panel) {
   const canvas = document.createElement("canvas");
   canvas.setAttribute("role", "img");
+  canvas.setAttribute("aria-label", panel.name);
   panel.frame.querySelector("img")?.remove();
   panel.frame.prepend(canvas);
   panel.view = new Niivue(OPTIONS);
