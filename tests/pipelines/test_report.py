@@ -145,7 +145,7 @@ def test_the_command_says_where_the_page_is_and_never_touches_data(study, tmp_pa
     ("options", "problem"),
     [
         ({"scores": Path("nowhere")}, "scores.tsv"),
-        ({"to": "c"}, "no scan is of site 'c'"),
+        ({"to": "c"}, "rendered as b, not as c"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_written(study, tmp_path, options, problem):

@@ -11,7 +11,14 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from siteless.acquisition import GRID_TOLERANCE, Array, Scan, grid_offset
-from siteless.bids import derivative_path, read_scan, read_sidecar, read_signal, sidecar_of
+from siteless.bids import (
+    derivative_path,
+    read_header,
+    read_scan,
+    read_sidecar,
+    read_signal,
+    sidecar_of,
+)
 from siteless.errors import MaskError
 from siteless.microstructure import compute_maps
 from siteless.model import same_shells
@@ -85,17 +92,16 @@ def beside_of(one: Judged) -> list[Path]:
 
 def _read_rendered(one: Judged, own: Scan) -> Scan:
     """Read a rendered scan, which must be on the grid of its source."""
-    rendered = read_judged(one)
-    shape = own.mask.shape
-    same = rendered.mask.shape == shape
-    if not same or grid_offset(rendered.affine, own.affine, shape) > GRID_TOLERANCE:
+    assert one.image is not None
+    header, affine = read_header(one.image.dwi)
+    shape, found = own.mask.shape, header.get_data_shape()[:3]
+    if found != shape or grid_offset(affine, own.affine, shape) > GRID_TOLERANCE:
         raise MaskError(
-            f"expected a scan on the grid of {own.name}, {shape} voxels, found another of "
-            f"{rendered.mask.shape}",
+            f"expected a scan on the grid of {own.name}, {shape} voxels, found another of {found}",
             remedy="give renderings that were not resampled",
-            path=one.image.dwi if one.image else None,
+            path=one.image.dwi,
         )
-    return rendered
+    return read_judged(one)
 
 
 def _look(scan: Scan) -> _Looks:
