@@ -29,6 +29,7 @@ from siteless.tissue import fit_tensor
 
 # Of the curves of a map's voxels.
 _BINS = 60
+_COLOURS = "red left-right, green front-back, blue up-down"
 # FA below which a direction says nothing.
 _ISOTROPIC = 0.15
 # Voxels of a volume in a page, at most; finer ones are averaged.
@@ -270,7 +271,7 @@ class _Frame:
         assert looks.principal is not None
         bright = np.abs(looks.principal) * looks.maps["fa"][..., None].clip(0, 1)
         inside = np.where(self.mask[..., None], bright, np.nan)
-        return Volume(np.nan_to_num(self._coarsen(inside)), self.affine)
+        return Volume(np.nan_to_num(self._coarsen(inside)), self.affine, unit=_COLOURS)
 
     def _coarsen(self, values: Array) -> Array:
         """Return means of blocks, of what is in the brain."""
