@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from browser import open_page, run_browser
 from siteless.evaluation import WHITE_MATTER, Score, ScoreTable
 from siteless.report import Portrait, Study, compare_methods, flag, subject_page
 from siteless.report._page import short
@@ -231,3 +232,14 @@ def test_what_another_tool_made_is_told_without_citations():
 )
 def test_numbers_have_three_digits(value, text):
     assert short(value) == text
+
+
+def test_citations_are_copied(tmp_path):
+    (tmp_path / "study.html").write_text(_study().html(), encoding="utf-8")
+    with run_browser() as browser, open_page(browser, tmp_path / "study.html") as page:
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page.get_by_text("What to cite").click()
+        page.get_by_role("button", name="Copy the citations").click()
+        page.get_by_role("button", name="Copied").wait_for()
+        copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.strip() == citations({"Method": "invariant"})
