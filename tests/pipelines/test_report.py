@@ -59,7 +59,7 @@ def test_numbers_are_those_of_white_matter(study, report):
     scan = read_scan(files)
     fa = fit_tensor(scan.volumes, scan.voxels, scan.gradients).fa
     inside = scan.white_matter.T[scan.mask.T]
-    [told] = [one for one in _portraits(report) if one["name"] == files.name]
+    [told] = [one for one in _portraits(report) if one["name"] == "sub-02_ses-a"]
     assert told["before"]["fa"] == pytest.approx(fa[inside].mean(), rel=1e-5)
     assert sum(told["curves"]["fa"][0]) == pytest.approx(1, abs=1e-3)
     assert (told["site"], told["to"]) == ("a", "b")
@@ -281,3 +281,39 @@ def test_pages_fit_any_width_and_theme_and_are_for_everybody(browser, report, wi
             page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
             found = Axe().run(page)
             assert not found.violations_count, found.generate_report()
+
+
+def test_scans_whose_files_have_one_name_are_told_apart(study, tmp_path):
+    rows = []
+    for files in find_scans(study / "my data").scans[:4]:
+        folder = tmp_path / f"p {len(rows)}"
+        folder.mkdir()
+        for path, name in (
+            (files.dwi, "data.nii.gz"),
+            (files.bval, "bvals"),
+            (files.bvec, "bvecs"),
+        ):
+            shutil.copy(path, folder / name)
+        told = {"bval": folder / "bvals", "bvec": folder / "bvecs", "mask": files.mask}
+        who = {"subject": files.subject, "site": files.site, "dwi": folder / "data.nii.gz"}
+        rows.append({**who, **told})
+    write_table(tmp_path / "scans.tsv", rows)
+    model, made = study / "scaled.safetensors", tmp_path / "made"
+    harmonize_dataset(tmp_path / "scans.tsv", made, model, "b", nprocs=1)
+    page = write_report(tmp_path / "scans.tsv", [made], tmp_path / "out", nprocs=1)
+    assert {one["name"] for one in _portraits(page)} == {
+        f"sub-{row['subject']}_ses-{row['site']}" for row in rows
+    }
+
+
+def test_output_among_the_scans_of_a_manifest_is_refused(study, tmp_path):
+    shutil.copytree(study / "my data", tmp_path / "scans")
+    rows = [
+        {"subject": f.subject, "site": f.site, "dwi": f.dwi}
+        for f in find_scans(tmp_path / "scans").scans
+    ]
+    write_table(tmp_path / "table.tsv", rows)
+    with pytest.raises(SitelessError, match="among the scans"):
+        harmonize_dataset(
+            tmp_path / "table.tsv", tmp_path / "scans", study / "scaled.safetensors", "b", nprocs=1
+        )

@@ -142,7 +142,7 @@ def test_scans_stand_out_by_unfamiliar_voxels_or_by_likeness_the_worst_first():
     flags = flag([*usual, unlike, strange])
     assert list(flags) == [strange.name, unlike.name]
     assert "20.0 % of voxels" in flags[strange.name][0]
-    assert "FA" in flags[unlike.name][0]
+    assert "correlation of FA" in flags[unlike.name][0]
     assert flag(usual) == {}
 
 

@@ -44,7 +44,7 @@ def read_gradients(files: ScanFiles, affine: Array, volumes: int | None = None) 
         lacking = [f".{kind}" for kind in ("bval", "bvec") if getattr(files, kind) is None]
         raise MissingFileError(
             f"the image has no {' and no '.join(lacking)} file",
-            remedy="put it beside the image, or further up with fewer entities (BIDS)",
+            remedy="put it beside the image, further up (BIDS), or into a column of the manifest",
             path=files.dwi,
         )
     return read_gradient_pair(files.bval, files.bvec, affine, volumes)

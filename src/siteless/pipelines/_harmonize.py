@@ -250,8 +250,7 @@ def _killed(files: ScanFiles) -> _Outcome:
 def _require_elsewhere(scans: Sequence[ScanFiles], out: Path) -> None:
     """Refuse an output that would lie beside the scans themselves."""
     for files in scans:
-        folder = derivative_path(out, "harmonized", files.entities).parent
-        if folder.resolve() == files.dwi.parent.resolve():
+        if files.dwi.resolve().is_relative_to(out.resolve()):
             raise OutputError(
                 "the output would lie among the scans", remedy="choose another folder", path=out
             )

@@ -67,7 +67,7 @@ def portray(one: Judged) -> tuple[Portrait, ViewedScan]:
     after = _look(rendered) if rendered else _Looks(read_judged_maps(one, own))
     before = _look(own) if rendered else _Looks(compute_maps(own, list(after.maps)))
     portrait = Portrait(
-        name=one.source.name,
+        name=name_of(one),
         subject=one.source.subject,
         site=str(one.source.site),
         to=one.to,
@@ -76,7 +76,12 @@ def portray(one: Judged) -> tuple[Portrait, ViewedScan]:
         **_numbers(before, after, own.white_matter),
     )
     volumes = dict(_volumes(before, after, own, _uncertainty(one, rendered)))
-    return portrait, ViewedScan(f"{one.source.name}, {one.source.site}", volumes)
+    return portrait, ViewedScan(f"{name_of(one)}, {one.source.site}", volumes)
+
+
+def name_of(one: Judged) -> str:
+    """Return what tells a scan from the others: files of many scans may have one name."""
+    return derivative_path(Path(), "scan", one.source.entities).name.removesuffix("_dwi.nii.gz")
 
 
 def told_of(one: Judged) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from siteless.pipelines._choice import (
 from siteless.pipelines._coefficients import Stages
 from siteless.pipelines._contest import Judged, find_judged, folder_name
 from siteless.pipelines._parallel import run_all
-from siteless.pipelines._portray import beside_of, portray, told_of
+from siteless.pipelines._portray import beside_of, name_of, portray, told_of
 from siteless.report import (
     Portrait,
     Study,
@@ -47,7 +47,7 @@ PEOPLE = 40
 # Scans that the page of the study shows, one a site.
 _SHOWN = 4
 # Raised when numbers or pages change.
-_FORM = 1
+_FORM = 2
 # What sidecars tell of single scans.
 _OF_SCANS = ("SourceSite", "SourceFiles", "Covariates")
 
@@ -276,7 +276,8 @@ def _run(
 
 def _examples(judged: Sequence[Judged], flags: Mapping[str, object]) -> list[Judged]:
     """Return a scan of each of some sites, one that stands out where there is one."""
-    ranked = sorted(judged, key=lambda one: one.source.name not in flags)
+    order = {name: place for place, name in enumerate(flags)}
+    ranked = sorted(judged, key=lambda one: order.get(name_of(one), len(order)))
     first = {str(one.source.site): one for one in reversed(ranked)}
     return [first[site] for site in sorted(first)][:_SHOWN]
 

@@ -275,7 +275,8 @@ class Study:
             for method in methods
         )
         title = "Contrast of lesions: FA in the lesion over FA around it"
-        return StripPlot(title, "1: the lesion cannot be seen", strips) if strips else None
+        label = "should stay as before; 1: the lesion cannot be seen"
+        return StripPlot(title, label, strips) if strips else None
 
     @cached_property
     def comparison(self) -> Comparison | None:

@@ -118,4 +118,4 @@ def _reasons(one: Portrait, least: Mapping[str, float]) -> Iterator[str]:
         if not np.isfinite(value):
             yield f"{SCALES[name].title} is the same everywhere, or no number"
         elif value < least[name]:
-            yield f"{SCALES[name].title} goes with that before by only {value:.2f}"
+            yield f"correlation of {SCALES[name].title} before and after is only {value:.3f}"
