@@ -56,7 +56,7 @@ def signal_problems(signal: Array, mask: Array, path: Path) -> list[Problem]:
         found.append(_error("constant-volume", path, what, remedy))
     elif constant.mean() > _FEW_CONSTANT:
         what = f"the signal is the same in every volume in {constant.mean():.1%} of the brain"
-        remedy = "check that the brain mask lies within the field of view"
+        remedy = "give a brain mask that lies within the field of view"
         found.append(_warning("constant-signal", path, what, remedy))
     if part > _FEW:
         what = f"{part:.1%} of brain values are negative, down to {lowest:.3g}"
