@@ -1,5 +1,6 @@
 """Draw the picture of a report that the README shows, from a demo: PAGE, then PNG."""
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -12,7 +13,9 @@ def main(page: Path, out: Path) -> None:
     """Open the page, wait for its viewer, and photograph what changed and how methods compare."""
     with sync_playwright() as playwright:
         arguments = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=arguments)
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=arguments
+        )
         view = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
         view.goto(page.absolute().as_uri())
         view.locator("#siteless-viewer").scroll_into_view_if_needed()

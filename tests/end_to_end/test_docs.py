@@ -114,12 +114,18 @@ def _write_visit(root, person, site):
 def test_every_command_has_words_that_siteless_knows(page):
     for language in ("console", "bash"):
         for command in _commands(page, language):
-            _parse(*shlex.split(command))
+            assert _is_known(*shlex.split(command)), command
+
+
+def _is_known(program, *words):
+    try:
+        _parse(program, *words)
+    except SystemExit as stop:  # as --version does, with 0
+        return stop.code == 0
+    return True
 
 
 def _parse(program, *words):
-    if "--version" in words:
-        return
     if program == "siteless":
         make_parser().parse_args(words)
         return

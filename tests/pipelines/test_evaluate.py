@@ -13,11 +13,11 @@ from siteless.acquisition import Site
 from siteless.bids import derivative_path, find_scans, read_scan, write_map, write_scan
 from siteless.cli import main
 from siteless.errors import DatasetError, SitelessError
-from siteless.evaluation import Sample, measure_leakage
+from siteless.evaluation import BEFORE, NOISE, RESCAN, Sample, measure_leakage
 from siteless.evaluation._leakage import _learn
 from siteless.microstructure import compute_maps
 from siteless.pipelines import evaluate_dataset, fit_model, harmonize_dataset
-from siteless.pipelines._contest import BEFORE, NOISE, RESCAN, set_contest
+from siteless.pipelines._contest import set_contest
 from travellers import SPLITS, write_travellers, write_visit
 
 # Learned and scored alike: enough for what is measured over people.

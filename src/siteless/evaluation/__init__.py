@@ -14,7 +14,15 @@ from siteless.evaluation._leakage import Leakage, Sample, measure_leakage
 from siteless.evaluation._metrics import describe_metric
 from siteless.evaluation._orientation import estimate_responses, find_engine, find_fods
 from siteless.evaluation._peaks import Angles, peak_angles
-from siteless.evaluation._score import ALL, WHITE_MATTER, Score, ScoreTable
+from siteless.evaluation._score import (
+    ALL,
+    BEFORE,
+    NOISE,
+    RESCAN,
+    WHITE_MATTER,
+    Score,
+    ScoreTable,
+)
 from siteless.evaluation._signal import evenly_spaced, match_volumes
 from siteless.evaluation._target import (
     Target,
@@ -28,6 +36,9 @@ from siteless.evaluation._target import (
 
 __all__ = [
     "ALL",
+    "BEFORE",
+    "NOISE",
+    "RESCAN",
     "WHITE_MATTER",
     "Agreement",
     "Angles",

@@ -13,6 +13,9 @@ import numpy as np
 WHITE_MATTER = "white-matter"
 # Whom a score of all people is of.
 ALL = "n/a"
+# What scans are called before any method has changed them; and errors that no method has made.
+BEFORE = "before"
+NOISE, RESCAN = "noise floor", "rescan floor"
 
 
 class Score(NamedTuple):

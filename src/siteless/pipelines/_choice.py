@@ -43,6 +43,15 @@ def scans_of_sites(
     return [scan for scan in scans if sites is None or str(scan.site) in sites]
 
 
+def read_number(text: str | None) -> float | None:
+    """Return the number that a cell of a table holds; None where it holds none."""
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
 def processes_within(
     memory: int,
     dataset: Path,

@@ -19,13 +19,12 @@ from siteless.bids import (
     sidecar_of,
 )
 from siteless.errors import DatasetError, MissingFileError
+from siteless.evaluation import BEFORE, NOISE, RESCAN
 from siteless.microstructure import MAPS
 from siteless.model import AVERAGE, same_shells
 from siteless.pipelines._choice import read_table
 
-# What scans are called before any method has changed them.
-BEFORE = "before"
-NOISE, RESCAN = "noise floor", "rescan floor"
+# Names that mean something else.
 _TAKEN = (BEFORE, NOISE, RESCAN, "floors")
 # Entities that tell the scans of a person apart, whichever tool has written them.
 _ACQUISITION = ("sub", "ses", "acq", "dir", "run")

@@ -142,7 +142,9 @@ class _Run:
         found = check_dataset(self.cohort, nprocs=self.nprocs, progress=show)
         if found.errors:
             raise DatasetError(
-                f"the cohort has {len(found.errors)} errors", remedy="run siteless check on it"
+                f"the cohort has {len(found.errors)} errors",
+                remedy="run `siteless check` on it",
+                path=self.cohort,
             )
 
     def fit(self, name: str, method: str, progress: Stages | None) -> None:

@@ -13,6 +13,7 @@ from siteless.bids import ScanFiles, derivative_path, read_signal
 from siteless.errors import DatasetError, MissingFileError, SitelessError
 from siteless.evaluation import (
     ALL,
+    BEFORE,
     WHITE_MATTER,
     Sample,
     Score,
@@ -23,9 +24,9 @@ from siteless.evaluation import (
     measure_leakage,
     site_distances,
 )
-from siteless.pipelines._choice import read_table
+from siteless.pipelines._choice import read_number, read_table
 from siteless.pipelines._coefficients import Stages
-from siteless.pipelines._contest import BEFORE, Contest, Judged
+from siteless.pipelines._contest import Contest, Judged
 from siteless.pipelines._judge import Measures, read_shown
 
 # What a code is called among tasks: it is rendered as no site.
@@ -197,14 +198,8 @@ def _means(table: ScoreTable, metric: str, to: str, method: str) -> Means:
 
 def _ages(contest: Contest) -> dict[str, float]:
     told = {files.subject: files.attributes.get("age", "") for files in contest.originals}
-    return {subject: float(age) for subject, age in told.items() if _is_number(age)}
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return bool(np.isfinite(float(text)))
-    except ValueError:
-        return False
+    known = {subject: read_number(age) for subject, age in told.items()}
+    return {subject: age for subject, age in known.items() if age is not None}
 
 
 def _age_effect(ages: Mapping[str, float], seed: int, means: Means) -> dict[str, float]:

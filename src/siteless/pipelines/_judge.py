@@ -25,6 +25,8 @@ from siteless.bids import (
 )
 from siteless.errors import MaskError, errors_at
 from siteless.evaluation import (
+    NOISE,
+    RESCAN,
     WHITE_MATTER,
     Fods,
     Responses,
@@ -46,7 +48,7 @@ from siteless.evaluation import (
 from siteless.harmonics import fit_coefficients
 from siteless.pipelines._choice import fingerprint, size_and_time
 from siteless.pipelines._coefficients import is_whole, load_arrays, save_arrays
-from siteless.pipelines._contest import NOISE, RESCAN, Contest, Judged, folder_name
+from siteless.pipelines._contest import Contest, Judged, folder_name
 from siteless.pipelines._regions import Labels
 
 # Raised when a score changes its meaning.

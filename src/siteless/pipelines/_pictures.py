@@ -13,8 +13,16 @@ from scipy import ndimage
 
 from siteless.acquisition import Array, Scan
 from siteless.bids import read_scan, read_signal
-from siteless.evaluation import Fods, ScoreTable, estimate_responses, find_fods, match_volumes
-from siteless.pipelines._contest import BEFORE, NOISE, Judged
+from siteless.evaluation import (
+    BEFORE,
+    NOISE,
+    Fods,
+    ScoreTable,
+    estimate_responses,
+    find_fods,
+    match_volumes,
+)
+from siteless.pipelines._contest import Judged
 from siteless.pipelines._judge import Measures, find_fibres, read_judged
 from siteless.report import draw_boxes, draw_fods, draw_maps
 

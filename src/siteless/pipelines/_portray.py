@@ -19,13 +19,14 @@ from siteless.bids import (
     read_signal,
     sidecar_of,
 )
-from siteless.errors import MaskError
+from siteless.errors import MaskError, errors_at
 from siteless.microstructure import compute_maps
 from siteless.model import same_shells
+from siteless.pipelines._choice import read_number
 from siteless.pipelines._contest import Judged, read_sidecar_of_maps
 from siteless.pipelines._judge import read_judged, read_judged_maps
 from siteless.report import SCALES, Portrait, ViewedScan, Volume
-from siteless.tissue import fit_tensor
+from siteless.tissue import fit_tensor, white_matter_level
 
 # Of the curves of a map's voxels.
 _BINS = 60
@@ -62,6 +63,11 @@ class _Looks:
 
 def portray(one: Judged) -> tuple[Portrait, ViewedScan]:
     """Return the numbers of a scan, and volumes of it before and after."""
+    with errors_at((one.image or one.source).dwi):
+        return _portray(one)
+
+
+def _portray(one: Judged) -> tuple[Portrait, ViewedScan]:
     own = read_scan(one.source)
     rendered = _read_rendered(one, own) if one.image else None
     after = _look(rendered) if rendered else _Looks(read_judged_maps(one, own))
@@ -71,7 +77,7 @@ def portray(one: Judged) -> tuple[Portrait, ViewedScan]:
         subject=one.source.subject,
         site=str(one.source.site),
         to=one.to,
-        age=_number(one.source.attributes.get("age")),
+        age=read_number(one.source.attributes.get("age")),
         unfamiliar=told_of(one).get("SitelessFound", {}).get("Unfamiliar"),
         **_numbers(before, after, own.white_matter),
     )
@@ -117,19 +123,13 @@ def _look(scan: Scan) -> _Looks:
     b0 = np.flatnonzero(scan.gradients.is_b0)
     shells = scan.gradients.shells
     means = [_mean(scan, volumes) for volumes in (b0, *(shell.volumes for shell in shells))]
-    level = _level(scan)
+    level = white_matter_level(scan)
     return _Looks(
         maps,
         _on_grid(scan, tensor.principal),
         tuple(shell.b for shell in shells),
         tuple(100 * mean / level for mean in means),
     )
-
-
-def _level(scan: Scan) -> float:
-    """Return the median b0 of white matter, 1 where there is none."""
-    b0 = _mean(scan, np.flatnonzero(scan.gradients.is_b0))
-    return float(np.median(b0[scan.white_matter])) or 1.0
 
 
 def _mean(scan: Scan, volumes: Array) -> Array:
@@ -139,18 +139,9 @@ def _mean(scan: Scan, volumes: Array) -> Array:
 
 def _on_grid(scan: Scan, values: Array) -> Array:
     """Put values of brain voxels where they are, zero elsewhere."""
-    grid = np.zeros((scan.mask.size, *values.shape[1:]), dtype=np.float32)
-    grid[scan.voxels] = values
-    shape = scan.mask.shape
-    return np.swapaxes(grid.reshape(*shape[::-1], *values.shape[1:]), 0, 2)
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        value = float(text or "")
-    except ValueError:
-        return None
-    return value if np.isfinite(value) else None
+    grid = np.zeros((*scan.mask.shape, *values.shape[1:]), dtype=np.float32)
+    grid.swapaxes(0, 2)[scan.mask.T] = values
+    return grid
 
 
 def _numbers(before: _Looks, after: _Looks, white: Array) -> dict[str, Any]:
@@ -198,7 +189,7 @@ def _uncertainty(one: Judged, rendered: Scan | None) -> Array | None:
     if rendered is None or not _spread(one).exists():
         return None
     spread = np.sqrt(np.square(read_signal(_spread(one))[0]).mean(axis=3))
-    return 100 * spread / _level(rendered)
+    return 100 * spread / white_matter_level(rendered)
 
 
 def _spread(one: Judged) -> Path:
@@ -220,15 +211,10 @@ def _volumes(
     for name, scale in SCALES.items():
         if name in after.maps:
             pair = scale.factor * before.maps[name], scale.factor * after.maps[name]
-            yield (
-                scale.title,
-                {
-                    **_compared(frame, pair, scale.ends, scale.difference, scale.unit),
-                    **doubt,
-                },
-            )
+            shown = _compared(frame, pair, scale.ends, scale.difference, scale.unit)
+            yield scale.title, {**shown, **doubt}
     if before.principal is not None and after.principal is not None:
-        shown = {when: frame.colours(o) for when, o in (("before", before), ("after", after))}
+        shown = {"before": frame.colours(before), "after": frame.colours(after)}
         turned = frame.volume(_turned(before, after), 0, _TURNED, "degrees", "magma")
         yield "fibre directions", {**shown, "difference": turned, **doubt}
     names = ["b0", *(f"b={b:.0f}" for b in before.bs)]

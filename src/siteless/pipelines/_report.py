@@ -110,6 +110,7 @@ def write_report(
     require_writable(out)
     portraits, pages = _portray_all(judged, out, people, nprocs, progress)
     shown = [portray(one)[1] for one in _examples(judged, flag(portraits))]
+    command = "siteless", "evaluate", dataset, "--harmonized", folders[0], "--out", "scores"
     study = Study(
         title=f"{found.root.name if found.root.is_dir() else found.root.stem}, harmonized",
         told=_told(judged),
@@ -119,17 +120,7 @@ def write_report(
         pages=pages,
         viewer=viewer_html(shown),
         is_tested=any(files.attributes.get("split") == "test" for files in originals),
-        next_command=shlex.join(
-            [
-                "siteless",
-                "evaluate",
-                f"{dataset}",
-                "--harmonized",
-                f"{folders[0]}",
-                "--out",
-                "scores",
-            ]
-        ),
+        next_command=shlex.join(map(str, command)),
     )
     write_text(out / HOME, study.html())
     return out / HOME

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from siteless.evaluation import ScoreTable
+from siteless.evaluation import NOISE, RESCAN, ScoreTable
 
 # What no method has made, and is not to be compared with them.
-_FLOORS = ("noise floor", "rescan floor")
+_FLOORS = (NOISE, RESCAN)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 from siteless.errors import DatasetError
-from siteless.evaluation import ScoreTable, linear_effect
+from siteless.evaluation import BEFORE, NOISE, RESCAN, ScoreTable, linear_effect
 from siteless.report._comparison import Comparison, compare_methods
 from siteless.report._page import render_page
 from siteless.report._plots import (
@@ -26,7 +26,8 @@ from siteless.report._plots import (
 from siteless.report._portrait import SCALES, Portrait, flag
 from siteless.report._text import citations, methods_text
 
-_BEFORE, _AFTER = "before", "after"
+# What scans are called when a method has changed them.
+_AFTER = "after"
 # Colours of sites that the style sheet has.
 _COLOURS = 7
 # Scans of the last table, if no more stand out.
@@ -152,7 +153,7 @@ class Study:
             float(
                 np.ptp([np.mean([_of(one, when)[name] for one in own]) for own in self._by_site])
             )
-            for when in (_BEFORE, _AFTER)
+            for when in (BEFORE, _AFTER)
         )
 
     @cached_property
@@ -170,7 +171,7 @@ class Study:
                 )
                 for number, (site, own) in enumerate(zip(self.sites, self._by_site, strict=True))
             )
-            for place, when in enumerate((_BEFORE, _AFTER))
+            for place, when in enumerate((BEFORE, _AFTER))
         }
         label = f"{scale.title} of white-matter voxels {_in(scale.unit)}".strip()
         return CurvePlot(f"Voxels of each site: {scale.title}", label, scale.usual, panels)
@@ -184,7 +185,7 @@ class Study:
                 when,
                 when if number == 0 else "",
             )
-            for when in (_BEFORE, _AFTER)
+            for when in (BEFORE, _AFTER)
             for number, (site, own) in enumerate(zip(self.sites, self._by_site, strict=True))
         )
         label = f"mean {scale.title} of white matter {_in(scale.unit)}".strip()
@@ -240,7 +241,7 @@ class Study:
         scale = SCALES[name]
         aged = [one for one in self.portraits if one.age is not None]
         clouds, told = [], []
-        for when in (_BEFORE, _AFTER):
+        for when in (BEFORE, _AFTER):
             ages = np.array([one.age for one in aged], dtype=float)
             values = np.array([scale.factor * _of(one, when)[name] for one in aged])
             effect = linear_effect(values, ages, [one.subject for one in aged])
@@ -296,7 +297,7 @@ class Study:
     def _score_plot(self, metric: str, label: str) -> Iterator[StripPlot]:
         methods = self.scores.methods(metric)
         if metric == "rmse_percent":  # of other scanners' units, before
-            methods = [method for method in methods if method != _BEFORE]
+            methods = [method for method in methods if method != BEFORE]
         strips = tuple(
             Strip(
                 method,
@@ -313,7 +314,7 @@ class Study:
 
 
 def _of(one: Portrait, when: str) -> Mapping[str, float]:
-    return one.before if when == _BEFORE else one.after
+    return one.before if when == BEFORE else one.after
 
 
 def _in(unit: str) -> str:
@@ -321,6 +322,5 @@ def _in(unit: str) -> str:
 
 
 def _kind(method: str) -> str:
-    if method == _BEFORE:
-        return "before"
-    return "other" if method.endswith("floor") else "after"
+    """Return the class of the style sheet for what a method has made."""
+    return {BEFORE: "before", NOISE: "other", RESCAN: "other"}.get(method, "after")

@@ -7,7 +7,7 @@ import gzip
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -94,7 +94,7 @@ def viewer_html(scans: Sequence[ViewedScan]) -> str:
     niivue = find_niivue()
     if niivue is None:
         return "\n".join([style, *_stills(scans)])
-    module = base64.b64encode(gzip.compress(niivue.encode(), 9, mtime=0)).decode()
+    module = _pack(niivue)
     return "\n".join(
         [
             style,
@@ -109,6 +109,12 @@ def viewer_html(scans: Sequence[ViewedScan]) -> str:
             f'<script type="module">\n{_page_file("viewer.js")}</script>\n',
         ]
     )
+
+
+@lru_cache(1)
+def _pack(source: str) -> str:
+    """Compress a module, once for all pages of a process."""
+    return base64.b64encode(gzip.compress(source.encode(), 9, mtime=0)).decode()
 
 
 def _twins(panels: Mapping[str, Volume]) -> list[str]:
