@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from phantoms import make_gradients, make_scan
+from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
 from siteless.acquisition import Site
 from siteless.harmonics import fit_coefficients
 from siteless.model import LearnedSite, ModelCard, Typical
@@ -57,3 +57,20 @@ def lesson():
     """Make a lesson of two people, with a third to validate, at two sites."""
     scans = [training_scan(site, seed) for seed in range(3) for site in "ab"]
     return Lesson(scans[:4], scans[4:], ("a", "b"))
+
+
+def write_study(root, people=4, sites="ab", **columns):
+    """Write phantoms of people at sites, with masks, and a manifest that lists them."""
+    rows = []
+    for person in range(people):
+        for site in sites:
+            gradients = make_gradients(SHELLS, seed=10 * (1 + sites.index(site)))
+            scan = make_scan(gradients, seed=person)
+            stem = f"s{person}{site}"
+            image = write_raw(scan, root, stem)
+            mask = write_mask(scan.mask, scan.affine, root / f"{stem}_mask.nii.gz")
+            white = write_mask(scan.white_matter, scan.affine, root / f"{stem}_wm.nii.gz")
+            row = {"subject": person, "site": site, "dwi": image.name}
+            more = {name: values[person] for name, values in columns.items()}
+            rows.append(row | {"mask": mask.name, "wm_mask": white.name} | more)
+    return write_table(root / "scans.tsv", rows)

@@ -124,7 +124,7 @@ def test_the_truth_has_no_systematic_error(target, white):
     scores |= score_maps(maps, target, white)
     known = ("rmse_truth", "shell_error", "block_", "fa_block", "md_block")
     errors = [value for name, value in scores.items() if name.startswith(known)]
-    assert len(errors) == 7 + 4 + 2 + 2
+    assert len(errors) == 8 + 4 + 3 + 2
     assert set(errors) == {0.0}
     assert scores["rmse"] == pytest.approx(SPREAD, rel=0.03)
     assert scores["fa_cv"] > 0
@@ -144,6 +144,19 @@ def test_an_offset_is_an_error_of_voxels_and_blocks_alike(target, white):
     scores = score_signal(moved, target, white)
     assert scores["rmse_truth_percent"] == pytest.approx(2, rel=1e-4)
     assert scores["block_percent"] == pytest.approx(2, rel=1e-4)
+
+
+@given(st.floats(0.2, 5.0))
+def test_a_gain_is_no_error_of_a_scan_at_the_targets_level(gain):
+    truth = clean_scan()
+    target = Target(noisy(truth, seed=3), truth=truth)
+    scores = score_signal(truth.with_signal(gain * truth.signal), target, truth.white_matter)
+    assert scores["rmse_truth_matched_percent"] == pytest.approx(0, abs=1e-3)
+    assert scores["block_matched_percent"] == pytest.approx(0, abs=1e-3)
+    plain = score_signal(truth, target, truth.white_matter)
+    matched = scores["rmse_matched_percent"]
+    assert matched == pytest.approx(plain["rmse_matched_percent"], rel=1e-3)
+    assert matched == pytest.approx(plain["rmse_percent"], rel=0.05)
 
 
 @given(st.floats(0.5, 1.5))

@@ -10,8 +10,8 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from lessons import QUICK, SHELLS
-from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
+from lessons import QUICK, write_study
+from phantoms import make_gradients, make_scan, write_raw, write_table
 from siteless.bids import find_scans
 from siteless.cli import _fit, main
 from siteless.errors import OutputError, TrainingError
@@ -21,27 +21,10 @@ from siteless.pipelines._cohort import _split
 from siteless.training import PRESETS
 
 
-def _write(root, people=4, sites="ab", **columns):
-    """Write phantoms of people at sites, with masks, and a manifest that lists them."""
-    rows = []
-    for person in range(people):
-        for site in sites:
-            gradients = make_gradients(SHELLS, seed=10 * (1 + sites.index(site)))
-            scan = make_scan(gradients, seed=person)
-            stem = f"s{person}{site}"
-            image = write_raw(scan, root, stem)
-            mask = write_mask(scan.mask, scan.affine, root / f"{stem}_mask.nii.gz")
-            white = write_mask(scan.white_matter, scan.affine, root / f"{stem}_wm.nii.gz")
-            row = {"subject": person, "site": site, "dwi": image.name}
-            more = {name: values[person] for name, values in columns.items()}
-            rows.append(row | {"mask": mask.name, "wm_mask": white.name} | more)
-    return write_table(root / "scans.tsv", rows)
-
-
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory):
     splits = ["train", "train", "val", "test"]
-    return _write(tmp_path_factory.mktemp("some data v1.0"), split=splits)
+    return write_study(tmp_path_factory.mktemp("some data v1.0"), split=splits)
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +123,7 @@ def test_rows_of_earlier_runs_are_kept_and_other_models_refused(fitted, manifest
 
 
 def test_encode_tells_what_it_cannot_encode_before_it_writes(fitted, tmp_path, capsys):
-    three = _write(tmp_path / "three", people=1, sites="abc")
+    three = write_study(tmp_path / "three", people=1, sites="abc")
     out = tmp_path / "codes"
     words = ["encode", str(three), str(out), "--model", str(fitted), "--nprocs", "1"]
     assert main(words) == 1
@@ -153,7 +136,7 @@ def test_encode_tells_what_it_cannot_encode_before_it_writes(fitted, tmp_path, c
 
 def test_scans_of_b0_only_are_left_out(fitted, tmp_path):
     root = tmp_path / "data"
-    _write(root, people=2)
+    write_study(root, people=2)
     write_raw(make_scan(make_gradients({})), root, "s9a")
     rows = [line.split("\t") for line in (root / "scans.tsv").read_text().splitlines()]
     records = [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
@@ -240,7 +223,7 @@ def test_splits_come_from_the_table_or_from_the_seed(manifest):
 
 def test_only_the_sites_that_are_named_are_learned(tmp_path):
     root = tmp_path / "three"
-    three = _write(root, people=2, sites="abc")
+    three = write_study(root, people=2, sites="abc")
     out = tmp_path / "m.safetensors"
     settings = replace(QUICK, updates=20)
     model = fit_model(three, out, settings=settings, sites=["a", "c"], nprocs=1)
@@ -248,17 +231,19 @@ def test_only_the_sites_that_are_named_are_learned(tmp_path):
 
 
 def _one_site(root):
-    return _write(root, people=2, sites="a"), "expected scans of at least two sites, found a only"
+    return write_study(
+        root, people=2, sites="a"
+    ), "expected scans of at least two sites, found a only"
 
 
 def _other_shells(root):
-    manifest = _write(root, people=2)
+    manifest = write_study(root, people=2)
     write_raw(make_scan(make_gradients({1000: 20})), root, "s1b")
     return manifest, "expected shells of b=1200, b=3000 as in s0a, found b=1000"
 
 
 def _no_white_matter(root):
-    manifest = _write(root, people=2)
+    manifest = write_study(root, people=2)
     path = root / "s1a_wm.nii.gz"
     image = nib.load(path)
     nib.Nifti1Image(np.zeros(image.shape, np.uint8), image.affine).to_filename(path)
@@ -266,7 +251,7 @@ def _no_white_matter(root):
 
 
 def _no_usable_voxel(root):
-    manifest = _write(root, people=2)
+    manifest = write_study(root, people=2)
     image = nib.load(root / "s1a.nii.gz")
     white = nib.load(root / "s1a_wm.nii.gz").get_fdata() > 0
     signal_ = np.where(white[..., None], 0, image.get_fdata(dtype=np.float32))
@@ -275,11 +260,13 @@ def _no_usable_voxel(root):
 
 
 def _no_training_people(root):
-    return _write(root, people=2, split=["val", "test"]), "no scan of site a is there to train on"
+    return write_study(
+        root, people=2, split=["val", "test"]
+    ), "no scan of site a is there to train on"
 
 
 def _misspelled_split(root):
-    manifest = _write(root, people=2, split=["train", "validation"])
+    manifest = write_study(root, people=2, split=["train", "validation"])
     return manifest, "expected train, val or test in the split column, found 'validation'"
 
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from dipy.core.sphere import Sphere
@@ -26,11 +28,17 @@ def batch(lesson):
 
 @pytest.fixture
 def objective(lesson):
+    return _objective(lesson, rendered=7, reconstruction_share=1 / 7)
+
+
+def _objective(lesson, *, rendered, reconstruction_share):
     torch.manual_seed(0)
-    network = Autoencoder(NetworkSettings(channels=lesson.scans[0].values.shape[1], sites=2))
+    channels = lesson.scans[0].values.shape[1]
+    network = Autoencoder(NetworkSettings(channels=channels, sites=2, rendered=rendered))
     shape = (2, network.settings.channels)
     network.set_units(torch.randn(shape), torch.rand(shape) + 0.5)
-    return Objective(network, PRESETS["siteless"], shells=2)
+    settings = replace(PRESETS["siteless"], reconstruction_share=reconstruction_share)
+    return Objective(network, settings, shells=2)
 
 
 def test_the_terms_are_those_of_a_plain_computation(objective, batch):
@@ -59,6 +67,19 @@ def test_the_terms_are_those_of_a_plain_computation(objective, batch):
     close(terms.projection, torch.stack(one_by_one).mean())
     judged = slice(None, None, 8)
     close(elsewhere, network.decoder(code[judged], batch.elsewhere[judged]))
+
+
+def test_centres_alone_have_no_reconstruction_and_the_same_projection(lesson, batch):
+    objective = _objective(lesson, rendered=1, reconstruction_share=0.0)
+    terms, elsewhere = objective(batch)
+    assert terms.reconstruction == 0
+    assert elsewhere.shape[1] == objective.network.settings.channels
+    whole = _objective(lesson, rendered=7, reconstruction_share=1 / 7)
+    weights, more = objective.state_dict(), whole.state_dict()
+    for name, weight in weights.items():
+        more[name][: len(weight)] = weight  # the centre is the first voxel of a patch
+    whole.load_state_dict(more)
+    torch.testing.assert_close(whole(batch)[0].projection, terms.projection)
 
 
 def test_the_weights_are_the_papers_with_its_signs_corrected(objective, batch):
@@ -109,6 +130,6 @@ def test_fixed_noise_is_not_learned(lesson):
     network = Autoencoder(NetworkSettings(channels=lesson.scans[0].values.shape[1], sites=2))
     learned = Objective(network, QUICK, shells=2)
     fixed = Objective(network, PRESETS["paper"], shells=2)
-    assert learned.log_noise.requires_grad
+    assert learned.log_signal_noise.requires_grad
     assert not fixed.log_noise.requires_grad
     assert not fixed.log_signal_noise.requires_grad

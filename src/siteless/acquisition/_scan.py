@@ -148,6 +148,12 @@ class Scan:
         """Brain voxels as positions along the second axis of `volumes`, ascending."""
         return np.flatnonzero(self.mask.T)
 
+    @property
+    def positions(self) -> Array:
+        """Where the brain's voxels are in the world, shape (voxel, 3), mm."""
+        place = np.array(np.unravel_index(self.voxels, self.mask.shape, order="F")).T
+        return place @ self.affine[:3, :3].T + self.affine[:3, 3]
+
     def with_signal(
         self,
         signal: Array,

@@ -85,14 +85,8 @@ def _terms(log: Sequence[Mapping[str, float]]) -> str:
     if not log:
         return "the first figures come soon"
     row = log[-1]
-    if "val_prior" not in row:
-        return f"RMSE {row['val_rmse_percent']:.2f} %, {row['patches_per_second']:.0f} patches/s"
-    return (
-        f"loss {row['val_loss']:.1f}, reconstruction {row['val_reconstruction']:.1f}, "
-        f"prior {row['val_prior']:.1f}, marginal {row['val_marginal']:.1f}, "
-        f"projection {row['val_projection']:.1f}, adversary {row['train_adversary']:.2f}; "
-        f"RMSE {row['val_rmse_percent']:.2f} %, {row['patches_per_second']:.0f} patches/s"
-    )
+    speed = f"{row['patches_per_second']:.0f} patches/s"
+    return f"loss {row['val_loss']:.4g}, RMSE {row['val_rmse_percent']:.2f} % of b0, {speed}"
 
 
 class _LogLines:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from siteless.cli import (
+    _adapt,
     _check,
     _completion,
     _demo,
@@ -106,6 +107,7 @@ def make_parser() -> argparse.ArgumentParser:
     _evaluate.add_parser(commands)
     _report.add_parser(commands)
     _info.add_parser(commands)
+    _adapt.add_parser(commands)
     _encode.add_parser(commands)
     _simulate.add_parser(commands)
     _reproduce.add_parser(commands)

@@ -290,7 +290,8 @@ def _learn(samples: Sequence[Sample], sites: Sequence[str], rng: np.random.Gener
     watched = [one for one in samples if one.subject in held]
     centre, gain = _units(np.concatenate([one.values for one in learned]))
     torch.manual_seed(int(rng.integers(2**31)))
-    network = Adversary(NetworkSettings(channels=len(centre), sites=len(sites), neighbours=1))
+    settings = NetworkSettings(len(centre), len(sites), neighbours=1, rendered=1)
+    network = Adversary(settings)
     lesson = _stack(learned, sites, centre, gain)
     if not watched:
         _train_unwatched(network, lesson, rng)

@@ -19,10 +19,15 @@ _MEANINGS = {
         _PER_CENT,
         "the mean, of the median b0 of the target's white matter",
     ),
+    r"rmse(_truth)?_matched_percent": (
+        _PER_CENT,
+        "the same, of the scan at the target's level: the gain of one scan does not count",
+    ),
     r"rmse(_truth)?_b\d+": (_SIGNAL, "over the volumes of b0 or of a shell, mean over voxels"),
     r"shell_error_b\d+": (_PER_CENT, "error of the mean over voxels of b0 or of a shell"),
     r"shell_error": (_PER_CENT, "mean size of the errors of b0 and of each shell"),
     r"block_percent": (_PER_CENT, "root mean square error of the signal's 10 mm block means"),
+    r"block_matched_percent": (_PER_CENT, "the same, of the scan at the target's level"),
     r"block_anisotropy": (
         _PER_CENT,
         "error of how much the strongest shell of block means differs between directions",

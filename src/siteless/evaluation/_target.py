@@ -111,14 +111,23 @@ def score_signal(given: Scan, target: Target, where: Array) -> Scores:
     dict
         By metric, see `describe_metric`.
     """
-    found = match_volumes(given, target.scan.gradients).signal[where].astype(float)
-    measured = target.scan.signal[where].astype(float)
-    scores = {"level": target.level, **_voxel_scores("rmse", found, measured, target)}
-    if target.truth is not None:
-        true = target.truth.signal[where].astype(float)
-        scores |= _voxel_scores("rmse_truth", found, true, target)
-        return scores | _systematic_scores(found, true, target, where)
-    return scores | _systematic_scores(found, measured, target, where)
+    given = match_volumes(given, target.scan.gradients)
+    found = given.signal[where].astype(float)
+    scores = {"level": target.level}
+    compared = {"rmse": target.scan, "rmse_truth": target.truth}
+    for name, scan in compared.items():
+        if scan is not None:
+            expected = scan.signal[where].astype(float)
+            gain = _level(scan, target) / _level(given, target)
+            scores |= _voxel_scores(name, found, expected, target)
+            matched = voxel_rmse(gain * found, expected)
+            scores[f"{name}_matched_percent"] = 100 * float(matched.mean()) / target.level
+    return scores | _systematic_scores(found, expected, gain, target, where)
+
+
+def _level(scan: Scan, target: Target) -> float:
+    """Return the median b0 of a scan in the white matter of the target."""
+    return white_matter_level(replace(scan, white_matter=target.scan.white_matter))
 
 
 def _voxel_scores(name: str, found: Array, expected: Array, target: Target) -> Scores:
@@ -136,7 +145,9 @@ def _voxel_scores(name: str, found: Array, expected: Array, target: Target) -> S
     }
 
 
-def _systematic_scores(found: Array, expected: Array, target: Target, where: Array) -> Scores:
+def _systematic_scores(
+    found: Array, expected: Array, gain: float, target: Target, where: Array
+) -> Scores:
     scores = {
         f"shell_error_{group}": 100
         * float(found[:, volumes].mean() / expected[:, volumes].mean() - 1)
@@ -148,8 +159,12 @@ def _systematic_scores(found: Array, expected: Array, target: Target, where: Arr
         return scores
     blocks, true = averaging @ found, averaging @ expected
     ratio = anisotropy(blocks, target.groups) / anisotropy(true, target.groups)
-    block = 100 * float(np.sqrt(np.square(blocks - true).mean())) / target.level
-    return scores | {"block_percent": block, "block_anisotropy": 100 * abs(ratio - 1)}
+    block, matched = (
+        100 * float(np.sqrt(np.square(factor * blocks - true).mean())) / target.level
+        for factor in (1.0, gain)
+    )
+    scores |= {"block_percent": block, "block_matched_percent": matched}
+    return scores | {"block_anisotropy": 100 * abs(ratio - 1)}
 
 
 def score_maps(maps: Mapping[str, Array], target: Target, where: Array) -> Scores:

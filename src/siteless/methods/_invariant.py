@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -16,10 +16,13 @@ from siteless.methods._torch import over_blocks, weights_of, with_weights
 from siteless.model import ModelCard, SignalModel, Translation
 from siteless.network import Autoencoder, NetworkSettings, Posterior
 from siteless.patches import cut, index_neighbours
+from siteless.profiles import SiteProfiles
 from siteless.tissue import tissue_mask, white_matter_level
 
 # Codes that are drawn to tell how far a rendering may vary.
 _DRAWS = 2
+# Before the names of the profiles' arrays in a model's file.
+_PROFILE = "profile."
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +35,8 @@ class Codes:
         Shape (voxel, unit), float32.
     where
         The voxels, shape (x, y, z), bool; they follow each other as in NIfTI files, x fastest.
+    positions
+        Of the voxels in the world, shape (voxel, 3), mm.
     level
         Of the scan: the median b0 of its white matter.
     """
@@ -39,6 +44,7 @@ class Codes:
     mean: Array
     variance: Array
     where: Array
+    positions: Array
     level: float
 
     def on_grid(self) -> Array:
@@ -50,20 +56,33 @@ class Codes:
 
 @dataclass(frozen=True, eq=False)
 class InvariantModel(SignalModel):
-    """A trained network and its card."""
+    """A trained network, the profiles of its sites, and its card.
+
+    Attributes
+    ----------
+    network
+        Encoder and decoder.
+    profiles
+        Of the sites; None when they were not taken out of the training scans.
+    """
 
     network: Autoencoder
+    profiles: SiteProfiles | None = None
 
     @classmethod
     def from_arrays(cls, card: ModelCard, arrays: Mapping[str, Array]) -> Self:
         """Make the network that the card tells of, with its weights."""
         network = Autoencoder(NetworkSettings(**card.settings["network"]))
-        return cls(card, with_weights(network, arrays))
+        weights = {k: v for k, v in arrays.items() if not k.startswith(_PROFILE)}
+        told = {k.removeprefix(_PROFILE): v for k, v in arrays.items() if k.startswith(_PROFILE)}
+        profiles = SiteProfiles.from_arrays(list(card.sites), card.order, told) if told else None
+        return cls(card, with_weights(network, weights), profiles)
 
     @property
     def arrays(self) -> Mapping[str, Array]:
-        """Weights of the network."""
-        return weights_of(self.network)
+        """Weights of the network, and profiles."""
+        told = self.profiles.arrays if self.profiles else {}
+        return {**weights_of(self.network), **{_PROFILE + k: v for k, v in told.items()}}
 
     def translate(self, scan: Scan, own: Coefficients, site: str) -> Translation:
         """Encode the voxels of the learned tissue, and render their codes."""
@@ -92,8 +111,11 @@ class InvariantModel(SignalModel):
         level = white_matter_level(scan)
         coefficients = coefficients or self.fit(scan)
         where = tissue_mask(scan, self.card.tissue)
-        patches = index_neighbours(scan.mask, scan.affine)[where.T[scan.mask.T]]
+        inside = where.T[scan.mask.T]
+        patches = index_neighbours(scan.mask, scan.affine)[inside]
         values = coefficients.values / np.float32(level)
+        if self.profiles:
+            values = self.profiles.without(values, scan)
 
         def encode(block: slice) -> tuple[Array, Array]:
             own = torch.from_numpy(cut(values, patches[block])).flatten(1)
@@ -101,15 +123,15 @@ class InvariantModel(SignalModel):
             return posterior.mean.numpy(), posterior.variance.numpy()
 
         mean, variance = map(np.concatenate, zip(*over_blocks(encode, len(patches)), strict=True))
-        return Codes(mean, variance, where, level)
+        return Codes(mean, variance, where, scan.positions[inside], level)
 
     def decode(self, codes: Codes, site: str, *, level: float | None = None) -> Coefficients:
         """Render codes as a site, or as the average of sites, at its typical level or another."""
-        level, numbers = level or self.level(site), self.numbers(site)
+        level, render = level or self.level(site), self._renderer(codes, site)
         mean = torch.from_numpy(codes.mean)
 
         def decode(block: slice) -> Array:
-            return (self._render(mean[block], numbers) * level).numpy()
+            return (render(mean[block], block) * level).numpy()
 
         values = np.concatenate(over_blocks(decode, len(mean)))
         bs, order = self.card.bs, self.card.order
@@ -126,7 +148,7 @@ class InvariantModel(SignalModel):
             Standard deviation of b0 and, as a root mean square over directions, of each shell;
             shape (voxel, 1 + shell), in units of the rendered signal.
         """
-        level, numbers = level or self.level(site), self.numbers(site)
+        level, render = level or self.level(site), self._renderer(codes, site)
         codes_and_signal = codes.mean, codes.variance, rendered.values
         mean, variance, expected = map(torch.from_numpy, codes_and_signal)
 
@@ -135,13 +157,27 @@ class InvariantModel(SignalModel):
             posterior = Posterior(mean[block], variance[block])
             squares = torch.zeros_like(expected[block])
             for _ in range(_DRAWS):
-                drawn = self._render(posterior.sample(generator), numbers) * level
+                drawn = render(posterior.sample(generator), block) * level
                 squares += torch.square(drawn - expected[block])
             return mean_over_directions(squares.numpy() / _DRAWS, len(self.card.bs))
 
         return np.sqrt(np.concatenate(over_blocks(vary, len(mean))))
 
-    def _render(self, code: Tensor, sites: Sequence[int]) -> Tensor:
-        """Render codes as sites, and return the mean, in units of the level."""
-        rendered = [self.network.decode(code, torch.full((len(code),), site)) for site in sites]
-        return torch.stack(rendered).mean(dim=0) if len(sites) > 1 else rendered[0]
+    def _renderer(self, codes: Codes, site: str) -> Callable[[Tensor, slice], Tensor]:
+        """Return what renders codes of a block of voxels, in units of the level.
+
+        Sites that a target is made of are rendered each with its field, and averaged.
+        """
+        labels, numbers = self.labels(site), self.numbers(site)
+
+        def render(code: Tensor, block: slice) -> Tensor:
+            shown = []
+            for label, number in zip(labels, numbers, strict=True):
+                one = self.network.decode(code, torch.full((len(code),), number))
+                if self.profiles:
+                    gains = self.profiles.gains(codes.positions[block], label)
+                    one = one * torch.from_numpy(gains)
+                shown.append(one)
+            return torch.stack(shown).mean(dim=0) if len(shown) > 1 else shown[0]
+
+        return render

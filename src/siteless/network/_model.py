@@ -29,6 +29,8 @@ class NetworkSettings:
         Sites that the decoder can render.
     neighbours
         Voxels of a patch.
+    rendered
+        Voxels of a patch that the decoder renders: all, or the centre alone, 1.
     code
         Units of the code.
     encoder, decoder, adversary
@@ -40,6 +42,7 @@ class NetworkSettings:
     channels: int
     sites: int
     neighbours: int = 7
+    rendered: int = 7
     code: int = 32
     encoder: tuple[int, ...] = (256, 128, 64)
     decoder: tuple[int, ...] = (64, 128, 256)
@@ -50,6 +53,11 @@ class NetworkSettings:
     def inputs(self) -> int:
         """Numbers in a patch."""
         return self.neighbours * self.channels
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that are rendered of a patch."""
+        return self.rendered * self.channels
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +111,7 @@ class Decoder(nn.Module):
         self.sites = settings.sites
         widths = (settings.code + settings.sites, *settings.decoder)
         self.hidden = _layers(widths, settings.activation)
-        self.patch = nn.Linear(widths[-1], settings.inputs)
+        self.patch = nn.Linear(widths[-1], settings.outputs)
 
     def forward(self, code: Tensor, site: Tensor) -> Tensor:
         """Render codes of shape (patch, unit) as sites, whole numbers of shape (patch,)."""
@@ -126,12 +134,12 @@ class Adversary(nn.Module):
 
     def __init__(self, settings: NetworkSettings) -> None:
         super().__init__()
-        widths = (settings.inputs, *settings.adversary)
+        widths = (settings.outputs, *settings.adversary)
         self.hidden = _layers(widths, settings.activation)
         self.site = nn.Linear(widths[-1], settings.sites)
 
     def forward(self, patch: Tensor) -> Tensor:
-        """Guess where patches of shape (patch, input) came from."""
+        """Guess where rendered patches of shape (patch, output) came from."""
         guess: Tensor = self.site(self.hidden(patch))
         return guess
 

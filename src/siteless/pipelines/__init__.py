@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from siteless.pipelines._adapt import adapt_model
     from siteless.pipelines._check import CheckReport, check_dataset, write_check
     from siteless.pipelines._choice import processes_within
     from siteless.pipelines._demo import Demo, run_demo
@@ -25,6 +26,7 @@ __all__ = [
     "FitFiles",
     "Gradients",
     "HarmonizeReport",
+    "adapt_model",
     "check_dataset",
     "encode_dataset",
     "evaluate_dataset",
@@ -39,6 +41,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "_adapt": ("adapt_model",),
     "_check": ("CheckReport", "check_dataset", "write_check"),
     "_choice": ("processes_within",),
     "_demo": ("Demo", "run_demo"),

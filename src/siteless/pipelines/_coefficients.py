@@ -24,10 +24,12 @@ from siteless.methods import BrainMaps, energies_of
 from siteless.microstructure import compute_maps
 from siteless.pipelines._choice import fingerprint
 from siteless.pipelines._parallel import Progress, run_all
+from siteless.profiles import SiteProfiles, Survey, survey
 from siteless.tissue import Tissue, white_matter_level
 from siteless.training import (
     TrainingScan,
     is_stored,
+    make_parts,
     make_training_scan,
     open_scan,
     raise_everywhere,
@@ -38,7 +40,7 @@ from siteless.training import (
 # Gives, for the name of a stage of the work, what is called as it goes on.
 Stages = Callable[[str], Progress]
 # Raised when what is stored of a scan changes.
-_STORE = 4
+_STORE = 5
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,14 @@ class Recipe:
         """Return the file of a scan's maps."""
         return work / "maps" / f"{self.key(files)}.npz"
 
+    def survey(self, work: Path, files: ScanFiles) -> Path:
+        """Return the file of a scan's survey."""
+        return work / "surveys" / f"{self.key(files)}.npz"
+
+    def part(self, work: Path, files: ScanFiles, key: str, number: int) -> Path:
+        """Return the folder of a part of a scan, without a profile that has a key."""
+        return work / "parts" / f"{self.key(files)}-{key}" / str(number)
+
     def microstructure(self, work: Path, files: ScanFiles, name: str) -> Path:
         """Return the file of a scan's map of microstructure."""
         return work / "microstructure" / f"{self.key(files)}_{name}.npz"
@@ -76,13 +86,16 @@ class Recipe:
         files: ScanFiles,
         *,
         with_maps: bool,
+        with_survey: bool,
         microstructure: Sequence[str] = (),
     ) -> None:
         """Make what methods learn from of a scan, but for what is there already."""
         place, maps = self.place(work, files), self.maps(work, files)
+        surveyed = self.survey(work, files)
         lacks_values, lacks_maps = not is_stored(place), with_maps and not is_whole(maps)
+        lacks_survey = with_survey and not is_whole(surveyed)
         lacking = [n for n in microstructure if not is_whole(self.microstructure(work, files, n))]
-        if not (lacks_values or lacks_maps or lacking):
+        if not (lacks_values or lacks_maps or lacks_survey or lacking):
             return
         scan = read_scan(files)
         with errors_at(files.dwi):
@@ -92,8 +105,40 @@ class Recipe:
                 store_scan(self._training_scan(scan, files), place)
             if lacks_maps:
                 save_arrays(maps, self._maps_of(scan))
+            if lacks_survey:
+                own = fit_coefficients(scan, order=self.order, fit=self.fit)
+                save_arrays(surveyed, survey(scan, own, files.subject).arrays)
             for name, values in (compute_maps(scan, lacking) if lacking else {}).items():
                 save_arrays(self.microstructure(work, files, name), {name: values})
+
+    def store_parts(
+        self,
+        work: Path,
+        profiles: SiteProfiles | None,
+        parts: int,
+        key: str,
+        files: ScanFiles,
+    ) -> None:
+        """Make the parts of a scan, but when they are there already."""
+        places = [self.part(work, files, key, number) for number in range(parts)]
+        if all(map(is_stored, places)):
+            return
+        scan = read_scan(files)
+        with errors_at(files.dwi):
+            if self.denoiser:
+                scan = denoise(scan, self.denoiser)
+            made = make_parts(
+                scan,
+                profiles,
+                parts=parts,
+                fit=self.fit,
+                order=self.order,
+                bs=self.bs,
+                tissue=self.tissue,
+                subject=files.subject,
+            )
+            for one, place in zip(made, places, strict=True):
+                store_scan(one, place)
 
     def _training_scan(self, scan: Scan, files: ScanFiles) -> TrainingScan:
         return make_training_scan(
@@ -118,20 +163,69 @@ def store_scans(
     scans: Sequence[ScanFiles],
     *,
     with_maps: bool = False,
+    with_survey: bool = False,
     microstructure: Sequence[str] = (),
     nprocs: int | None = None,
     progress: Progress | None = None,
 ) -> list[TrainingScan]:
     """Make the store on the first process, and map it on all."""
+    store = partial(
+        recipe.store,
+        work,
+        with_maps=with_maps,
+        with_survey=with_survey,
+        microstructure=microstructure,
+    )
+    _run_on_first(store, scans, nprocs=nprocs, progress=progress)
+    return [open_scan(recipe.place(work, files)) for files in scans]
+
+
+def read_surveys(recipe: Recipe, work: Path, scans: Sequence[ScanFiles]) -> list[Survey]:
+    """Return the surveys that `store_scans` has stored."""
+    return [
+        Survey.from_arrays(str(f.site), f.subject or f.name, load_arrays(recipe.survey(work, f)))
+        for f in scans
+    ]
+
+
+def store_parts(
+    recipe: Recipe,
+    work: Path,
+    scans: Sequence[ScanFiles],
+    *,
+    profiles: SiteProfiles | None,
+    parts: int,
+    nprocs: int | None = None,
+    progress: Progress | None = None,
+) -> list[list[TrainingScan]]:
+    """Make the parts of scans on the first process, and map them on all."""
+    digest = hashlib.blake2b(str(parts).encode(), digest_size=8)
+    for _, array in sorted((profiles.arrays if profiles else {}).items()):
+        digest.update(np.ascontiguousarray(array).data)
+    key = digest.hexdigest()
+    store = partial(recipe.store_parts, work, profiles, parts, key)
+    _run_on_first(store, scans, nprocs=nprocs, progress=progress)
+    return [
+        [open_scan(recipe.part(work, files, key, number)) for number in range(parts)]
+        for files in scans
+    ]
+
+
+def _run_on_first(
+    function: Callable[[ScanFiles], object],
+    scans: Sequence[ScanFiles],
+    *,
+    nprocs: int | None,
+    progress: Progress | None,
+) -> None:
+    """Apply a function to every scan on the first of several trainings, and wait for it."""
     error = None
     try:
         if rank() == 0:
-            store = partial(recipe.store, work, with_maps=with_maps, microstructure=microstructure)
-            run_stage(store, scans, nprocs=nprocs, progress=progress)
+            run_stage(function, scans, nprocs=nprocs, progress=progress)
     except SitelessError as caught:
         error = caught
     raise_everywhere(error)
-    return [open_scan(recipe.place(work, files)) for files in scans]
 
 
 def run_stage(

@@ -64,7 +64,7 @@ def encode_dataset(
         The table.
     """
     out, path = Path(out), Path(model)
-    learned = _invariant(load_model(path), path)
+    learned = require_invariant(load_model(path), path)
     found = find_scans(dataset, site_from=site_from, filters=filters)
     if found.errors:
         raise found.errors[0]
@@ -87,7 +87,7 @@ def encode_dataset(
     return table
 
 
-def _invariant(model: Model, path: Path) -> InvariantModel:
+def require_invariant(model: Model, path: Path) -> InvariantModel:
     """Refuse a model of a method that has no code."""
     if not isinstance(model, InvariantModel):
         raise ModelError(
@@ -129,7 +129,7 @@ def _usable(model: Model, found: Dataset, sites: Sequence[str] | None) -> list[S
 def _encode(path: Path, identity: str, out: Path, files: ScanFiles) -> Row:
     scan = read_scan(files)
     with errors_at(files.dwi):
-        model = _invariant(read_model(path, identity), path)
+        model = require_invariant(read_model(path, identity), path)
         codes = model.encode(model.prepare(scan))
     image = derivative_path(out, "code", files.entities)
     write_map(image, codes.on_grid(), scan.affine)

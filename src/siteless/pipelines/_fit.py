@@ -147,6 +147,7 @@ def fit_model(
         work,
         cohort.scans,
         with_maps=learner.needs_maps,
+        with_survey=learner.needs_survey,
         microstructure=learner.microstructure,
         nprocs=nprocs,
         progress=progress and progress("Reading scans"),
@@ -215,7 +216,7 @@ def _plain(value: Any) -> Any:
 def _card(method: str, task: Task, learned: Learned) -> ModelCard:
     return ModelCard(
         method=method,
-        sites={site: _learned_site(site, task) for site in task.lesson.sites},
+        sites={site: _site_of(site, task) for site in task.lesson.sites},
         **asdict(task.recipe),
         seed=task.seed,
         settings=learned.settings,
@@ -236,18 +237,26 @@ def _summary(lesson: Lesson, cohort: Cohort) -> dict[str, Any]:
     }
 
 
-def _learned_site(site: str, task: Task) -> LearnedSite:
+def _site_of(site: str, task: Task) -> LearnedSite:
     scans = [scan for scan in task.lesson.scans if scan.site == site]
+    files = [one for one in task.cohort.learning if str(one.site) == site]
+    return learned_site(scans, files, task.recipe.order)
+
+
+def learned_site(
+    scans: Sequence[TrainingScan], files: Sequence[ScanFiles], order: int
+) -> LearnedSite:
+    """Return what is learned of a site whatever the method, of its training scans."""
     most = min(_TYPICAL_PER_SCAN, _TYPICAL_PER_SITE // len(scans))
     centres = (scan.neighbours[:, 0] for scan in scans)
     rows = [own[:: max(1, len(own) // most)] for own in centres]
     samples = [scan.values[own] for scan, own in zip(scans, rows, strict=True)]
-    protocol = _protocol([files for files in task.cohort.learning if str(files.site) == site])
+    protocol = _protocol(files)
     return LearnedSite(
         level=float(np.median([scan.level for scan in scans])),
         bvals=tuple(protocol.bvals.tolist()),
         bvecs=tuple(map(tuple, protocol.bvecs.round(9).tolist())),
-        typical=Typical.of(samples, task.recipe.order),
+        typical=Typical.of(samples, order),
     )
 
 

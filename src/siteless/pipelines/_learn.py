@@ -21,8 +21,9 @@ from siteless.methods import (
     mean_attenuation,
 )
 from siteless.model import Model, ModelCard
-from siteless.pipelines._coefficients import Recipe, Stages
+from siteless.pipelines._coefficients import Recipe, Stages, read_surveys, store_parts
 from siteless.pipelines._cohort import Cohort
+from siteless.profiles import SiteProfiles, learn_profiles
 from siteless.report import draw_training
 from siteless.training import (
     PRESETS,
@@ -107,6 +108,10 @@ class Learner(Protocol):
     needs_maps: bool
 
     @property
+    def needs_survey(self) -> bool:
+        """Whether it learns from surveys of scans."""
+
+    @property
     def microstructure(self) -> Sequence[str]:
         """Maps of microstructure that are learned from."""
 
@@ -134,6 +139,11 @@ class Invariant:
     microstructure = ()
 
     @property
+    def needs_survey(self) -> bool:
+        """When profiles are learned."""
+        return self.settings.profiles
+
+    @property
     def fit(self) -> FitName:
         """As the preset says."""
         return self.settings.fit
@@ -146,8 +156,12 @@ class Invariant:
 
     def learn(self, task: Task) -> Learned:
         """Train, and keep a log and its picture."""
+        profiles = None
+        if self.settings.profiles:
+            surveys = read_surveys(task.recipe, task.work, task.cohort.learning)
+            profiles = learn_profiles(surveys, task.lesson.sites, task.recipe.order)
         found = train(
-            task.lesson,
+            self._lesson(task, profiles),
             self.settings,
             seed=task.seed,
             device=self.device,
@@ -168,7 +182,29 @@ class Invariant:
             "patches": sum(len(scan.neighbours) for scan in task.lesson.scans),
             "best": {k: v for k, v in found.best.items() if k != "patches_per_second"},
         }
-        return Learned(lambda card: InvariantModel(card, found.network), settings, summary)
+        return Learned(
+            lambda card: InvariantModel(card, found.network, profiles), settings, summary
+        )
+
+    def _lesson(self, task: Task, profiles: SiteProfiles | None) -> Lesson:
+        """Return the scans without profiles and in parts, as far as the settings ask for it."""
+        if profiles is None and self.settings.parts == 1:
+            return task.lesson
+        scans = store_parts(
+            task.recipe,
+            task.work,
+            task.cohort.scans,
+            profiles=profiles,
+            parts=self.settings.parts,
+            nprocs=task.nprocs,
+            progress=task.progress and task.progress("Parting scans"),
+        )
+        learning = len(task.cohort.learning)
+        training, validation = (
+            tuple(part for parts in of_scans for part in parts)
+            for of_scans in (scans[:learning], scans[learning:])
+        )
+        return Lesson(training, validation, task.lesson.sites)
 
 
 @dataclass(frozen=True)
@@ -178,6 +214,7 @@ class Paired:
     pairs: tuple[tuple[str, str], ...]
     settings: PairedSettings = field(default_factory=PairedSettings)
     needs_maps = False
+    needs_survey = False
     microstructure = ()
 
     @property
@@ -212,6 +249,7 @@ class Scaled:
 
     fit: FitName = "laplace-beltrami"
     needs_maps = False
+    needs_survey = False
     microstructure = ()
     asked: Mapping[str, Any] = field(default_factory=dict)
 
@@ -230,6 +268,7 @@ class Unchanged:
 
     fit: FitName = "laplace-beltrami"
     needs_maps = False
+    needs_survey = False
     microstructure = ()
     asked: Mapping[str, Any] = field(default_factory=dict)
 

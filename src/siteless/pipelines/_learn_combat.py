@@ -53,6 +53,7 @@ class Combat:
     maps: tuple[str, ...] | None
     fit: FitName = "laplace-beltrami"
     needs_maps = True
+    needs_survey = False
 
     def __post_init__(self) -> None:
         require_neurocombat()

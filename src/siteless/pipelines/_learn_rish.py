@@ -50,6 +50,7 @@ class Rish:
     covariates: tuple[str, ...]
     fit: FitName = "laplace-beltrami"
     needs_maps = True
+    needs_survey = False
     microstructure: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

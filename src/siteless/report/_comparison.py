@@ -37,7 +37,9 @@ class Criterion:
 CRITERIA = (
     Criterion("rmse_percent", "RMSE to the target, % of b0", 2),
     Criterion("rmse_truth_percent", "RMSE to the noiseless target, %", 2),
+    Criterion("rmse_truth_matched_percent", "the same, at the target's level, %", 2),
     Criterion("block_percent", "signal, 10 mm means: error, %", 2),
+    Criterion("block_matched_percent", "the same, at the target's level, %", 2),
     Criterion("fa_cv", "FA: coefficient of variation", 3),
     Criterion("fa_block_percent", "FA, 10 mm means: error, %", 2),
     Criterion("md_cv", "MD: coefficient of variation", 3),

@@ -24,7 +24,10 @@ def draw_training(log: Sequence[Mapping[str, float]], path: Path) -> None:
     figure = Figure(figsize=(11, 6), layout="constrained")
     axes = figure.subplots(2, 3, sharex=True)
     updates = [row["update"] for row in log]
-    for panel, (title, (term, unit)) in zip(axes.flat, _PANELS.items(), strict=True):
+    shown = {k: v for k, v in _PANELS.items() if any(row[f"train_{v[0]}"] for row in log)}
+    for panel in axes.flat[len(shown) :]:
+        panel.remove()
+    for panel, (title, (term, unit)) in zip(axes.flat, shown.items(), strict=False):
         for part, colour in (("train", "0.6"), ("val", "C0")):
             if f"{part}_{term}" in log[0]:
                 values = [row[f"{part}_{term}"] for row in log]
@@ -33,7 +36,6 @@ def draw_training(log: Sequence[Mapping[str, float]], path: Path) -> None:
         panel.set_title(title, loc="left", fontsize=10)
         panel.set_ylabel(unit, fontsize=8)
         panel.spines[["top", "right"]].set_visible(False)
-    for panel in axes[-1]:
         panel.set_xlabel("updates")
     axes[0, 0].legend(frameon=False, fontsize=8)
     save_figure(figure, path, dpi=120)

@@ -58,6 +58,8 @@ class Objective(nn.Module):
         self.log_signal_noise = nn.Parameter(torch.full((1 + shells,), 0.1).log())
         for noise in (self.log_noise, self.log_signal_noise):
             noise.requires_grad_(settings.learn_noise)
+        if not settings.reconstruction_share:
+            self.log_noise.requires_grad_(False)  # noqa: FBT003
 
     def forward(self, batch: Batch) -> tuple[Terms, Tensor]:
         """Return the terms, and the patches rendered elsewhere, for the adversary."""
@@ -68,9 +70,8 @@ class Objective(nn.Module):
             code = posterior.mean + posterior.variance.sqrt() * batch.noise
             rendered = network.decoder(code, batch.site).float()
             elsewhere = network.decoder(code[judged], batch.elsewhere[judged]).float()
-        noise = self.log_noise.repeat(network.settings.neighbours)
         terms = Terms(
-            reconstruction=reconstruction_loss(rendered, patch, noise),
+            reconstruction=self._reconstruction(rendered, patch),
             prior=kl_to_prior(posterior),
             marginal=self._marginal(posterior, len(batch.signal)),
             projection=self._projection(rendered, batch),
@@ -88,6 +89,12 @@ class Objective(nn.Module):
         device = self.log_noise.device.type
         low = self.settings.precision == "bfloat16"
         return torch.autocast(device, torch.bfloat16, enabled=low)
+
+    def _reconstruction(self, rendered: Tensor, patch: Tensor) -> Tensor:
+        if not self.settings.reconstruction_share:  # nothing but the centre's signal counts
+            return rendered.new_zeros(())
+        noise = self.log_noise.repeat(self.network.settings.neighbours)
+        return reconstruction_loss(rendered, patch, noise)
 
     def _marginal(self, posterior: Posterior, groups: int) -> Tensor:
         if self.training:  # over the batch of all processes

@@ -85,15 +85,57 @@ def make_training_scan(
     subject: str = "",
 ) -> TrainingScan:
     """Fit a scan and gather what training needs of it."""
-    level = white_matter_level(scan)
-    coefficients = fit_coefficients(scan, order=order, fit=fit)
-    inside = tissue_mask(scan, tissue).T[scan.mask.T] & (coefficients.b0 > _DARK * level)
+    values = fit_coefficients(scan, order=order, fit=fit).values
+    return gather_patches(
+        scan,
+        values / np.float32(white_matter_level(scan)),
+        np.ones(len(scan.gradients), dtype=bool),
+        order=order,
+        bs=bs,
+        tissue=tissue,
+        subject=subject,
+    )
+
+
+def gather_patches(
+    scan: Scan,
+    values: Array,
+    judged: Array,
+    *,
+    order: int,
+    bs: tuple[float, ...],
+    tissue: Tissue,
+    subject: str,
+    correction: Array | None = None,
+) -> TrainingScan:
+    """Gather what training needs of a scan.
+
+    Parameters
+    ----------
+    scan
+        To learn from.
+    values
+        Coefficients of its brain, in units of its level.
+    judged
+        Volumes that are to be rendered, shape (volume,), bool.
+    order, bs, tissue, subject
+        As for `make_training_scan`.
+    correction
+        Coefficients that are added to the signal, of the brain.
+    """
+    level, is_b0 = white_matter_level(scan), scan.gradients.is_b0
+    b0 = scan.volumes[np.ix_(np.flatnonzero(judged & is_b0), scan.voxels)].mean(axis=0)
+    inside = tissue_mask(scan, tissue).T[scan.mask.T] & (values[:, 0] > _DARK)
     patches = index_neighbours(scan.mask, scan.affine)[inside]
     rows, compact = np.unique(patches, return_inverse=True)
-    volumes = np.flatnonzero(~scan.gradients.is_b0)
+    volumes = np.flatnonzero(judged & ~is_b0)
     weighted = scan.volumes[np.ix_(volumes, scan.voxels[inside])].T
+    only_b0 = np.eye(values.shape[1], 1, dtype=np.float32)
     mixing = projection_matrix(scan.gradients, bs=bs, order=order)[:, volumes]
-    only_b0 = np.eye(len(mixing), 1, dtype=np.float32)
+    mixing = np.concatenate([only_b0, mixing], axis=1)
+    signal = np.column_stack([b0[inside], weighted])
+    if correction is not None:
+        signal += correction[inside] @ mixing
     return TrainingScan(
         site=str(scan.site),
         name=scan.name,
@@ -102,10 +144,10 @@ def make_training_scan(
         level=level,
         shape=scan.mask.shape,
         affine=tuple(scan.affine.ravel().tolist()),
-        values=coefficients.values[rows] / np.float32(level),
+        values=values[rows],
         neighbours=compact.reshape(patches.shape).astype(np.int32),
         voxels=scan.voxels[inside].astype(np.int32),
-        signal=np.column_stack([coefficients.b0[inside], weighted]) / np.float32(level),
-        mixing=np.concatenate([only_b0, mixing], axis=1),
+        signal=signal / np.float32(level),
+        mixing=mixing,
         shell=np.concatenate([[0], 1 + nearest_shells(scan.gradients, bs)[volumes]]),
     )

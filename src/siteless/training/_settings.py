@@ -21,13 +21,18 @@ class TrainingSettings:
     ----------
     fit
         How coefficients are fitted.
+    profiles
+        Whether the point spreads and fields of sites are taken out before patches are cut.
+    parts
+        That directions are dealt to: the signal of each is rendered from codes of the others. 1
+        to render all directions from codes of all.
     site_units
         Whether each site has units in which its harmonics have the energy of the others'.
     prior, marginal, projection, adversary
         Weights of the terms: alpha, lambda, beta and gamma of the paper.
     reconstruction_share
-        Part of the log-likelihood of a patch that counts; neighbours hardly differ, so that all
-        seven would count the same measurement seven times.
+        Part of the log-likelihood of a patch's coefficients that counts; 0 when the signal of
+        the centre alone is rendered.
     bound
         On the divergence from the marginal: over all pairs, or leaving out each patch's own.
     noise
@@ -55,29 +60,31 @@ class TrainingSettings:
     """
 
     fit: Literal["laplace-beltrami", "pseudo-inverse"] = "laplace-beltrami"
+    profiles: bool = True
+    parts: int = 3
     site_units: bool = True
-    prior: float = 0.3
-    marginal: float = 0.1
+    prior: float = 1.5e-3
+    marginal: float = 5e-4
     projection: float = 1.0
-    adversary: float = 1.0
-    reconstruction_share: float = 1 / 7
+    adversary: float = 0.5
+    reconstruction_share: float = 0.0
     bound: Literal["pairwise", "leave-one-out"] = "leave-one-out"
     noise: float = 0.5
     learn_noise: bool = True
     batch: int = 2048
     epochs: int | None = None
     updates: int | None = 2500
-    learning_rate: float = 2e-3
+    learning_rate: float = 4e-3
     one_cycle: bool = True
     adversary_updates: int = 1
     adversary_share: float = 0.125
     patience: int = 20
     precision: Literal["fastest", "float32", "bfloat16"] = "fastest"
-    code: int = 32
-    encoder: tuple[int, ...] = (256, 128, 64)
-    decoder: tuple[int, ...] = (64, 128, 256)
+    code: int = 64
+    encoder: tuple[int, ...] = (512, 256)
+    decoder: tuple[int, ...] = (256, 512)
     adversary_widths: tuple[int, ...] = (32, 32)
-    activation: Literal["tanh", "silu", "relu"] = "tanh"
+    activation: Literal["tanh", "silu", "relu"] = "silu"
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.updates is None):
@@ -85,7 +92,7 @@ class TrainingSettings:
                 "expected either epochs or updates, and None for the other, got "
                 f"{self.epochs} and {self.updates}"
             )
-        above = ("noise", "batch", "patience", "adversary_updates")
+        above = ("noise", "batch", "patience", "adversary_updates", "parts")
         wrong = [name for name in above if not getattr(self, name) > 0]
         if wrong:
             raise ValueError(f"{wrong[0]} must be above 0, got {getattr(self, wrong[0])}")
@@ -112,6 +119,8 @@ PRESETS = {
     "siteless": TrainingSettings(),
     "paper": TrainingSettings(
         fit="pseudo-inverse",
+        profiles=False,
+        parts=1,
         site_units=False,
         prior=1.0,
         marginal=0.01,
@@ -128,5 +137,9 @@ PRESETS = {
         adversary_updates=10,
         adversary_share=1.0,
         precision="float32",
+        code=32,
+        encoder=(256, 128, 64),
+        decoder=(64, 128, 256),
+        activation="tanh",
     ),
 }

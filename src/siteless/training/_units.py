@@ -52,3 +52,27 @@ def _pooled(energy: Array, order: int) -> Array:
     shells = energy[1:].reshape(-1, len(degrees))
     sums = (shells[:, degrees == degree].sum(axis=1) for degree in degrees)
     return np.concatenate([energy[:1], np.stack(list(sums), axis=1).ravel()])
+
+
+def units_beside(
+    offset: Tensor, scale: Tensor, scans: Sequence[TrainingScan], *, of_sites: bool
+) -> tuple[Tensor, Tensor]:
+    """Return the units of a new site's channels, shape (channel,) each, as `channel_units` would.
+
+    Parameters
+    ----------
+    offset, scale
+        Of the sites that are known, shape (site, channel).
+    scans
+        Of the new site.
+    """
+    # Ratios of sites have the geometric mean 1.
+    spread = np.exp(np.log(scale.double().numpy()).mean(axis=0))
+    mean = offset[0].double().numpy() * spread / scale[0].double().numpy()
+    ratio = np.ones_like(spread)
+    if of_sites:
+        energy = np.mean([_moments(scan)[1] for scan in scans], axis=0)
+        usual = _pooled(mean**2 + spread**2, scans[0].order)
+        ratio = np.sqrt(_pooled(energy, scans[0].order) / usual)
+        ratio[0] = 1  # b0 is in units of each scan's own level
+    return torch.from_numpy(mean * ratio).float(), torch.from_numpy(spread * ratio).float()

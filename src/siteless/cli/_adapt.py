@@ -1,0 +1,57 @@
+"""`siteless adapt`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from siteless.cli._options import add_dataset_options, add_nprocs, filters_of
+
+_DESCRIPTION = """\
+Teach a model a site that it has not learned, from a few scans of it, in about a minute. What the
+model knows stays as it is: only the new site's point spread, field, units and look are fitted.
+Three scans or more are better than one: with one, what is special to a person is taken for the
+site's.
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the command line."""
+    parser = commands.add_parser(
+        "adapt",
+        help="teach a model a new site from a few scans",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("model", metavar="MODEL", type=Path, help="model of `siteless fit`")
+    add_dataset_options(parser)
+    parser.add_argument("--site", required=True, metavar="SITE", help="label of the new site")
+    parser.add_argument(
+        "--out", required=True, metavar="FILE", type=Path, help="the model that knows it too"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of all that is random (default 0)")
+    add_nprocs(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Adapt and return the exit code."""
+    from siteless.cli._console import shown_fit
+    from siteless.cli._info import show_card
+    from siteless.pipelines import adapt_model
+
+    with shown_fit(verbose=options.verbose) as (progress, _):
+        model = adapt_model(
+            options.model,
+            options.dataset,
+            options.out,
+            site=options.site,
+            site_from=options.site_from,
+            filters=filters_of(options),
+            seed=options.seed,
+            nprocs=options.nprocs,
+            progress=progress,
+        )
+    show_card(model)
+    return 0

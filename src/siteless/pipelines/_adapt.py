@@ -1,0 +1,152 @@
+"""`siteless adapt`: a model and a few scans of a new site to a model that knows it too."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from siteless.bids import Dataset, ScanFiles, find_scans, require_outside
+from siteless.errors import DatasetError, GradientTableError, ModelError, OutputError
+from siteless.methods import InvariantModel, load_model
+from siteless.model import AVERAGE, same_shells, save_model, show_bs
+from siteless.pipelines._choice import read_table, require_writable, scans_of_sites
+from siteless.pipelines._coefficients import Recipe, Stages, read_surveys, store_parts, store_scans
+from siteless.pipelines._encode import require_invariant
+from siteless.pipelines._fit import learned_site
+from siteless.pipelines._learn import FitFiles
+from siteless.pipelines._parallel import Progress
+from siteless.profiles import extend_profiles
+from siteless.training import TrainingSettings, adapt
+
+
+def adapt_model(
+    model: Path | str,
+    dataset: Path | str,
+    out: Path | str,
+    *,
+    site: str,
+    site_from: str | None = None,
+    filters: Mapping[str, Collection[str | None]] | None = None,
+    seed: int = 0,
+    work: Path | None = None,
+    nprocs: int | None = None,
+    progress: Stages | None = None,
+) -> InvariantModel:
+    """Teach a model a site that it has not learned, and write the model that knows it.
+
+    The sites that it knows, and what it renders as them, stay as they are.
+
+    Parameters
+    ----------
+    model
+        Of `siteless fit`, of the method ``invariant``.
+    dataset, site_from, filters
+        As for `siteless.bids.find_scans`.
+    out
+        File of the new model.
+    site
+        Label of the new site; other scans of the dataset are left alone, and so are scans that
+        a ``split`` column keeps for validation or test.
+    seed
+        Of all that is random.
+    work
+        Folder for coefficients; by default beside the new model.
+    nprocs
+        Processes that read scans.
+    progress
+        As for `siteless.pipelines.fit_model`.
+    """
+    files = FitFiles(Path(out))
+    work = work or files.work
+    if files.model.exists():
+        raise OutputError(
+            "the model is there already", remedy="choose another name", path=files.model
+        )
+    known = require_invariant(load_model(Path(model)), Path(model))
+    for folder in (files.model.parent, work):
+        require_outside(folder, Path(dataset))
+    scans = _choose(known, find_scans(dataset, site_from=site_from, filters=filters), site)
+    for folder in (files.model.parent, work):
+        require_writable(folder)
+    card = known.card
+    recipe = Recipe(card.fit, card.order, card.bs, card.tissue, card.denoiser)
+    settings = TrainingSettings(**card.settings["training"], precision="float32")
+    whole = store_scans(
+        recipe,
+        work,
+        scans,
+        with_survey=settings.profiles,
+        nprocs=nprocs,
+        progress=progress and progress("Reading scans"),
+    )
+    profiles = known.profiles
+    if profiles:
+        profiles = extend_profiles(profiles, read_surveys(recipe, work, scans), site)
+    parts = store_parts(
+        recipe,
+        work,
+        scans,
+        profiles=profiles,
+        parts=settings.parts,
+        nprocs=nprocs,
+        progress=progress and progress("Parting scans"),
+    )
+    flat = [part for of_scan in parts for part in of_scan]
+    show = progress and progress("Adapting")
+    network = adapt(known.network, flat, settings, seed=seed, watch=show and partial(_tell, show))
+    sites = {**card.sites, site: learned_site(whole, scans, card.order)}
+    told: dict[str, Any] = {
+        "settings": {**card.settings, "network": asdict(network.settings)},
+        "summary": {**card.summary, **_added(card.summary, site, scans)},
+    }
+    adapted = InvariantModel(replace(card, sites=sites, **told), network, profiles)
+    save_model(adapted, files.model)
+    return adapted
+
+
+def _tell(show: Progress, done: int, total: int) -> None:
+    show(done, total, "")
+
+
+def _choose(known: InvariantModel, found: Dataset, site: str) -> list[ScanFiles]:
+    """Return the scans of the new site to learn from; refuse what the model cannot take."""
+    if found.errors:
+        raise found.errors[0]
+    if site in known.card.sites or site == AVERAGE:
+        raise ModelError(
+            f"the model knows the site {site} already",
+            remedy="give the label of a site that it does not know, or fit a model anew",
+        )
+    scans = []
+    for files in scans_of_sites(found.scans, [site], found.root):
+        bs = tuple(shell.b for shell in read_table(files).shells)
+        if not bs or files.attributes.get("split") in ("val", "test"):
+            continue
+        if not same_shells(bs, known.card.bs):
+            raise GradientTableError(
+                f"expected the model's shells of {show_bs(known.card.bs)}, found {show_bs(bs)}",
+                remedy="leave the scan out, or fit a model to scans like it",
+                path=files.dwi,
+            )
+        scans.append(files)
+    if not scans:
+        raise DatasetError(
+            f"no scan of site {site} is there to learn from",
+            remedy="give diffusion scans, and do not keep all of them for test",
+            path=found.root,
+        )
+    return scans
+
+
+def _added(summary: Mapping[str, Any], site: str, scans: Sequence[ScanFiles]) -> dict[str, Any]:
+    """Tell that a site was learned later, and from whom."""
+    people = sorted({*summary["training_people"], *(scan.subject for scan in scans)})
+    return {
+        "training_scans": {**summary["training_scans"], site: len(scans)},
+        "validation_scans": {**summary["validation_scans"], site: 0},
+        "training_people": people,
+        "adapted_sites": [*summary.get("adapted_sites", ()), site],
+    }

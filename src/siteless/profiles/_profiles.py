@@ -1,0 +1,118 @@
+"""The profiles of a model's sites, and scans without them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Self
+
+import numpy as np
+
+from siteless.acquisition import Array, Scan
+from siteless.harmonics import coefficient_orders
+from siteless.profiles._field import Field, extend_fields, fit_fields
+from siteless.profiles._spread import diffuse
+from siteless.profiles._survey import DEGREES, SPREADS, Survey, fine_detail
+
+# A field multiplies a feature by no more than this, or divides it by as much (log).
+_MOST = math.log(2)
+
+
+@dataclass(frozen=True, eq=False)
+class SiteProfiles:
+    """What sites do to all of a brain alike.
+
+    Attributes
+    ----------
+    sites
+        Labels.
+    spreads
+        What scans of each site are blurred by to be as blurred as those of the most blurred site,
+        shape (site,), mm2.
+    field
+        Of b0 and, over b0 squared, of the energies of each shell's degrees 0 and 2.
+    order
+        Of the harmonics.
+    goal
+        Of matching point spreads: a distance, mm, and the part of harmonics' differences over it
+        that is fine detail at the most blurred site, shape (2,).
+    """
+
+    sites: tuple[str, ...]
+    spreads: Array
+    field: Field
+    order: int
+    goal: Array
+
+    @classmethod
+    def from_arrays(cls, sites: Sequence[str], order: int, arrays: Mapping[str, Array]) -> Self:
+        """Make profiles of what `arrays` holds."""
+        field = Field(*(arrays[one.name] for one in fields(Field)))
+        return cls(tuple(sites), arrays["spreads"], field, order, arrays["goal"])
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """All but the sites and the order."""
+        return {"spreads": self.spreads, "goal": self.goal, **vars(self.field)}
+
+    def without(self, values: Array, scan: Scan) -> Array:
+        """Take the profile of a scan's site out of its coefficients.
+
+        Parameters
+        ----------
+        values
+            Of the scan's brain, shape (voxel, channel).
+        scan
+            Of one of the sites.
+        """
+        number = self.sites.index(str(scan.site))
+        blurred = diffuse(values, scan.mask, scan.voxel_size, float(self.spreads[number]))
+        return blurred / self.gains(scan.positions, str(scan.site))
+
+    def gains(self, world: Array, site: str) -> Array:
+        """Return what a site multiplies channels by at places, shape (place, channel)."""
+        logs = self.field.logarithms(world, self.sites.index(site)).clip(-_MOST, _MOST)
+        b0, energies = logs[:, :1], logs[:, 1:].reshape(len(logs), -1, len(DEGREES))
+        # An energy is the square of an amplitude; degrees above the last follow it.
+        degrees = np.minimum(coefficient_orders(self.order) // 2, len(DEGREES) - 1)
+        amplitudes = b0[..., None] + energies[:, :, degrees] / 2
+        gains: Array = np.exp(np.hstack([b0, amplitudes.reshape(len(logs), -1)]))
+        return gains
+
+
+def learn_profiles(surveys: Sequence[Survey], sites: Sequence[str], order: int) -> SiteProfiles:
+    """Learn the profiles of sites from surveys of their training scans."""
+    near = max(float(one.voxel_size.max()) for one in surveys)
+    details = [_detail(surveys, site, near) for site in sites]
+    least = min(detail[0] for detail in details)
+    spreads = np.array([_match(detail, least) for detail in details])
+    field = fit_fields(surveys, sites, spreads.tolist())
+    return SiteProfiles(tuple(sites), spreads, field, order, np.array([near, least]))
+
+
+def extend_profiles(profiles: SiteProfiles, surveys: Sequence[Survey], site: str) -> SiteProfiles:
+    """Learn the profile of a new site beside those that are known, which stay."""
+    near, least = profiles.goal.tolist()
+    spread = _match(_detail(surveys, site, near), least)
+    return replace(
+        profiles,
+        sites=(*profiles.sites, site),
+        spreads=np.append(profiles.spreads, spread),
+        field=extend_fields(profiles.field, surveys, spread),
+    )
+
+
+def _detail(surveys: Sequence[Survey], site: str, near: float) -> Array:
+    """Return the fine detail of a site's scans after each of `SPREADS`, shape (spread,)."""
+    own = [fine_detail(one, near) for one in surveys if one.site == site]
+    middle: Array = np.median(own, axis=0)
+    return middle
+
+
+def _match(detail: Array, goal: float) -> float:
+    """Return the blur after which as little fine detail is left as the goal."""
+    if not np.isfinite([*detail, goal]).all():
+        return 0.0
+    # Detail falls as the blur grows; np.interp needs what it looks up to rise.
+    return float(np.interp(-goal, -np.minimum.accumulate(detail), SPREADS))

@@ -1,0 +1,198 @@
+"""What a scan tells of its site, small enough to keep of every scan of a cohort."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Self
+
+import numpy as np
+
+from siteless.acquisition import Array, Scan
+from siteless.harmonics import Coefficients, coefficient_orders, degree_energies, fit_noise
+from siteless.profiles._spread import covariance_of_noise, diffuse
+from siteless.tissue import white_matter_level
+
+# mm2. Point spreads that a survey is taken after.
+SPREADS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
+# mm, and the part of a block that must be white matter.
+_BLOCK, _LEAST_SHARE = 10.0, 0.2
+# Degrees that fields are estimated of; energies of higher ones are mostly noise.
+DEGREES = (0, 2)
+# In voxels, over which harmonics are compared to tell how sharp a scan is.
+_LAGS = (1, 2, 3, 4)
+# Of the scan's level. The energy of darker voxels, over b0 squared, is not known.
+_DARK = 0.05
+# Energies of blocks below this part of b0 squared have no logarithm to speak of.
+_LEAST_ENERGY = 1e-5
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """Energies of blocks of white matter, and how harmonics differ between near voxels.
+
+    Attributes
+    ----------
+    site, person
+        Where the scan is from, and who was scanned.
+    position
+        Of each block: the mean place of its white matter in the world, shape (block, 3), mm.
+    count, share
+        Voxels of white matter in a block, and their part of its brain, shape (block,).
+    energies
+        Logarithms of b0 in units of the level and, over b0 squared and without noise, of the
+        energies of each shell's degrees 0 and 2; after each of `SPREADS`, shape
+        (spread, block, 1 + 2 * shell).
+    structure
+        Mean square difference of degree-2 harmonics, without noise, between white-matter voxels
+        that lie some voxels apart, after each of `SPREADS`; shape (spread, axis, lag). NaN where
+        no two voxels lie so.
+    voxel_size
+        Shape (3,), mm.
+    """
+
+    site: str
+    person: str
+    position: Array
+    count: Array
+    share: Array
+    energies: Array
+    structure: Array
+    voxel_size: Array
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """All but the site and the person."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.type == "Array"}
+
+    @classmethod
+    def from_arrays(cls, site: str, person: str, arrays: dict[str, Array]) -> Self:
+        """Make a survey of what a file holds."""
+        return cls(site, person, **arrays)
+
+    @property
+    def head_position(self) -> Array:
+        """Of each block, from the centre of white matter, shape (block, 3), mm."""
+        return self.position - np.average(self.position, axis=0, weights=self.count)
+
+
+def survey(scan: Scan, own: Coefficients, person: str) -> Survey:
+    """Take a survey of a scan, given its coefficients."""
+    level = white_matter_level(scan)
+    values, noise = own.values / np.float32(level), fit_noise(scan, own)
+    inside = scan.white_matter.T[scan.mask.T]
+    world = scan.positions
+    blocks = _Blocks(world, inside, float(np.prod(scan.voxel_size)))
+    # Noise of a shell's degree in units of the level, (voxel, shell * degree).
+    variance = noise.variance[:, :, None] / np.float32(level) ** 2 * noise.gain[:, : len(DEGREES)]
+    kept = noise.kept[:, : len(DEGREES)]
+    energies, structures = [], []
+    low = _low_channels(own.order, len(own.bs))
+    for spread in SPREADS:
+        blurred = diffuse(values[:, low], scan.mask, scan.voxel_size, spread)
+        left = covariance_of_noise(spread, scan.voxel_size, [0])[0, 0]
+        energies.append(blocks.log_means(_features(blurred, variance * left, kept)))
+        structures.append(_structure(scan, blurred, inside, variance[inside, :, 1].mean(), spread))
+    return Survey(
+        site=str(scan.site),
+        person=person or scan.name,
+        position=blocks.means(world),
+        count=blocks.count,
+        share=blocks.share,
+        energies=np.stack(energies).astype(np.float32),
+        structure=np.stack(structures),
+        voxel_size=scan.voxel_size,
+    )
+
+
+def _low_channels(order: int, shells: int) -> Array:
+    """Return the channels of b0 and of each shell's degrees that fields are estimated of."""
+    low = np.flatnonzero(coefficient_orders(order) <= DEGREES[-1])
+    count = len(coefficient_orders(order))
+    return np.concatenate([[0], *(1 + shell * count + low for shell in range(shells))])
+
+
+def _features(values: Array, noise: Array, kept: Array) -> Array:
+    """Return b0 and, over b0 squared and without noise, energies; shape (voxel, feature)."""
+    b0 = np.maximum(values[:, :1], np.float32(_DARK))
+    energies = (degree_energies(values, DEGREES[-1]) - noise) / kept / np.square(b0)[..., None]
+    return np.hstack([values[:, :1], energies.reshape(len(values), -1)])
+
+
+def _structure(scan: Scan, values: Array, inside: Array, noise: float, spread: float) -> Array:
+    """Return mean square differences of degree 2, without noise, shape (axis, lag)."""
+    shells = (values.shape[1] - 1) // 6
+    second = values[:, 1:].reshape(len(values), shells, 6)[:, :, 1:].reshape(len(values), -1)
+    rows = np.full(scan.mask.size, -1)
+    rows[scan.voxels[inside]] = np.flatnonzero(inside)
+    grid = rows.reshape(scan.mask.shape, order="F")
+    found = np.full((3, len(_LAGS)), np.nan)
+    for axis in range(3):
+        line = np.moveaxis(grid, axis, 0)
+        for position, lag in enumerate(_LAGS):
+            near, far = line[:-lag].ravel(), line[lag:].ravel()
+            both = (near >= 0) & (far >= 0)
+            if both.any():
+                squares = np.square(second[near[both]] - second[far[both]])
+                found[axis, position] = squares.sum(axis=1, dtype=float).mean()
+    own, *others = covariance_of_noise(spread, scan.voxel_size, (0, *_LAGS)).T
+    return found - 2 * noise * shells * (own[:, None] - np.stack(others, axis=1))
+
+
+class _Blocks:
+    """Voxels of white matter parted into blocks of 10 mm, in the world's axes."""
+
+    def __init__(self, world: Array, inside: Array, voxel_volume: float) -> None:
+        cell = np.floor(world / _BLOCK).astype(int)
+        _, block = np.unique(cell, axis=0, return_inverse=True)
+        self.block, self.inside = block.ravel(), inside
+        count, whole = np.bincount(self.block, inside), np.bincount(self.block)
+        self.kept = np.flatnonzero(count * voxel_volume >= _LEAST_SHARE * _BLOCK**3)
+        self.count = count[self.kept]
+        self.share = self.count / whole[self.kept]
+
+    def means(self, values: Array) -> Array:
+        """Average over the white matter of each block, shape (block, column)."""
+        sums = [np.bincount(self.block, column * self.inside)[self.kept] for column in values.T]
+        return np.stack(sums, axis=1) / self.count[:, None]
+
+    def log_means(self, values: Array) -> Array:
+        return np.log(np.maximum(self.means(values), _LEAST_ENERGY))
+
+
+def at_spread(stack: Array, spread: float) -> Array:
+    """Interpolate what was found after each of `SPREADS`, along the first axis."""
+    last = len(SPREADS) - 1
+    position = float(np.interp(spread, SPREADS, np.arange(last + 1)))
+    lower = min(int(position), last - 1)
+    part = position - lower
+    between: Array = (1 - part) * stack[lower] + part * stack[lower + 1]
+    return between
+
+
+def fine_detail(one: Survey, near: float) -> Array:
+    """Return the part of harmonics' differences that is fine detail, shape (spread,).
+
+    It is the difference between voxels that are near, over that between voxels three times as far
+    apart: less where a scan is blurred, and the same whatever its contrast or its noise. NaN when
+    white matter is too small to tell.
+
+    Parameters
+    ----------
+    one
+        Survey of a scan.
+    near
+        A distance, mm.
+    """
+    logs = np.log(np.maximum(one.structure, np.finfo(np.float32).tiny))
+    ratios = []
+    for axis, step in enumerate(one.voxel_size):
+        known = np.isfinite(logs[:, axis]).all(axis=0)
+        if known.sum() > 1:
+            reach = step * np.array(_LAGS)[known]
+            ratios.append(
+                [
+                    np.interp(near, reach, row) - np.interp(3 * near, reach, row)
+                    for row in logs[:, axis, known]
+                ]
+            )
+    return np.exp(np.mean(ratios, axis=0)) if ratios else np.full(len(SPREADS), np.nan)

@@ -1,0 +1,93 @@
+"""Scans in parts: codes of some directions must tell the signal of others.
+
+A network that renders the directions that it has seen can lower its loss by rendering their noise.
+One that is judged by directions that it has not seen cannot: all that helps it is signal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from siteless.acquisition import Array, GradientTable, Scan
+from siteless.harmonics import FitName, fit_coefficients
+from siteless.profiles import SiteProfiles
+from siteless.tissue import Tissue, white_matter_level
+from siteless.training._scan import TrainingScan, gather_patches
+
+
+def make_parts(
+    scan: Scan,
+    profiles: SiteProfiles | None,
+    *,
+    parts: int,
+    fit: FitName,
+    order: int,
+    bs: tuple[float, ...],
+    tissue: Tissue,
+    subject: str = "",
+) -> list[TrainingScan]:
+    """Make as many training scans of a scan, each of which lacks some directions.
+
+    Patches are of the other directions, without the profile of the scan's site. The signal to be
+    rendered is of those directions, without the field of the site but as sharp as it is. One part
+    has all directions in both.
+    """
+    level = np.float32(white_matter_level(scan))
+    correction = None
+    if profiles:
+        own = fit_coefficients(scan, order=order, fit=fit).values
+        correction = own / profiles.gains(scan.positions, str(scan.site)) - own
+    number = part_volumes(scan.gradients, parts)
+    made = []
+    for part in range(parts):
+        judged = number == part
+        seen = ~judged if parts > 1 else judged
+        for volumes in (seen, judged):
+            if not (volumes & scan.gradients.is_b0).any():
+                volumes |= scan.gradients.is_b0  # too few to be parted
+        values = fit_coefficients(_with_volumes(scan, seen), order=order, fit=fit).values
+        if profiles:
+            values = profiles.without(values, scan)
+        made.append(
+            gather_patches(
+                scan,
+                values / level,
+                judged,
+                order=order,
+                bs=bs,
+                tissue=tissue,
+                subject=subject,
+                correction=correction,
+            )
+        )
+    return made
+
+
+def part_volumes(gradients: GradientTable, parts: int) -> Array:
+    """Deal the volumes of b0 and of each shell to parts, near directions to different ones.
+
+    Returns
+    -------
+    Array
+        Number of the part of each volume, shape (volume,).
+    """
+    number = np.zeros(len(gradients), dtype=int)
+    number[gradients.is_b0] = np.arange(gradients.is_b0.sum()) % parts
+    for shell in gradients.shells:
+        directions = gradients.directions[shell.volumes]
+        likeness = np.abs(directions @ directions.T)
+        members: list[list[int]] = [[] for _ in range(parts)]
+        for one in range(len(directions)):
+            smallest = min(map(len, members))
+            free = [own for own in members if len(own) == smallest]
+            min(free, key=lambda own: likeness[one, own].max(initial=0)).append(one)
+        for part, own in enumerate(members):
+            number[shell.volumes[own]] = part
+    return number
+
+
+def _with_volumes(scan: Scan, kept: Array) -> Scan:
+    gradients = GradientTable(scan.gradients.bvals[kept], scan.gradients.bvecs[kept])
+    return replace(scan, signal=scan.signal[..., kept], gradients=gradients)

@@ -1,0 +1,133 @@
+import numpy as np
+import pytest
+
+from lessons import QUICK, write_study
+from phantoms import make_gradients, make_scan, write_raw, write_table
+from siteless.bids import find_scans, read_scan
+from siteless.cli import main
+from siteless.methods import harmonize, load_model
+from siteless.pipelines import adapt_model, fit_model
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    splits = ["train", "train", "val", "test"]
+    root = tmp_path_factory.mktemp("a study v1.0")
+    return write_study(root, sites="abc", split=splits)
+
+
+@pytest.fixture(scope="module")
+def known(study, tmp_path_factory):
+    out = tmp_path_factory.mktemp("fit") / "known.safetensors"
+    fit_model(study, out, settings=QUICK, sites=["a", "b"], nprocs=1)
+    return out
+
+
+@pytest.fixture(scope="module")
+def adapted(known, study, tmp_path_factory):
+    out = tmp_path_factory.mktemp("adapt") / "a model.safetensors"
+    adapt_model(known, study, out, site="c", nprocs=1)
+    return out
+
+
+def _scan(study, subject, site):
+    files = find_scans(study).scans
+    return read_scan(next(f for f in files if (f.subject, str(f.site)) == (subject, site)))
+
+
+def test_the_new_site_is_learned_from_its_training_scans_alone(adapted):
+    card = load_model(adapted).card
+    assert list(card.sites) == ["a", "b", "c"]
+    assert card.summary["training_scans"] == {"a": 2, "b": 2, "c": 2}
+    assert card.summary["adapted_sites"] == ["c"]
+    assert len(card.sites["c"].bvals) == len(card.sites["a"].bvals)
+    assert load_model(adapted).profiles.sites == ("a", "b", "c")
+
+
+def test_scans_are_rendered_as_the_new_site_and_from_it(adapted, study):
+    model = load_model(adapted)
+    for subject, source, target in (("3", "a", "c"), ("3", "c", "b"), ("3", "c", "average")):
+        scan = _scan(study, subject, source)
+        shown = harmonize(model, scan, target, gradients=scan.gradients)
+        error = np.sqrt(np.square(shown.signal - scan.signal)[scan.white_matter].mean())
+        assert error < 0.3 * scan.signal[scan.white_matter].mean()
+
+
+def test_what_the_model_renders_as_other_sites_stays(adapted, known, study):
+    scan = _scan(study, "3", "a")
+    one, other = (harmonize(load_model(path), scan, "b").signal for path in (known, adapted))
+    np.testing.assert_array_equal(one, other)
+
+
+def test_the_same_scans_give_the_same_bytes(adapted, known, study, tmp_path):
+    adapt_model(known, study, tmp_path / "again.safetensors", site="c", nprocs=2)
+    assert (tmp_path / "again.safetensors").read_bytes() == adapted.read_bytes()
+
+
+def test_the_command_shows_the_model(known, study, tmp_path, capsys):
+    out = tmp_path / "new.safetensors"
+    words = ["adapt", known, study, "--site", "c", "--out", out, "--nprocs", "1"]
+    assert main([str(word) for word in words]) == 0
+    assert "c: level" in capsys.readouterr().out
+    assert main(["info", str(out)]) == 0
+
+
+def _of_other_shells(root):
+    rows = []
+    for number in range(2):
+        scan = make_scan(make_gradients({700: 20}), seed=number)
+        rows.append(
+            {"subject": number, "site": "c", "dwi": write_raw(scan, root, f"s{number}").name}
+        )
+    return write_table(root / "scans.tsv", rows)
+
+
+@pytest.mark.parametrize(
+    ("site", "told"),
+    [
+        ("a", "the model knows the site a already"),
+        ("average", "the model knows the site average already"),
+        ("nowhere", "nowhere"),
+    ],
+)
+def test_wrong_sites_are_told_in_a_line(known, study, tmp_path, capsys, site, told):
+    out = tmp_path / "new.safetensors"
+    words = ["adapt", str(known), str(study), "--site", site, "--out", str(out)]
+    assert main(words) == 1
+    assert told in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
+
+
+def test_other_shells_are_refused(known, tmp_path, capsys):
+    root = tmp_path / "data"
+    root.mkdir()
+    words = [
+        "adapt",
+        known,
+        _of_other_shells(root),
+        "--site",
+        "c",
+        "--out",
+        tmp_path / "m.safetensors",
+    ]
+    assert main([str(word) for word in words]) == 1
+    assert "expected the model's shells of b=1200, b=3000, found b=700" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_a_model_without_codes_is_refused(study, tmp_path, capsys):
+    scaled = tmp_path / "scaled.safetensors"
+    fit_model(study, scaled, method="scaled", sites=["a", "b"], nprocs=1)
+    words = ["adapt", scaled, study, "--site", "c", "--out", tmp_path / "new.safetensors"]
+    assert main([str(word) for word in words]) == 1
+    assert (
+        "expected a model of the method invariant, found one of scaled" in capsys.readouterr().err
+    )
+
+
+def test_a_model_that_is_there_is_kept(adapted, known, study, capsys):
+    before = adapted.read_bytes()
+    words = ["adapt", known, study, "--site", "c", "--out", adapted]
+    assert main([str(word) for word in words]) == 1
+    assert "the model is there already" in capsys.readouterr().err
+    assert adapted.read_bytes() == before

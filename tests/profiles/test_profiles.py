@@ -1,0 +1,138 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import ndimage
+
+from phantoms import make_gradients
+from siteless.acquisition import Scan, Site
+from siteless.harmonics import coefficient_orders, fit_coefficients, projection_matrix
+from siteless.profiles import Field, SiteProfiles, diffuse, learn_profiles, survey
+
+SHELLS = {1200: 30, 3000: 30}
+BS, ORDER = (1200.0, 3000.0), 4
+SHAPE, SIZE = (24, 22, 20), 2.5
+LEVEL = 1000.0
+
+
+def _scan(site="a", seed=0, *, blur=0.0, noise=0.0, tilt=0.0):
+    """Make a scan whose harmonics vary in space, seen through a point spread and a field."""
+    rng = np.random.default_rng(seed)
+    gradients = make_gradients(SHELLS, seed=1)
+    mask = np.ones(SHAPE, dtype=bool)
+    degrees = coefficient_orders(ORDER)
+    size = np.concatenate([[0.1], *[[{0: 0.3, 2: 0.3, 4: 0.03}[d] for d in degrees]] * 2])
+    fine = rng.normal(size=(*SHAPE, len(size)))
+    fields = ndimage.gaussian_filter(fine, (1.2, 1.2, 1.2, 0))
+    values = size * fields / fields.std(axis=(0, 1, 2))
+    values[..., 0] += 1
+    values[..., [1, 1 + len(degrees)]] += [1.8, 1.0]
+    rows = np.ascontiguousarray(values.swapaxes(0, 2).reshape(-1, len(size)), dtype=np.float32)
+    rows = diffuse(rows, mask, np.full(3, SIZE), blur)
+    signal = rows @ projection_matrix(gradients, bs=BS, order=ORDER)
+    affine = np.diag([SIZE, SIZE, SIZE, 1.0])
+    affine[:3, 3] = -SIZE * np.array(SHAPE) / 2
+    x = np.array(np.unravel_index(np.arange(len(rows)), SHAPE, order="F"))[0] * SIZE + affine[0, 3]
+    signal = signal * np.exp(tilt * x / 30)[:, None] + noise * rng.normal(size=signal.shape)
+    image = LEVEL * signal.reshape(*SHAPE[::-1], -1).swapaxes(0, 2)
+    return Scan(image, affine, gradients, mask, mask, site=Site(site), name=f"{site}{seed}")
+
+
+def _survey(scan, person="p"):
+    return survey(scan, fit_coefficients(scan, order=ORDER), person)
+
+
+def test_noise_changes_neither_energies_nor_structure():
+    clean, noisy = (_survey(_scan(noise=noise)) for noise in (0.0, 0.05))
+    np.testing.assert_allclose(noisy.energies, clean.energies, atol=0.12)
+    assert np.abs(noisy.energies - clean.energies).mean() < 0.02
+    # What a fit shrinks, it shrinks at all distances.
+    ratios = [one.structure[..., 0] / one.structure[..., 2] for one in (noisy, clean)]
+    np.testing.assert_allclose(*ratios, rtol=0.02)
+
+
+def test_how_an_image_is_stored_changes_nothing():
+    scan = _scan(noise=0.02)
+    flipped = replace(
+        scan,
+        signal=scan.signal[::-1],
+        affine=scan.affine
+        @ np.array([[-1, 0, 0, SHAPE[0] - 1], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]),
+    )
+    one, other = _survey(scan), _survey(flipped)
+    np.testing.assert_allclose(other.position, one.position, atol=1e-9)
+    np.testing.assert_allclose(other.energies, one.energies, atol=1e-4)
+    np.testing.assert_allclose(other.structure, one.structure, rtol=1e-4)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.04])
+def test_the_blur_between_sites_is_found(noise):
+    surveys = [
+        _survey(_scan(site, seed, blur=blur, noise=noise), f"{site}{seed}")
+        for site, blur in (("a", 3.0), ("b", 0.0), ("c", 1.5))
+        for seed in range(3)
+    ]
+    found = learn_profiles(surveys, ("a", "b", "c"), ORDER)
+    np.testing.assert_allclose(found.spreads, [0.0, 3.0, 1.5], atol=0.25)
+
+
+def test_a_field_is_found_and_taken_out():
+    surveys = [
+        _survey(_scan(site, seed, tilt=tilt), str(seed))
+        for site, tilt in (("a", 0.1), ("b", -0.1))
+        for seed in range(4)
+    ]
+    found = learn_profiles(surveys, ("a", "b"), ORDER)
+    same = [_scan(site, 9, tilt=tilt) for site, tilt in (("a", 0.1), ("b", -0.1))]
+    before = [fit_coefficients(scan, order=ORDER).values for scan in same]
+    after = [found.without(values, scan) for values, scan in zip(before, same, strict=True)]
+    unlike, alike = (np.abs(np.log(a[:, 0] / b[:, 0])).mean() for a, b in (before, after))
+    assert alike < 0.15 * unlike
+
+
+def _profiles(weights, spreads=(0.0, 0.0)):
+    box = np.array([[-100.0] * 3, [100.0] * 3])
+    field = Field(box, weights, np.zeros((72, 5)), np.zeros((3, 5)))
+    return SiteProfiles(("a", "b"), np.array(spreads), field, ORDER, np.array([2.5, 0.2]))
+
+
+def _weights(seed=0):
+    weights = np.random.default_rng(seed).normal(scale=0.02, size=(2, 35, 5))
+    return weights - weights.mean(axis=0)
+
+
+def test_gains_are_of_amplitudes_and_b0_is_in_all_of_them():
+    profiles = _profiles(_weights())
+    world = np.random.default_rng(1).uniform(-80, 80, size=(50, 3))
+    gains, logs = profiles.gains(world, "a"), profiles.field.logarithms(world, 0)
+    degrees = coefficient_orders(ORDER)
+    np.testing.assert_allclose(gains[:, 0], np.exp(logs[:, 0]), rtol=1e-5)
+    for shell in range(2):
+        own = gains[:, 1 + shell * len(degrees) :][:, : len(degrees)]
+        for position, degree in enumerate((0, 2)):
+            squared = np.exp(2 * logs[:, 0] + logs[:, 1 + 2 * shell + position])
+            np.testing.assert_allclose(
+                own[:, degrees == degree] ** 2,
+                squared[:, None].repeat(2 * degree + 1, 1),
+                rtol=1e-5,
+            )
+        np.testing.assert_array_equal(own[:, degrees == 4][:, 0], own[:, degrees == 2][:, 0])
+    np.testing.assert_allclose(gains * profiles.gains(world, "b"), 1, rtol=1e-5)
+
+
+def test_a_scan_without_its_profile_is_the_scan_blurred_and_divided():
+    profiles, scan = _profiles(_weights(), (2.0, 0.0)), _scan("a", 3)
+    values = fit_coefficients(scan, order=ORDER).values
+    expected = diffuse(values, scan.mask, scan.voxel_size, 2.0)
+    expected = expected / profiles.gains(scan.positions, "a")
+    found = profiles.without(values, scan)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert found.dtype == np.float32
+
+
+def test_profiles_are_what_their_arrays_hold():
+    profiles = _profiles(_weights(), (2.0, 0.0))
+    again = SiteProfiles.from_arrays(profiles.sites, ORDER, profiles.arrays)
+    world = np.random.default_rng(1).uniform(-80, 80, size=(5, 3))
+    np.testing.assert_array_equal(again.gains(world, "b"), profiles.gains(world, "b"))
+    np.testing.assert_array_equal(again.spreads, profiles.spreads)

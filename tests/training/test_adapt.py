@@ -1,0 +1,83 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import lessons
+from lessons import QUICK
+from siteless.training import adapt, train
+from siteless.training._units import channel_units, units_beside
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return train(lessons.lesson(), QUICK, seed=0).network
+
+
+def _brighter(scans):
+    """Return scans of a new site, that shows shells half as bright again."""
+    return [
+        replace(scan, site="c", values=scan.values * _GAIN, signal=_shown(scan)) for scan in scans
+    ]
+
+
+_GAIN = np.concatenate([[1.0], np.full(30, 1.5)]).astype(np.float32)
+
+
+def _shown(scan):
+    return (scan.signal * np.where(scan.shell > 0, 1.5, 1.0)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def fresh():
+    return _brighter([lessons.training_scan("a", 5)])
+
+
+def test_what_is_known_stays(trained, fresh):
+    larger = adapt(trained, fresh, QUICK)
+    code = torch.randn(20, trained.settings.code)
+    patch = torch.randn(20, trained.settings.inputs)
+    for site in range(2):
+        here = torch.full((20,), site)
+        torch.testing.assert_close(
+            larger.decode(code, here), trained.decode(code, here), rtol=0, atol=0
+        )
+        one, other = (net.encode(patch, here).mean for net in (larger, trained))
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+def test_the_new_site_is_rendered_as_it_looks(trained, fresh):
+    larger = adapt(trained, fresh, QUICK)
+    [scan] = fresh
+    patch = torch.from_numpy(scan.values[scan.neighbours]).flatten(1)
+    here, signal = torch.full((len(patch),), 2), torch.from_numpy(scan.signal)
+    code = larger.encode(patch, here).mean
+    error, unadapted = (
+        (network.decode(code, site) @ torch.from_numpy(scan.mixing) - signal).square().mean()
+        for network, site in ((larger, here), (trained, here - 2))
+    )
+    assert error < 0.4 * unadapted
+
+
+def test_the_same_seed_gives_the_same_weights(trained, fresh):
+    one, other = (adapt(trained, fresh, QUICK, seed=3).state_dict() for _ in range(2))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_units_of_a_new_site_are_those_that_training_would_give():
+    lesson = lessons.lesson()
+    known = channel_units(lesson.scans, ("a", "b"), of_sites=True)
+    own = [scan for scan in lesson.scans if scan.site == "a"]
+    for found, expected in zip(units_beside(*known, own, of_sites=True), known, strict=True):
+        torch.testing.assert_close(found, expected[0], rtol=1e-3, atol=1e-5)
+    shared = channel_units(lesson.scans, ("a", "b"), of_sites=False)
+    for found, expected in zip(units_beside(*shared, own, of_sites=False), shared, strict=True):
+        torch.testing.assert_close(found, expected[0])
+
+
+def test_progress_is_told(trained, fresh):
+    seen = []
+    adapt(trained, fresh, QUICK, watch=lambda done, total: seen.append((done, total)))
+    assert seen[0] == (1, len(seen))
+    assert seen[-1] == (len(seen), len(seen))
