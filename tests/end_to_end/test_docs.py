@@ -53,6 +53,7 @@ QUICK = {
     "check": ["--nprocs", "1"],
     "harmonize": ["--nprocs", "1", "--no-report"],
     "encode": ["--nprocs", "1"],
+    "adapt": ["--nprocs", "1"],
     "evaluate": ["--nprocs", "1", "--scores", "signal", "--no-report"],
     "report": ["--nprocs", "1"],
     "group": ["--nprocs", "1", "--epochs", "1"],
@@ -93,6 +94,11 @@ def my_study(tmp_path_factory):
         write_table(root / person / f"{person}_sessions.tsv", rows)
         for site in SITES:
             _write_visit(root, person, site)
+    new = root.parent / "new_scans"
+    write_table(
+        new / "sub-05" / "sub-05_sessions.tsv", [{"session_id": "ses-x", "site": "leipzig"}]
+    )
+    _write_visit(new, "sub-05", "x")
     told = '{"Name": "out", "BIDSVersion": "1.9.0", "GeneratedBy": [{"Name": "QSIPrep"}]}'
     (root / "derivatives" / "qsiprep" / "dataset_description.json").write_text(told)
     return root
@@ -137,7 +143,8 @@ def _parse(program, *words):
 @pytest.mark.parametrize("page", RUN)
 def test_commands_run(page, my_study, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "my_study").symlink_to(my_study)
+    for name in ("my_study", "new_scans"):
+        (tmp_path / name).symlink_to(my_study.parent / name)
     for code in _blocks(page, "python") if page == "start.md" else ():
         exec(code, {})
     for command in [*BEFORE.get(page, ()), *filter(_is_run, _commands(page))]:

@@ -40,6 +40,7 @@ def test_a_fit_leaves_the_model_its_log_and_a_picture(fitted):
         "a model.safetensors",
         "a model_log.tsv",
         "a model_losses.png",
+        "a model_profiles.png",
         "a model_work",
     ]
     rows = files.log.read_text().splitlines()

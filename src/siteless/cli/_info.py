@@ -81,7 +81,8 @@ def _method_lines(model: Model) -> list[tuple[str, str]]:
     """Say how a model was learned, by its method."""
     match model.card.method:
         case "invariant":
-            return [_network_line(model), _training_line(model), _validation_line(model)]
+            of_network = [_network_line(model), _training_line(model), _validation_line(model)]
+            return [*_profile_lines(model), *of_network]
         case "paired":
             return [_validation_line(model)]
         case "rish" | "rish-glm":
@@ -90,6 +91,24 @@ def _method_lines(model: Model) -> list[tuple[str, str]]:
             return [_maps_line(model), *_template_lines(model)]
         case _:
             return []
+
+
+def _profile_lines(model: Model) -> list[tuple[str, str]]:
+    """Say how much scans of each site are blurred, and how much its field varies."""
+    from siteless.methods import InvariantModel
+
+    if not isinstance(model, InvariantModel) or model.profiles is None:
+        return []
+    told = [
+        f"{site}: blurred by {blur:.2f} mm2, b0 varies by {100 * spread:.1f} % over the head"
+        for site, blur, spread in zip(
+            model.profiles.sites,
+            model.profiles.spreads,
+            model.profiles.field.variation,
+            strict=True,
+        )
+    ]
+    return list(zip(["profiles", *[""] * (len(told) - 1)], told, strict=True))
 
 
 def _network_line(model: Model) -> tuple[str, str]:

@@ -24,7 +24,7 @@ from siteless.model import Model, ModelCard
 from siteless.pipelines._coefficients import Recipe, Stages, read_surveys, store_parts
 from siteless.pipelines._cohort import Cohort
 from siteless.profiles import SiteProfiles, learn_profiles
-from siteless.report import draw_training
+from siteless.report import draw_profiles, draw_training
 from siteless.training import (
     PRESETS,
     Lesson,
@@ -56,6 +56,11 @@ class FitFiles:
     def picture(self) -> Path:
         """The terms of the loss as curves."""
         return self.model.with_name(f"{self.model.stem}_losses.png")
+
+    @property
+    def profiles(self) -> Path:
+        """Fields of the sites."""
+        return self.model.with_name(f"{self.model.stem}_profiles.png")
 
     @property
     def work(self) -> Path:
@@ -172,6 +177,8 @@ class Invariant:
         if rank() == 0:
             _write_log(task.files.log, found.log)
             draw_training(found.log, task.files.picture)
+            if profiles:
+                draw_profiles(profiles, task.recipe.bs, task.files.profiles)
         settings = {
             **self.asked,
             "preset": self.preset,

@@ -73,6 +73,15 @@ class Field:
         """Return the field of a site at places, shape (place, feature)."""
         return (cosines(world, self.box) @ self.weights[site]).astype(np.float32)
 
+    @property
+    def variation(self) -> Array:
+        """Standard deviation of each site's field of b0 over the middle of the box (log)."""
+        middle = self.box.mean(axis=0) + (self.box - self.box.mean(axis=0)) / 2
+        grid = np.linspace(middle[0], middle[1], 9)
+        places = np.stack(np.meshgrid(*grid.T), axis=-1).reshape(-1, 3)
+        fields: Array = cosines(places, self.box) @ self.weights[:, :, 0].T
+        return fields.std(axis=0)
+
 
 def cosines(world: Array, box: Array) -> Array:
     """Return smooth functions of places, shape (place, cosine)."""

@@ -14,6 +14,7 @@ from siteless.report._group import Study
 from siteless.report._maps import draw_maps
 from siteless.report._niivue import find_niivue
 from siteless.report._portrait import SCALES, Portrait, flag
+from siteless.report._profiles import draw_profiles
 from siteless.report._subject import subject_page
 from siteless.report._tables import Table
 from siteless.report._training import draw_training
@@ -35,6 +36,7 @@ __all__ = [
     "draw_boxes",
     "draw_fods",
     "draw_maps",
+    "draw_profiles",
     "draw_training",
     "error_tables",
     "find_niivue",

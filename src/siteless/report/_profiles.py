@@ -1,0 +1,58 @@
+"""What sites do to all of a brain alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from siteless.model import show_bs
+from siteless.profiles import SiteProfiles
+from siteless.report._style import save_figure
+
+# Points along an axis of the pictures.
+_POINTS = 60
+
+
+def draw_profiles(profiles: SiteProfiles, bs: tuple[float, ...], path: Path) -> None:
+    """Draw the fields of sites in the axial plane through the middle of the brain.
+
+    A row for each site, with what its scans are blurred by; a column for the amplitudes of b0 and,
+    relative to it, of degrees 0 and 2 of each shell. All share a scale.
+    """
+    from matplotlib.figure import Figure
+
+    names = ["b0", *(f"{show_bs((b,))}, degree {degree}" for b in bs for degree in (0, 2))]
+    low, high = profiles.field.box
+    x, y = (np.linspace(low[axis], high[axis], _POINTS) for axis in (0, 1))
+    plane = np.stack([*np.meshgrid(x, y), np.full((_POINTS,) * 2, (low + high)[2] / 2)], axis=-1)
+    logs = np.stack(
+        [
+            profiles.field.logarithms(plane.reshape(-1, 3), number)
+            for number in range(len(profiles.sites))
+        ]
+    )
+    logs[..., 1:] /= 2  # an energy is the square of an amplitude
+    shown = 100 * (np.exp(logs) - 1).reshape(len(logs), _POINTS, _POINTS, -1)
+    most = max(1.0, float(np.percentile(np.abs(shown), 99)))
+    figure = Figure(figsize=(2 * len(names) + 1.2, 2 * len(logs) + 0.6), layout="constrained")
+    panels = figure.subplots(len(logs), len(names), squeeze=False)
+    for site, blur, row, of_site in zip(
+        profiles.sites, profiles.spreads, panels, shown, strict=True
+    ):
+        row[0].set_ylabel(f"{site}\nblurred by {blur:.1f} mm²", fontsize=9)
+        for panel, image in zip(row, np.moveaxis(of_site, -1, 0), strict=True):
+            drawn = panel.imshow(
+                image,
+                origin="lower",
+                cmap="RdBu_r",
+                vmin=-most,
+                vmax=most,
+                interpolation="nearest",
+            )
+            panel.set(xticks=[], yticks=[])
+            panel.spines[:].set_visible(False)
+    for name, panel in zip(names, panels[0], strict=True):
+        panel.set_title(name, fontsize=9)
+    figure.colorbar(drawn, ax=panels, shrink=0.8, label="more than the mean of sites, %")
+    save_figure(figure, path, dpi=120)

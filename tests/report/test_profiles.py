@@ -1,0 +1,23 @@
+import numpy as np
+from PIL import Image
+
+from siteless.profiles import Field, SiteProfiles
+from siteless.report import draw_profiles
+
+
+def _draw(path, strength):
+    weights = np.zeros((2, 35, 3))
+    weights[:, 1, 0] = strength, -strength
+    field = Field(
+        np.array([[-80.0] * 3, [80.0] * 3]), weights, np.zeros((72, 3)), np.zeros((3, 3))
+    )
+    profiles = SiteProfiles(("here", "there"), np.array([0.0, 1.2]), field, 8, np.array([2, 0.2]))
+    draw_profiles(profiles, (1000.0,), path)
+    return np.asarray(Image.open(path).convert("RGB")).astype(int)
+
+
+def test_a_field_is_seen(tmp_path):
+    flat, tilted = (_draw(tmp_path / f"{s}.png", s) for s in (0.0, 0.1))
+    assert flat.shape == tilted.shape
+    coloured = [(np.ptp(image, axis=2) > 60).sum() for image in (flat, tilted)]
+    assert coloured[1] > coloured[0] + 10_000  # the scale itself is coloured
