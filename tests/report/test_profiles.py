@@ -7,7 +7,7 @@ from siteless.report import draw_profiles
 
 def _draw(path, strength):
     weights = np.zeros((2, 35, 3))
-    weights[:, 1, 0] = strength, -strength
+    weights[:, -1, 0] = strength, -strength  # the last cosine runs along x
     field = Field(
         np.array([[-80.0] * 3, [80.0] * 3]), weights, np.zeros((72, 3)), np.zeros((3, 3))
     )
