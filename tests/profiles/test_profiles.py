@@ -7,7 +7,14 @@ from scipy import ndimage
 from phantoms import make_gradients
 from siteless.acquisition import Scan, Site
 from siteless.harmonics import coefficient_orders, fit_coefficients, projection_matrix
-from siteless.profiles import Field, SiteProfiles, diffuse, learn_profiles, survey
+from siteless.profiles import (
+    Field,
+    SiteProfiles,
+    diffuse,
+    extend_profiles,
+    learn_profiles,
+    survey,
+)
 
 SHELLS = {1200: 30, 3000: 30}
 BS, ORDER = (1200.0, 3000.0), 4
@@ -74,6 +81,33 @@ def test_the_blur_between_sites_is_found(noise):
     ]
     found = learn_profiles(surveys, ("a", "b", "c"), ORDER)
     np.testing.assert_allclose(found.spreads, [0.0, 3.0, 1.5], atol=0.25)
+
+
+def test_scans_that_cannot_tell_their_blur_do_not_decide_it():
+    surveys = [
+        _survey(_scan(site, seed, blur=blur), f"{site}{seed}")
+        for site, blur in (("a", 3.0), ("b", 0.0))
+        for seed in range(3)
+    ]
+    mute = replace(surveys[3], structure=np.full_like(surveys[3].structure, np.nan))
+    expected = learn_profiles(surveys, ("a", "b"), ORDER).spreads
+    found = learn_profiles([*surveys, mute], ("a", "b"), ORDER).spreads
+    np.testing.assert_allclose(found, expected, atol=0.2)
+    nothing = [replace(one, structure=np.full_like(one.structure, np.nan)) for one in surveys]
+    assert not learn_profiles(nothing, ("a", "b"), ORDER).spreads.any()
+
+
+def test_a_new_site_is_blurred_as_the_others_were():
+    surveys = [
+        _survey(_scan(site, seed, blur=blur), f"{site}{seed}")
+        for site, blur in (("a", 3.0), ("b", 0.0), ("c", 1.5))
+        for seed in range(3)
+    ]
+    known = learn_profiles([one for one in surveys if one.site != "c"], ("a", "b"), ORDER)
+    found = extend_profiles(known, [one for one in surveys if one.site == "c"], "c")
+    np.testing.assert_array_equal(found.spreads[:2], known.spreads)
+    assert found.spreads[2] == pytest.approx(1.5, abs=0.25)
+    assert found.sites == ("a", "b", "c")
 
 
 def test_a_field_is_found_and_taken_out():

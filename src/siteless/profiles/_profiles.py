@@ -85,7 +85,7 @@ def learn_profiles(surveys: Sequence[Survey], sites: Sequence[str], order: int) 
     """Learn the profiles of sites from surveys of their training scans."""
     near = max(float(one.voxel_size.max()) for one in surveys)
     details = [_detail(surveys, site, near) for site in sites]
-    least = min(detail[0] for detail in details)
+    least = min((d[0] for d in details if np.isfinite(d).all()), default=np.nan)
     spreads = np.array([_match(detail, least) for detail in details])
     field = fit_fields(surveys, sites, spreads.tolist())
     return SiteProfiles(tuple(sites), spreads, field, order, np.array([near, least]))
@@ -104,10 +104,10 @@ def extend_profiles(profiles: SiteProfiles, surveys: Sequence[Survey], site: str
 
 
 def _detail(surveys: Sequence[Survey], site: str, near: float) -> Array:
-    """Return the fine detail of a site's scans after each of `SPREADS`, shape (spread,)."""
-    own = [fine_detail(one, near) for one in surveys if one.site == site]
-    middle: Array = np.median(own, axis=0)
-    return middle
+    """Return the fine detail of a site's scans after each of `SPREADS`, NaN when none tells it."""
+    found = [fine_detail(one, near) for one in surveys if one.site == site]
+    known = [one for one in found if np.isfinite(one).all()]
+    return np.median(known, axis=0) if known else np.full(len(SPREADS), np.nan)
 
 
 def _match(detail: Array, goal: float) -> float:
