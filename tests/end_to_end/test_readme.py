@@ -24,6 +24,9 @@ def folder(tmp_path_factory):
             stem = f"{subject}_{row['session_id']}_dwi"
             scan = make_scan(make_gradients(ONE_SHELL), seed=zlib.crc32(stem.encode()))
             write_raw(scan, person / row["session_id"] / "dwi", stem)
+    new = write_raw(make_scan(make_gradients(ONE_SHELL), seed=9), folder / "new", "new")
+    row = {"subject": "05", "site": "leipzig", "dwi": new.relative_to(folder)}
+    write_table(folder / "new_scans.tsv", [row])
     return folder
 
 
@@ -52,6 +55,7 @@ QUICK = {
     "as_average": ["--no-report"],
     "harmonize": ["--nprocs", "1"],
     "encode": ["--nprocs", "1"],
+    "adapt": ["--nprocs", "1"],
     "participant": ["--nprocs", "1"],
 }
 
