@@ -1,7 +1,7 @@
 """Which effects of a site does each method remove?
 
-``python -m benchmarks.effects [FOLDER]`` simulates, for each effect, two sites of one protocol that
-differ in nothing else (as prisma30 and connectom60 do), fits RISH and the default to each pair,
+``python -m benchmarks.effects [FOLDER]`` simulates, for each effect, two sites of one protocol
+that differ in nothing else (as prisma30 and connectom60 do), fits RISH and the default to them,
 and prints errors to the noiseless target, at its level, before and after: of voxels, of 10 mm
 blocks of the signal and of FA, all in per cent. The last pair of sites does not differ at all.
 Cohorts and models of an earlier run in the folder are used again.
