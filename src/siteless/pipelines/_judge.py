@@ -52,7 +52,7 @@ from siteless.pipelines._contest import Contest, Judged, folder_name
 from siteless.pipelines._regions import Labels
 
 # Raised when a score changes its meaning.
-_SCORES = 1
+_SCORES = 2
 # Voxels of a scan that are kept for adversaries and for distributions.
 _SHOWN = 1000
 LESION = "lesion"
