@@ -59,12 +59,16 @@ def lesson():
     return Lesson(scans[:4], scans[4:], ("a", "b"))
 
 
-def write_study(root, people=4, sites="ab", **columns):
-    """Write phantoms of people at sites, with masks, and a manifest that lists them."""
+def write_study(root, people=4, sites="ab", shells=None, **columns):
+    """Write phantoms of people at sites, with masks, and a manifest that lists them.
+
+    Some sites may have other shells.
+    """
     rows = []
     for person in range(people):
         for site in sites:
-            gradients = make_gradients(SHELLS, seed=10 * (1 + sites.index(site)))
+            own = (shells or {}).get(site, SHELLS)
+            gradients = make_gradients(own, seed=10 * (1 + sites.index(site)))
             scan = make_scan(gradients, seed=person)
             stem = f"s{person}{site}"
             image = write_raw(scan, root, stem)

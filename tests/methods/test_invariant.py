@@ -281,7 +281,7 @@ def test_other_gradients_are_rendered_at_in_the_brain(model, scan):
 
 
 def test_other_shells_and_sites_are_refused(model, scan):
-    with pytest.raises(GradientTableError, match="expected the model's shells of b=1200, b=3000"):
+    with pytest.raises(GradientTableError, match="the signal at b=1200, b=3000"):
         harmonize(model, make_scan(make_gradients({1200: 20})), "b")
     with pytest.raises(ModelError, match="has not learned the scan's site, elsewhere"):
         harmonize(model, replace(scan, site=Site("elsewhere")), "b")

@@ -176,5 +176,5 @@ def test_bytes_do_not_depend_on_the_number_of_threads(model, scan):
 
 
 def test_other_shells_are_refused(model):
-    with pytest.raises(GradientTableError, match="model's shells of b=1200, b=3000, found b=1000"):
+    with pytest.raises(GradientTableError, match="signal at b=1200, b=3000, found b=1000"):
         model.encode(make_scan(make_gradients({1000: 20})))

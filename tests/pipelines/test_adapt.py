@@ -111,7 +111,7 @@ def test_other_shells_are_refused(known, tmp_path, capsys):
         tmp_path / "m.safetensors",
     ]
     assert main([str(word) for word in words]) == 1
-    assert "expected the model's shells of b=1200, b=3000, found b=700" in capsys.readouterr().err
+    assert "the signal at b=1200, b=3000, found b=700" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 

@@ -12,10 +12,10 @@ import pytest
 
 from lessons import QUICK, write_study
 from phantoms import make_gradients, make_scan, write_raw, write_table
-from siteless.bids import find_scans
+from siteless.bids import find_scans, read_scan
 from siteless.cli import _fit, main
 from siteless.errors import OutputError, TrainingError
-from siteless.methods import METHODS, load_model
+from siteless.methods import METHODS, harmonize, load_model
 from siteless.pipelines import FitFiles, encode_dataset, fit_model
 from siteless.pipelines._cohort import _split
 from siteless.training import PRESETS
@@ -229,6 +229,43 @@ def test_only_the_sites_that_are_named_are_learned(tmp_path):
     settings = replace(QUICK, updates=20)
     model = fit_model(three, out, settings=settings, sites=["a", "c"], nprocs=1)
     assert list(model.card.sites) == ["a", "c"]
+
+
+def test_sites_of_other_shells_are_learned_and_rendered_at_common_b_values(tmp_path, capsys):
+    study = write_study(tmp_path / "study", people=3, shells={"b": {1000: 30, 2000: 30}})
+    model = tmp_path / "m.safetensors"
+    fitted = fit_model(study, model, settings=QUICK, nprocs=1)
+    assert fitted.card.bs == (1000.0, 2000.0)
+    assert fitted.card.summary["interpolated"] == ["s0a", "s1a", "s2a"]
+    out = tmp_path / "out"
+    words = [str(w) for w in (study, out, "--model", model, "--to", "b", "--nprocs", "1")]
+    assert main(["harmonize", *words, "--no-report"]) == 0
+    assert "3 scans had no b=1000, b=2000" in capsys.readouterr().err
+    for sidecar in out.rglob("*_dwi.json"):
+        told = json.loads(sidecar.read_text())
+        at_home = told["Siteless"]["SourceSite"] == "b"
+        found = told["SitelessFound"]["InterpolatedShells"]
+        assert found == ([] if at_home else [1000.0, 2000.0])
+        bvals = np.loadtxt(sidecar.with_suffix(".bval"))
+        assert set(np.unique(bvals)) == {0.0, 1000.0, 2000.0}
+        assert len(bvals) == 2 + (60 if at_home else 40)
+
+
+@pytest.mark.parametrize("method", ["scaled", "rish"])
+def test_other_methods_take_other_shells_alike(tmp_path, method):
+    study = write_study(tmp_path / "study", people=3, shells={"b": {1000: 30, 2000: 30}})
+    fitted = fit_model(study, tmp_path / "m.safetensors", method=method, nprocs=1)
+    scan = read_scan(find_scans(study).scans[0])
+    shown = harmonize(fitted, scan, "b")
+    assert [shell.b for shell in shown.gradients.shells] == [1000.0, 2000.0]
+    there = read_scan(find_scans(study).scans[1])
+    for shell, b in zip(there.gradients.shells, (1000.0, 2000.0), strict=True):
+        ours = next(s.volumes for s in shown.gradients.shells if s.b == b)
+        means = [
+            one.signal[one.white_matter][:, volumes].mean()
+            for one, volumes in ((shown, ours), (there, shell.volumes))
+        ]
+        assert means[0] == pytest.approx(means[1], rel=0.05)
 
 
 def _one_site(root):

@@ -225,7 +225,7 @@ def test_what_is_wrong_with_all_scans_is_said_once(study, tmp_path, capsys):
     assert main([*words, "--model", str(study / "m.safetensors")]) == 1
     shown = capsys.readouterr()
     [line] = [line for line in shown.err.splitlines() if line.startswith("siteless: ")]
-    assert "expected the model's shells of b=1200, b=3000, found b=1200, b=2000" in line
+    assert "the signal at b=1200, b=3000, found b=1200, b=2000" in line
     assert line.endswith("(and so for all 3 scans)")
 
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from siteless.preflight import ScanFacts, cohort_problems
+from siteless.preflight import ScanFacts, Severity, cohort_problems
 
 DATASET = Path("study")
 
@@ -60,6 +60,21 @@ def test_the_odd_site_is_named_by_its_file_and_equal_halves_by_the_dataset(field
     assert (even.code, even.path) == (code, DATASET)
     assert "3 of a" in even.what
     assert "3 of b" in even.what
+
+
+@pytest.mark.parametrize(
+    ("bs", "severity"),
+    [
+        ((1200.0, 3000.0), Severity.WARNING),
+        ((500.0, 1500.0), Severity.WARNING),
+        ((3000.0,), Severity.ERROR),
+    ],
+)
+def test_shells_that_can_be_brought_together_are_no_error(bs, severity):
+    shells = tuple((b, 45) for b in bs)
+    [odd] = cohort_problems(_scans(5, "a") + _scans(3, "b", 5, shells=shells), DATASET)
+    assert (odd.code, odd.severity) == ("differing-shells", severity)
+    assert ("interpolated" in odd.remedy) == (severity is Severity.WARNING)
 
 
 def test_scans_that_could_not_be_read_are_not_compared():

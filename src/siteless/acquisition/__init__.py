@@ -18,6 +18,8 @@ from siteless.acquisition._shells import (
     find_shells,
     group_by_b,
     same_b,
+    same_shells,
+    show_bs,
 )
 
 __all__ = [
@@ -37,4 +39,6 @@ __all__ = [
     "group_by_b",
     "require_finite",
     "same_b",
+    "same_shells",
+    "show_bs",
 ]

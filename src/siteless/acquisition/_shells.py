@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,6 +90,16 @@ def same_b(first: ArrayLike, second: ArrayLike) -> Array:
     """
     first, second = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
     return np.abs(first - second) <= np.maximum(30.0, 0.06 * np.maximum(first, second))
+
+
+def same_shells(first: Sequence[float], second: Sequence[float]) -> bool:
+    """Whether two sets of shells have the same b-values, as scanners play them."""
+    return len(first) == len(second) and bool(same_b(first, second).all())
+
+
+def show_bs(bs: Iterable[float]) -> str:
+    """Write b-values as a person does."""
+    return ", ".join(f"b={b:.0f}" for b in bs) or "b0 only"
 
 
 def describe_shells(shells: Sequence[Shell]) -> str:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from siteless.cli._options import (
     add_dataset_options,
@@ -17,6 +17,9 @@ from siteless.cli._options import (
     positive,
 )
 from siteless.errors import OutputError, TrainingError
+
+if TYPE_CHECKING:
+    from siteless.model import ModelCard
 
 _DESCRIPTION = """\
 Learn from scans of two or more sites how each site shows a brain. By default: a code of the signal
@@ -177,6 +180,7 @@ def run(options: argparse.Namespace) -> int:
         first = rank() == 0
     if first:
         _tell_left_out(model.card.summary["left_out"])
+        _tell_interpolated(model.card)
         _tell_not_registered(model.card.summary.get("not_registered", ()), options.model)
         show_card(model)
     return 0
@@ -189,6 +193,20 @@ def _tell_left_out(names: list[str]) -> None:
         shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
         told = f"left out, as they have no shell: {count(len(names), 'scan')} ({shown})"
         stdout().print(told, soft_wrap=True, markup=False, highlight=False)
+
+
+def _tell_interpolated(card: ModelCard) -> None:
+    from siteless.acquisition import show_bs
+    from siteless.cli._console import count
+
+    names = card.summary["interpolated"]
+    if names:
+        shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+        print(  # noqa: T201
+            f"siteless: warning: {count(len(names), 'scan')} ({shown}) had other shells; their "
+            f"signal was interpolated at {show_bs(card.bs)}",
+            file=sys.stderr,
+        )
 
 
 def _tell_not_registered(names: Sequence[str], model: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -145,6 +146,7 @@ def _gradients(words: list[str]) -> Gradients:
 
 def show_report(report: HarmonizeReport, to: str, out: Path) -> int:
     """Print what became of scans and return the exit code."""
+    from siteless.acquisition import show_bs
     from siteless.cli._console import count, stdout
 
     for image, part in report.unfamiliar.items():
@@ -152,6 +154,12 @@ def show_report(report: HarmonizeReport, to: str, out: Path) -> int:
         print(  # noqa: T201
             f"siteless: warning: {image}: {100 * part:.0f} % of the rendered voxels are unlike "
             f"the training scans of their site (expected 0.1 %); look at {mask}",
+            file=sys.stderr,
+        )
+    for bs, images in Counter(report.interpolated.values()).items():
+        print(  # noqa: T201
+            f"siteless: note: {count(images, 'scan')} had no {show_bs(bs)}, where the signal is "
+            "interpolated between shells; the sidecars say so (InterpolatedShells)",
             file=sys.stderr,
         )
     for line in _error_lines(report):

@@ -47,8 +47,8 @@ def show_card(model: Model) -> None:
 
 
 def _lines(model: Model) -> list[tuple[str, str]]:
+    from siteless.acquisition import show_bs
     from siteless.methods import METHODS
-    from siteless.model import show_bs
 
     card, summary = model.card, model.card.summary
     sites = _site_lines(model)

@@ -24,14 +24,17 @@ from siteless.harmonics._fit import (
     fitting_matrix,
 )
 from siteless.harmonics._noise import FitNoise, fit_noise
+from siteless.harmonics._shells import at_shells, common_bs, shells_for, table_at_shells, unseen_bs
 
 __all__ = [
     "FITS",
     "Coefficients",
     "FitName",
     "FitNoise",
+    "at_shells",
     "choose_penalty",
     "coefficient_orders",
+    "common_bs",
     "common_order",
     "count_coefficients",
     "degree_energies",
@@ -45,4 +48,7 @@ __all__ = [
     "projection_matrix",
     "rish",
     "sh_basis",
+    "shells_for",
+    "table_at_shells",
+    "unseen_bs",
 ]

@@ -17,6 +17,7 @@ from siteless.harmonics import (
     nearest_shells,
     project,
     projection_matrix,
+    unseen_bs,
 )
 from siteless.model import Model, SignalModel
 from siteless.patches import index_neighbours
@@ -55,6 +56,8 @@ class Rendering:
         Voxels among these that are unlike the training voxels of the scan's site.
     levels
         Of the scan and of the target: the median b0 of white matter.
+    interpolated
+        b-values that are not the scan's own: its shells tell what the signal is there.
     """
 
     scan: Scan
@@ -64,6 +67,7 @@ class Rendering:
     learned: Array
     unfamiliar: Array
     levels: tuple[float, float]
+    interpolated: tuple[float, ...]
 
     @property
     def unfamiliar_part(self) -> float:
@@ -103,12 +107,13 @@ def render(
     model
         That knows the scan's site and the target; of a method that gives scans.
     scan
-        Any scan with the model's shells.
+        Any scan with the model's shells, or with shells that tell the signal there.
     site
         To render the scan as, or ``average``.
     gradients
-        In world axes, to render at; the scan's own by default. With another table, signal
-        outside the brain is zero, as no fit tells it. b0 volumes are the rendered mean b0.
+        In world axes, to render at; the scan's own by default, at the model's shells. With
+        another table, signal outside the brain is zero, as no fit tells it. b0 volumes are the
+        rendered mean b0.
     outside
         ``scaled`` or ``unchanged``: what is not rendered.
 
@@ -127,6 +132,7 @@ def render(
             f"the method {model.card.method} gives maps, not scans",
             remedy="use `siteless harmonize`, or the model's harmonize_maps",
         )
+    unseen = unseen_bs([shell.b for shell in scan.gradients.shells], model.card.bs)
     scan = model.prepare(scan)
     own = replace(model.fit(scan), bs=model.card.bs)  # the same shells, if not to the digit
     made = model.translate(scan, own, site)
@@ -155,6 +161,7 @@ def render(
         learned=learned,
         unfamiliar=_unfamiliar(model, scan, own, learned, made.levels[0]),
         levels=made.levels,
+        interpolated=unseen,
     )
 
 

@@ -2,7 +2,7 @@
 
 from siteless.model._card import LearnedSite, ModelCard
 from siteless.model._file import damaged, read_model_file, save_model
-from siteless.model._model import AVERAGE, Model, SignalModel, Translation, same_shells, show_bs
+from siteless.model._model import AVERAGE, Model, SignalModel, Translation
 from siteless.model._typical import RARE, Typical
 
 __all__ = [
@@ -16,7 +16,5 @@ __all__ = [
     "Typical",
     "damaged",
     "read_model_file",
-    "same_shells",
     "save_model",
-    "show_bs",
 ]

@@ -13,10 +13,10 @@ from typing import Self
 
 import numpy as np
 
-from siteless.acquisition import Array, GradientTable, Scan, Site, same_b
+from siteless.acquisition import Array, GradientTable, Scan, Site
 from siteless.denoising import denoise
-from siteless.errors import GradientTableError, ModelError
-from siteless.harmonics import Coefficients, fit_coefficients
+from siteless.errors import ModelError
+from siteless.harmonics import Coefficients, at_shells, fit_coefficients, table_at_shells
 from siteless.model._card import ModelCard
 from siteless.tissue import white_matter_level
 
@@ -71,12 +71,17 @@ class Model(ABC):
         return digest.hexdigest()
 
     def prepare(self, scan: Scan) -> Scan:
-        """Denoise a scan, if those that were learned from were; refuse what was not learned."""
+        """Return a scan as those that were learned from: denoised, and at the model's shells.
+
+        What was not learned is refused.
+        """
         self.require_known(scan.gradients, scan.site)
-        return denoise(scan, self.card.denoiser) if self.card.denoiser else scan
+        scan = denoise(scan, self.card.denoiser) if self.card.denoiser else scan
+        return at_shells(scan, self.card.bs)
 
     def fit(self, scan: Scan) -> Coefficients:
         """Fit a scan as those that were learned from."""
+        scan = at_shells(scan, self.card.bs)
         return fit_coefficients(scan, order=self.card.order, fit=self.card.fit)
 
     def level(self, site: str) -> float:
@@ -125,14 +130,10 @@ class Model(ABC):
         Raises
         ------
         SitelessError
-            When the shells are not the model's, or the site is not among its sites.
+            When the shells do not tell the signal at the model's, or the site is not among its
+            sites.
         """
-        found = tuple(shell.b for shell in gradients.shells)
-        if not same_shells(found, self.card.bs):
-            raise GradientTableError(
-                f"expected the model's shells of {show_bs(self.card.bs)}, found {show_bs(found)}",
-                remedy="leave the scan out, or fit a model to scans like it",
-            )
+        table_at_shells(gradients, self.card.bs)
         labels = list(self.card.sites)
         if str(site) not in labels:
             raise ModelError(
@@ -159,13 +160,3 @@ class SignalModel(Model):
         site
             Of the model, or ``average``.
         """
-
-
-def same_shells(first: tuple[float, ...], second: tuple[float, ...]) -> bool:
-    """Whether two sets of shells have the same b-values, as scanners play them."""
-    return len(first) == len(second) and bool(same_b(np.array(first), np.array(second)).all())
-
-
-def show_bs(bs: tuple[float, ...]) -> str:
-    """Write b-values as a person does."""
-    return ", ".join(f"b={b:.0f}" for b in bs) or "b0 only"

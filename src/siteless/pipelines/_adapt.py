@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from siteless.bids import Dataset, ScanFiles, find_scans, require_outside
-from siteless.errors import DatasetError, GradientTableError, ModelError, OutputError
+from siteless.errors import DatasetError, ModelError, OutputError, errors_at
+from siteless.harmonics import table_at_shells
 from siteless.methods import InvariantModel, load_model
-from siteless.model import AVERAGE, same_shells, save_model, show_bs
+from siteless.model import AVERAGE, save_model
 from siteless.pipelines._choice import read_table, require_writable, scans_of_sites
 from siteless.pipelines._coefficients import Recipe, Stages, read_surveys, store_parts, store_scans
 from siteless.pipelines._encode import require_invariant
@@ -97,7 +98,7 @@ def adapt_model(
     flat = [part for of_scan in parts for part in of_scan]
     show = progress and progress("Adapting")
     network = adapt(known.network, flat, settings, seed=seed, watch=show and partial(_tell, show))
-    sites = {**card.sites, site: learned_site(whole, scans, card.order)}
+    sites = {**card.sites, site: learned_site(whole, scans, recipe)}
     told: dict[str, Any] = {
         "settings": {**card.settings, "network": asdict(network.settings)},
         "summary": {**card.summary, **_added(card.summary, site, scans)},
@@ -122,15 +123,11 @@ def _choose(known: InvariantModel, found: Dataset, site: str) -> list[ScanFiles]
         )
     scans = []
     for files in scans_of_sites(found.scans, [site], found.root):
-        bs = tuple(shell.b for shell in read_table(files).shells)
-        if not bs or files.attributes.get("split") in ("val", "test"):
+        table = read_table(files)
+        if not table.shells or files.attributes.get("split") in ("val", "test"):
             continue
-        if not same_shells(bs, known.card.bs):
-            raise GradientTableError(
-                f"expected the model's shells of {show_bs(known.card.bs)}, found {show_bs(bs)}",
-                remedy="leave the scan out, or fit a model to scans like it",
-                path=files.dwi,
-            )
+        with errors_at(files.dwi):
+            table_at_shells(table, known.card.bs)
         scans.append(files)
     if not scans:
         raise DatasetError(

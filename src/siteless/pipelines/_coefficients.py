@@ -19,7 +19,7 @@ from siteless.acquisition import Array, Scan
 from siteless.bids import ScanFiles, read_scan
 from siteless.denoising import denoise
 from siteless.errors import OutputError, SitelessError, UnreadableFileError, errors_at
-from siteless.harmonics import FitName, fit_coefficients
+from siteless.harmonics import FitName, at_shells, fit_coefficients
 from siteless.methods import BrainMaps, energies_of
 from siteless.microstructure import compute_maps
 from siteless.pipelines._choice import fingerprint
@@ -101,6 +101,7 @@ class Recipe:
         with errors_at(files.dwi):
             if self.denoiser:
                 scan = denoise(scan, self.denoiser)
+            scan = at_shells(scan, self.bs)
             if lacks_values:
                 store_scan(self._training_scan(scan, files), place)
             if lacks_maps:

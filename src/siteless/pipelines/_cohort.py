@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from siteless.acquisition import GradientTable
+from siteless.acquisition import GradientTable, same_shells, show_bs
 from siteless.bids import Dataset, ScanFiles
 from siteless.errors import DatasetError, GradientTableError
-from siteless.harmonics import common_order
-from siteless.model import AVERAGE, same_shells, show_bs
+from siteless.harmonics import common_bs, common_order
+from siteless.model import AVERAGE
 from siteless.pipelines._choice import read_table, scans_of_sites
 
 # One person in so many validates, when no table says who does.
@@ -21,11 +21,15 @@ _VALIDATION = 10
 
 @dataclass(frozen=True)
 class Cohort:
-    """Scans to learn from and to validate by, and what they share."""
+    """Scans to learn from and to validate by, and what they share.
+
+    Those that were left out have no shell; those that are interpolated have others than `bs`.
+    """
 
     learning: tuple[ScanFiles, ...]
     validating: tuple[ScanFiles, ...]
     left_out: tuple[ScanFiles, ...]
+    interpolated: tuple[ScanFiles, ...]
     sites: tuple[str, ...]
     bs: tuple[float, ...]
     order: int
@@ -61,25 +65,31 @@ def choose_cohort(
         )
     learning, validating = _split(weighted, validate=validate, seed=seed, root=found.root)
     left_out = tuple(scan for scan in chosen if scan not in weighted)
-    return Cohort(tuple(learning), tuple(validating), left_out, tuple(labels), bs, order)
+    read = [*learning, *validating]
+    other = tuple(s for s in read if not same_shells([one.b for one in read_table(s).shells], bs))
+    return Cohort(tuple(learning), tuple(validating), left_out, other, tuple(labels), bs, order)
 
 
 def _common_shells(
     scans: Sequence[ScanFiles], tables: Sequence[GradientTable], root: Path
 ) -> tuple[tuple[float, ...], int]:
-    """Return the b-values that all scans share, and the order that all can be fitted to."""
+    """Return the b-values that all scans have or are brought to, and the order of all fits."""
     if not scans:
         raise DatasetError("no scan has a shell", remedy="give diffusion scans", path=root)
     bs = [tuple(shell.b for shell in table.shells) for table in tables]
+    of_site = {str(scan.site): own for scan, own in zip(scans[::-1], bs[::-1], strict=True)}
+    chosen = common_bs(of_site.values())
     for scan, found in zip(scans, bs, strict=True):
-        if not same_shells(found, bs[0]):
+        expected = of_site[str(scan.site)] if chosen else bs[0]
+        if not same_shells(found, expected):
             raise GradientTableError(
-                f"expected shells of {show_bs(bs[0])} as in {scans[0].name}, found "
-                f"{show_bs(found)}",
+                f"expected shells of {show_bs(expected)} as in {scans[bs.index(expected)].name}, "
+                f"found {show_bs(found)}",
                 remedy="choose scans of the same shells, e.g. with --bids-filter-file",
                 path=scan.dwi,
             )
-    typical = np.round(np.median(bs, axis=0), 1).tolist()
+    shared = [found for found in bs if same_shells(found, chosen or ())]
+    typical = np.round(np.median(shared, axis=0), 1).tolist()
     return tuple(typical), common_order(tables)
 
 

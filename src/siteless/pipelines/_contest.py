@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from siteless.acquisition import GRID_TOLERANCE, grid_offset
+from siteless.acquisition import GRID_TOLERANCE, grid_offset, same_shells
 from siteless.bids import (
     ScanFiles,
     derivative_path,
@@ -21,7 +21,7 @@ from siteless.bids import (
 from siteless.errors import DatasetError, MissingFileError
 from siteless.evaluation import BEFORE, NOISE, RESCAN
 from siteless.microstructure import MAPS
-from siteless.model import AVERAGE, same_shells
+from siteless.model import AVERAGE
 from siteless.pipelines._choice import read_table
 
 # Names that mean something else.

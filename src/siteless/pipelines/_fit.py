@@ -16,6 +16,7 @@ from siteless.acquisition import GradientTable
 from siteless.bids import ScanFiles, find_scans, require_outside
 from siteless.denoising import find_denoiser
 from siteless.errors import DatasetError, OutputError
+from siteless.harmonics import table_at_shells
 from siteless.methods import METHODS, load_model
 from siteless.model import LearnedSite, Model, ModelCard, Typical, save_model
 from siteless.pipelines._choice import read_table, require_writable
@@ -234,29 +235,30 @@ def _summary(lesson: Lesson, cohort: Cohort) -> dict[str, Any]:
         "validation_people": sorted({scan.subject for scan in cohort.validating}),
         "masks_computed": sum(not (scan.mask and scan.white_matter) for scan in cohort.scans),
         "left_out": [scan.name for scan in cohort.left_out],
+        "interpolated": [scan.name for scan in cohort.interpolated],
     }
 
 
 def _site_of(site: str, task: Task) -> LearnedSite:
     scans = [scan for scan in task.lesson.scans if scan.site == site]
     files = [one for one in task.cohort.learning if str(one.site) == site]
-    return learned_site(scans, files, task.recipe.order)
+    return learned_site(scans, files, task.recipe)
 
 
 def learned_site(
-    scans: Sequence[TrainingScan], files: Sequence[ScanFiles], order: int
+    scans: Sequence[TrainingScan], files: Sequence[ScanFiles], recipe: Recipe
 ) -> LearnedSite:
     """Return what is learned of a site whatever the method, of its training scans."""
     most = min(_TYPICAL_PER_SCAN, _TYPICAL_PER_SITE // len(scans))
     centres = (scan.neighbours[:, 0] for scan in scans)
     rows = [own[:: max(1, len(own) // most)] for own in centres]
     samples = [scan.values[own] for scan, own in zip(scans, rows, strict=True)]
-    protocol = _protocol(files)
+    protocol, _ = table_at_shells(_protocol(files), recipe.bs)
     return LearnedSite(
         level=float(np.median([scan.level for scan in scans])),
         bvals=tuple(protocol.bvals.tolist()),
         bvecs=tuple(map(tuple, protocol.bvecs.round(9).tolist())),
-        typical=Typical.of(samples, order),
+        typical=Typical.of(samples, recipe.order),
     )
 
 

@@ -28,7 +28,7 @@ from siteless.bids import (
     write_scan,
 )
 from siteless.errors import DiskError, ModelError, OutputError, SitelessError, errors_at
-from siteless.harmonics import nearest_shells
+from siteless.harmonics import nearest_shells, unseen_bs
 from siteless.methods import (
     CombatModel,
     HarmonizedMaps,
@@ -61,6 +61,8 @@ class HarmonizeReport:
     unfamiliar
         Images, of both, whose scan is unlike the training scans of its site; with the part of
         their rendered voxels that is.
+    interpolated
+        b-values that scans of some images, of both, were not acquired at.
     left_out
         Names of scans without shells.
     errors
@@ -70,6 +72,7 @@ class HarmonizeReport:
     written: tuple[Path, ...]
     skipped: tuple[Path, ...]
     unfamiliar: Mapping[Path, float]
+    interpolated: Mapping[Path, tuple[float, ...]]
     left_out: tuple[str, ...]
     errors: tuple[SitelessError, ...]
 
@@ -226,6 +229,7 @@ class _Outcome:
     image: Path | None = None
     kept: bool = False
     unfamiliar: float = 0.0
+    interpolated: tuple[float, ...] = ()
     error: SitelessError | None = None
 
 
@@ -263,6 +267,7 @@ def _report(scans: Sequence[ScanFiles], outcomes: Sequence[_Outcome]) -> Harmoni
         written=tuple(image for image, outcome in images if not outcome.kept),
         skipped=tuple(image for image, outcome in images if outcome.kept),
         unfamiliar={i: o.unfamiliar for i, o in images if o.unfamiliar > _UNFAMILIAR},
+        interpolated={i: o.interpolated for i, o in images if o.interpolated},
         left_out=tuple(idle),
         errors=tuple(outcome.error for outcome in outcomes if outcome.error),
     )
@@ -306,7 +311,12 @@ class _Job:
         same = all(told.get("Siteless") == asked for told in earlier)
         if not self.force and same and self._is_whole(files):
             found = earlier[0].get("SitelessFound", {})
-            return _Outcome(images[0], kept=True, unfamiliar=found.get("Unfamiliar", 0.0))
+            return _Outcome(
+                images[0],
+                kept=True,
+                unfamiliar=found.get("Unfamiliar", 0.0),
+                interpolated=tuple(found.get("InterpolatedShells", ())),
+            )
         own = read_table(files)
         if not own.shells:
             return _Outcome()
@@ -316,13 +326,14 @@ class _Job:
         told = {"Sources": [self._source(files)], "Siteless": asked}
         if isinstance(model, CombatModel):
             maps = model.render_maps(scan, self.to, files.attributes)
-            _write_maps(maps, scan, images, told)
-            return _Outcome(images[0])
+            unseen = unseen_bs([shell.b for shell in own.shells], model.card.bs)
+            _write_maps(maps, scan, images, told, unseen)
+            return _Outcome(images[0], interpolated=unseen)
         table = self._table(model, scan)
         made = render(model, scan, self.to, gradients=table, outside=self.outside)
         told["SitelessFound"] = _found(made)
         write_scan(made.scan, files, self.out, metadata=told, maps=_maps(made, model))
-        return _Outcome(images[0], unfamiliar=made.unfamiliar_part)
+        return _Outcome(images[0], unfamiliar=made.unfamiliar_part, interpolated=made.interpolated)
 
     def _is_whole(self, files: ScanFiles) -> bool:
         """Whether all that is written of a scan is there."""
@@ -364,6 +375,7 @@ def _found(made: Rendering) -> dict[str, Any]:
         "UnfamiliarExpected": RARE,
         "SourceLevel": made.levels[0],
         "TargetLevel": made.levels[1],
+        "InterpolatedShells": list(made.interpolated),
     }
 
 
@@ -387,7 +399,11 @@ def _maps(made: Rendering, model: Model) -> dict[str, Map]:
 
 
 def _write_maps(
-    made: HarmonizedMaps, scan: Scan, images: Sequence[Path], told: Mapping[str, Any]
+    made: HarmonizedMaps,
+    scan: Scan,
+    images: Sequence[Path],
+    told: Mapping[str, Any],
+    unseen: tuple[float, ...],
 ) -> None:
     """Write maps with sidecars; where an image is, its sidecar tells of it."""
     for image, (name, values) in zip(images, made.maps.items(), strict=True):
@@ -396,6 +412,7 @@ def _write_maps(
             "HarmonizedVoxels": int(made.known.sum()),
             "MeanBefore": float(own[made.known].mean(dtype=float)),
             "MeanAfter": float(values[made.known].mean(dtype=float)),
+            "InterpolatedShells": list(unseen),
         }
         of_map = {"Description": kind.told, "Units": kind.units, "SkullStripped": True}
         sidecar = {**of_map, "BrainMask": scan.mask_origin, **told, "SitelessFound": found}

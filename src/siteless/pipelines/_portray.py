@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from siteless.acquisition import GRID_TOLERANCE, Array, Scan, grid_offset
+from siteless.acquisition import GRID_TOLERANCE, Array, Scan, grid_offset, same_shells
 from siteless.bids import (
     derivative_path,
     read_header,
@@ -21,7 +21,6 @@ from siteless.bids import (
 )
 from siteless.errors import MaskError, errors_at
 from siteless.microstructure import compute_maps
-from siteless.model import same_shells
 from siteless.pipelines._choice import read_number
 from siteless.pipelines._contest import Judged, read_sidecar_of_maps
 from siteless.pipelines._judge import read_judged, read_judged_maps

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from siteless.acquisition import MIN_DIRECTIONS, Array, same_b
-from siteless.harmonics import max_order
+from siteless.acquisition import MIN_DIRECTIONS, Array, same_shells, show_bs
+from siteless.harmonics import common_bs, max_order
 from siteless.preflight._problem import Problem, Severity
 
 # Below this, a site cannot be told from the people who were scanned there.
@@ -182,14 +182,20 @@ def _few_scans(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Problem]:
 
 
 def _differing_shells(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Problem]:
-    read = [scan for scan in scans if scan.shells]
+    kinds = _alike([scan for scan in scans if scan.shells], _same_shells)
+    sites = [{scan.site for scan in kind} for kind in kinds]
+    mixed = sum(map(len, sites)) > len(set().union(*sites))
+    common = None if mixed else common_bs(_bs(kind[0]) for kind in kinds)
     yield from _odd_ones(
-        _alike(read, _same_shells),
+        kinds,
         dataset,
         code="differing-shells",
-        severity=Severity.ERROR,
-        tell=lambda scan: "shells " + ", ".join(f"b={b:.0f}" for b, _ in scan.shells or ()),
-        remedy="harmonize only scans of the same shells, or remove the shells not shared",
+        severity=Severity.WARNING if common else Severity.ERROR,
+        tell=lambda scan: f"shells {show_bs(_bs(scan))}",
+        remedy=f"signal will be interpolated at {show_bs(common)}; choose scans of the same "
+        "shells if there are enough"
+        if common
+        else "harmonize only scans of the same shells, or remove the shells not shared",
     )
 
 
@@ -295,8 +301,11 @@ def _sex_differs(sexes: Mapping[str, list[str]]) -> str | None:
 
 
 def _same_shells(first: ScanFacts, second: ScanFacts) -> bool:
-    ours, theirs = ([b for b, _ in scan.shells or ()] for scan in (first, second))
-    return len(ours) == len(theirs) and bool(same_b(ours, theirs).all())
+    return same_shells(_bs(first), _bs(second))
+
+
+def _bs(scan: ScanFacts) -> list[float]:
+    return [b for b, _ in scan.shells or ()]
 
 
 def _same_voxels(first: tuple[float, ...] | None, second: tuple[float, ...] | None) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from siteless.model import show_bs
+from siteless.acquisition import show_bs
 from siteless.profiles import SiteProfiles
 from siteless.report._style import save_figure
 

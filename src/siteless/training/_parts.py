@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from siteless.acquisition import Array, GradientTable, Scan
-from siteless.harmonics import FitName, fit_coefficients
+from siteless.harmonics import FitName, at_shells, fit_coefficients
 from siteless.profiles import SiteProfiles
 from siteless.tissue import Tissue, white_matter_level
 from siteless.training._scan import TrainingScan, gather_patches
@@ -32,12 +32,12 @@ def make_parts(
 
     Patches are of the other directions, without the profile of the scan's site. The signal to be
     rendered is of those directions, without the field of the site but as sharp as it is. One part
-    has all directions in both.
+    has all directions in both. Each is brought to the b-values on its own, so that the noise of
+    one is not in the other.
     """
-    level = np.float32(white_matter_level(scan))
-    correction = None
+    level, correction = white_matter_level(scan), None
     if profiles:
-        own = fit_coefficients(scan, order=order, fit=fit).values
+        own = fit_coefficients(at_shells(scan, bs), order=order, fit=fit).values
         correction = own / profiles.gains(scan.positions, str(scan.site)) - own
     number = part_volumes(scan.gradients, parts)
     made = []
@@ -47,14 +47,15 @@ def make_parts(
         for volumes in (seen, judged):
             if not (volumes & scan.gradients.is_b0).any():
                 volumes |= scan.gradients.is_b0  # too few to be parted
-        values = fit_coefficients(_with_volumes(scan, seen), order=order, fit=fit).values
+        shown = at_shells(_with_volumes(scan, seen), bs)
+        values = fit_coefficients(shown, order=order, fit=fit).values
         if profiles:
             values = profiles.without(values, scan)
         made.append(
             gather_patches(
-                scan,
-                values / level,
-                judged,
+                at_shells(_with_volumes(scan, judged), bs),
+                values,
+                level=level,
                 order=order,
                 bs=bs,
                 tissue=tissue,

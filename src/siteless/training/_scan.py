@@ -85,11 +85,10 @@ def make_training_scan(
     subject: str = "",
 ) -> TrainingScan:
     """Fit a scan and gather what training needs of it."""
-    values = fit_coefficients(scan, order=order, fit=fit).values
     return gather_patches(
         scan,
-        values / np.float32(white_matter_level(scan)),
-        np.ones(len(scan.gradients), dtype=bool),
+        fit_coefficients(scan, order=order, fit=fit).values,
+        level=white_matter_level(scan),
         order=order,
         bs=bs,
         tissue=tissue,
@@ -100,8 +99,8 @@ def make_training_scan(
 def gather_patches(
     scan: Scan,
     values: Array,
-    judged: Array,
     *,
+    level: float,
     order: int,
     bs: tuple[float, ...],
     tissue: Tissue,
@@ -113,22 +112,22 @@ def gather_patches(
     Parameters
     ----------
     scan
-        To learn from.
+        With the volumes that are to be rendered.
     values
-        Coefficients of its brain, in units of its level.
-    judged
-        Volumes that are to be rendered, shape (volume,), bool.
+        Coefficients of its brain, to render them from.
+    level
+        That both are divided by.
     order, bs, tissue, subject
         As for `make_training_scan`.
     correction
         Coefficients that are added to the signal, of the brain.
     """
-    level, is_b0 = white_matter_level(scan), scan.gradients.is_b0
-    b0 = scan.volumes[np.ix_(np.flatnonzero(judged & is_b0), scan.voxels)].mean(axis=0)
+    values, is_b0 = values / np.float32(level), scan.gradients.is_b0
+    b0 = scan.volumes[np.ix_(np.flatnonzero(is_b0), scan.voxels)].mean(axis=0)
     inside = tissue_mask(scan, tissue).T[scan.mask.T] & (values[:, 0] > _DARK)
     patches = index_neighbours(scan.mask, scan.affine)[inside]
     rows, compact = np.unique(patches, return_inverse=True)
-    volumes = np.flatnonzero(judged & ~is_b0)
+    volumes = np.flatnonzero(~is_b0)
     weighted = scan.volumes[np.ix_(volumes, scan.voxels[inside])].T
     only_b0 = np.eye(values.shape[1], 1, dtype=np.float32)
     mixing = projection_matrix(scan.gradients, bs=bs, order=order)[:, volumes]

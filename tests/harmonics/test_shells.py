@@ -1,0 +1,114 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from phantoms import make_gradients, make_scan
+from siteless.acquisition import GradientTable, Scan
+from siteless.errors import GradientTableError
+from siteless.harmonics import at_shells, common_bs, fit_coefficients, shells_for, table_at_shells
+from strategies import seeds
+
+
+def _kurtotic(gradients, seed=0, shape=(3, 4, 2)):
+    """Make a scan whose signal is exp(-bD + b^2 K) of an anisotropic D, without noise."""
+    rng = np.random.default_rng(seed)
+    mean, along = rng.uniform(4e-4, 9e-4, shape), rng.uniform(0, 3e-4, shape)
+    kurtosis = rng.uniform(2e-8, 6e-8, shape)
+    axis = np.array([0.6, 0.0, 0.8])
+    cosine = np.square(gradients.directions @ axis)
+    rate = mean[..., None] + along[..., None] * cosine
+    signal = 500 * np.exp(-gradients.b * rate + np.square(gradients.b) * kurtosis[..., None])
+    mask = np.ones(shape, dtype=bool)
+    return Scan(signal, np.eye(4), gradients, mask=mask, white_matter=mask)
+
+
+@given(seeds, st.sampled_from([(1000.0, 2000.0), (700.0, 2600.0), (1500.0, 2500.0)]))
+def test_signal_with_a_kurtosis_is_told_at_any_b_value_between(seed, bs):
+    scan = _kurtotic(make_gradients({1200: 45, 3000: 60}, seed=seed % 1000), seed)
+    found = at_shells(scan, bs)
+    expected = _kurtotic(found.gradients, seed)
+    assert tuple(shell.b for shell in found.gradients.shells) == bs
+    np.testing.assert_allclose(found.signal, expected.signal, atol=2.5)
+
+
+def test_a_shell_that_is_there_stays_and_one_that_is_not_needed_goes():
+    scan = make_scan(make_gradients({700: 20, 1200: 30, 3000: 40}))
+    found = at_shells(scan, (1210.0, 3000.0))
+    np.testing.assert_array_equal(found.signal, scan.signal[..., np.r_[:2, 22:92]])
+    np.testing.assert_array_equal(found.gradients.b, scan.gradients.b[np.r_[:2, 22:92]])
+    assert at_shells(scan, (700.0, 1200.0, 3000.0)) is scan
+
+
+def test_noise_grows_little_between_shells():
+    table, bs = make_gradients({1000: 60, 3000: 60}), (1000.0, 2000.0)
+    noisy, clean = (at_shells(make_scan(table, snr=snr), bs) for snr in (30.0, 1e6))
+    own, true = (make_scan(noisy.gradients, snr=snr) for snr in (30.0, 1e6))
+
+    def spread(scan, reference):
+        strong, where = scan.gradients.shells[1].volumes, scan.white_matter
+        return (scan.signal - reference.signal)[where][:, strong].std()
+
+    assert spread(noisy, clean) < 1.2 * spread(own, true)
+
+
+def test_a_dark_voxel_keeps_what_was_measured():
+    scan = make_scan(make_gradients({1200: 30, 3000: 30}))
+    signal = scan.signal.copy()
+    place = tuple(np.argwhere(scan.mask)[0])
+    signal[(*place, slice(0, 2))] = 0
+    found = at_shells(scan.with_signal(signal), (1000.0, 2000.0))
+    assert np.isfinite(found.signal).all()
+    np.testing.assert_array_equal(found.signal[place], signal[place])
+    outside = ~scan.mask
+    np.testing.assert_array_equal(found.signal[outside], signal[outside])
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted"), [((1000,), (1000, 2000)), ((1000,), (800,)), ((1000, 2000), (1000, 3000))]
+)
+def test_what_shells_cannot_tell_is_refused(found, wanted):
+    assert shells_for(found, wanted) is None
+    table = make_gradients(dict.fromkeys(found, 20))
+    with pytest.raises(GradientTableError, match=f"the signal at b={wanted[0]}"):
+        table_at_shells(table, wanted)
+
+
+def test_a_table_without_shells_is_refused():
+    table = GradientTable([0, 0], np.zeros((2, 3)))
+    with pytest.raises(GradientTableError, match="found b0 only"):
+        table_at_shells(table, (1000.0,))
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.integers(5, 60).map(lambda b: 50.0 * b), min_size=1, max_size=4, unique=True
+        ).map(sorted),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_all_scans_can_be_brought_to_what_is_common(given):
+    chosen = common_bs(given)
+    possible = [bs for bs in given if all(shells_for(own, bs) is not None for own in given)]
+    assert (chosen is None) == (not possible)
+    if chosen:
+        assert list(chosen) in possible
+        assert len(chosen) == max(map(len, possible))
+
+
+def test_a_scan_in_which_vectors_tell_the_b_values_is_told_too():
+    plain = make_scan(make_gradients({1200: 30, 3000: 30}), snr=1e6)
+    length = np.sqrt(plain.gradients.b / 3000)
+    weighted = ~plain.gradients.is_b0
+    scaled = GradientTable(
+        np.where(weighted, 3000.0, 0.0), plain.gradients.directions * length[:, None]
+    )
+    one, other = (
+        at_shells(plain.with_signal(plain.signal, gradients=table), (1000.0, 2000.0))
+        for table in (plain.gradients, scaled)
+    )
+    np.testing.assert_allclose(one.signal, other.signal, rtol=1e-4, atol=1e-2)
+    np.testing.assert_allclose(one.gradients.b, other.gradients.b)
+    assert fit_coefficients(other).bs == (1000.0, 2000.0)
