@@ -3,7 +3,8 @@
 ``python -m benchmarks.effects [FOLDER]`` simulates, for each effect, two sites of one protocol
 that differ in nothing else (as prisma30 and connectom60 do), fits RISH and the default to them,
 and prints errors to the noiseless target, at its level, before and after: of voxels, of 10 mm
-blocks of the signal and of FA, all in per cent. The last pair of sites does not differ at all.
+blocks of the signal and of FA, all in per cent. Two sites differ in their shells alone, and the
+last pair does not differ at all.
 Cohorts and models of an earlier run in the folder are used again.
 """
 
@@ -17,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.scores import read_targets
+from siteless.acquisition import same_shells
 from siteless.evaluation import Target, maps_within, score_maps, score_signal
 from siteless.methods import load_model, render
 from siteless.model import Model
@@ -28,6 +30,7 @@ METHODS = {"before": "scaled", "rish": "rish", "siteless": "invariant"}
 SCORES = ("rmse_truth_matched_percent", "block_matched_percent", "fa_block_percent")
 # Where heads lie, and how b-values scatter, is no difference between sites.
 NO_DIFFERENCE = ("position", "b-values")
+SHELLS, COMMON = "shells", (1000.0, 2000.0)
 
 
 def main(folder: Path | None = None) -> None:
@@ -37,7 +40,7 @@ def main(folder: Path | None = None) -> None:
         return
     heads = "".join(f"{method:>24}" for method in METHODS)
     print(f"{'RMSE, blocks, FA blocks, %':<28}{heads}")
-    for effect in (*(name for name in EFFECTS if name not in NO_DIFFERENCE), "none"):
+    for effect in (*(name for name in EFFECTS if name not in NO_DIFFERENCE), SHELLS, "none"):
         shown = [_shown(folder / effect, effect, method) for method in METHODS.values()]
         print(f"{effect:<28}{''.join(f'{text:>24}' for text in shown)}", flush=True)
 
@@ -51,6 +54,8 @@ def sites_that_differ_in(effect: str) -> tuple[Scanner, Scanner]:
     own = {name: getattr(other, name) for name in EFFECTS.get(effect, ())}
     if effect == "noise":
         own["snr"] = first.snr / 2  # the two differ too little to see
+    if effect == SHELLS:
+        first, own = replace(first, shells=COMMON), {"shells": first.shells}
     return replace(first, site="a"), replace(first, site="b", **own)
 
 
@@ -66,10 +71,12 @@ def _shown(folder: Path, effect: str, method: str) -> str:
 
 
 def _scores(model: Model, targets: dict[tuple[str, str], Target]) -> list[float]:
-    """Return the mean scores over test people, in both directions."""
+    """Return the mean scores over test people, in both directions if shells are the same."""
     found = []
     for (person, source), scan in targets.items():
         [goal] = [t for (who, site), t in targets.items() if who == person and site != source]
+        if not same_shells([shell.b for shell in goal.scan.gradients.shells], model.card.bs):
+            continue
         made = render(model, scan.scan, str(goal.scan.site), gradients=goal.scan.gradients).scan
         where = goal.scan.white_matter
         scores = score_signal(made, goal, where)

@@ -12,9 +12,9 @@ from lessons import QUICK
 from phantoms import RENDER, make_gradients, make_scan, write_raw, write_table
 from siteless.bids import find_scans, read_scan
 from siteless.cli import main
-from siteless.errors import OutputError
+from siteless.errors import ModelError, OutputError
 from siteless.methods import load_model
-from siteless.pipelines import fit_model, harmonize_dataset
+from siteless.pipelines import fit_model, harmonize_dataset, write_report
 
 
 def _times(folder):
@@ -59,6 +59,21 @@ def test_every_scan_is_rendered_and_said_how(study, tmp_path, capsys):
     assert "1 scan rendered as b, 3 there already" in capsys.readouterr().out
     assert main([*words, "--to", "a"]) == 1
     assert "the folder holds another dataset (Scans rendered as b by" in capsys.readouterr().err
+
+
+def test_the_report_shows_what_the_model_has_learned_of_sites(study, tmp_path):
+    model, out = study / "m.safetensors", tmp_path / "out"
+    words = ["harmonize", study / "data", out, "--model", model, "--to", "b", "--nprocs", "1"]
+    assert main([*map(str, words), "--site", "a"]) == 0
+    shown = "What each site does to all of a brain"
+    assert shown in (out / "report" / "index.html").read_text()
+    page = write_report(study / "data", [out], tmp_path / "pages", sites=["a"], nprocs=1)
+    assert shown not in page.read_text()
+    other = tmp_path / "other.safetensors"
+    fit_model(study / "data", other, method="scaled", nprocs=1)
+    with pytest.raises(ModelError, match="rendered by another model"):
+        write_report(study / "data", [out], tmp_path / "no", model=other, sites=["a"], nprocs=1)
+    assert not (tmp_path / "no").exists()
 
 
 @pytest.mark.parametrize("name", ["dwi.nii.gz", "dwi.bvec", "desc-brain_mask.nii.gz"])

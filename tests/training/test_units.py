@@ -23,13 +23,21 @@ def test_in_their_units_channels_have_mean_zero_and_variance_one(lesson, of_site
 def test_a_site_that_shows_more_of_a_degree_has_a_larger_unit_for_it(lesson):
     first = lesson.scans[0]
     degrees = np.concatenate([[0], *[coefficient_orders(first.order)] * 2])
-    more = np.where(degrees == 2, 1.2, 1).astype(np.float32)
+    more = np.where(degrees == 4, 1.2, 1).astype(np.float32)
     louder = replace(first, site="b", values=first.values * more)
     offset, scale = channel_units([first, louder], ("a", "b"), of_sites=True)
     torch.testing.assert_close(scale[1] / scale[0], torch.from_numpy(more), atol=1e-4, rtol=0)
     centres = [torch.from_numpy(s.values[s.neighbours[:, 0]]) for s in (first, louder)]
     seen = [(values - offset[site]) / scale[site] for site, values in enumerate(centres)]
     torch.testing.assert_close(seen[0], seen[1], atol=1e-3, rtol=1e-3)
+
+
+def test_degrees_that_fields_are_of_have_the_same_units_at_all_sites(lesson):
+    first = lesson.scans[0]
+    degrees = np.concatenate([[0], *[coefficient_orders(first.order)] * 2])
+    louder = replace(first, site="b", values=first.values * np.where(degrees <= 2, 1.2, 1))
+    _, scale = channel_units([first, louder], ("a", "b"), of_sites=True)
+    torch.testing.assert_close(scale[1], scale[0])
 
 
 def test_without_units_of_their_own_sites_share_them(lesson):

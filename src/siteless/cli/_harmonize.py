@@ -116,7 +116,8 @@ def _report(options: argparse.Namespace) -> None:
 
     out = options.out / "report"
     if options.dask or options.participant_label:
-        words = ["siteless", "report", options.dataset, "--harmonized", options.out, "--out", out]
+        words = ["siteless", "report", options.dataset, "--harmonized", options.out]
+        words += ["--model", options.model, "--out", out]
         say(f"for a report of all scans: {shlex.join(map(str, words))}")
         return
     with warned(), shown_fit(verbose=options.verbose) as (progress, _):
@@ -124,6 +125,7 @@ def _report(options: argparse.Namespace) -> None:
             options.dataset,
             [options.out],
             out,
+            model=options.model,
             sites=options.sites,
             site_from=options.site_from,
             filters=filters_of(options),

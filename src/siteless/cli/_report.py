@@ -23,6 +23,7 @@ _EXAMPLES = """\
 examples:
   siteless report my_study --harmonized as_berlin --out report
   siteless report my_study --harmonized as_berlin --scores scores --out report
+  siteless report my_study --harmonized as_berlin --model my_study.safetensors --out report
   siteless report my_study --harmonized as_berlin --out report --people all
 """
 _PEOPLE = 40
@@ -51,6 +52,12 @@ def add_parser(commands: Any) -> None:
         "--scores", type=Path, metavar="DIR", help="folder that `siteless evaluate` wrote"
     )
     parser.add_argument(
+        "--model",
+        type=Path,
+        metavar="FILE",
+        help="that has rendered them: what it has learned of sites is shown",
+    )
+    parser.add_argument(
         "--people",
         type=positive_or_all,
         default=_PEOPLE,
@@ -75,6 +82,7 @@ def run(options: argparse.Namespace) -> int:
             options.harmonized,
             options.out,
             scores=options.scores,
+            model=options.model,
             to=options.to,
             people=options.people,
             site_from=options.site_from,

@@ -22,6 +22,7 @@ from siteless.harmonics._fit import (
     common_order,
     fit_coefficients,
     fitting_matrix,
+    kept_amplitude,
 )
 from siteless.harmonics._noise import FitNoise, fit_noise
 from siteless.harmonics._shells import at_shells, common_bs, shells_for, table_at_shells, unseen_bs
@@ -41,6 +42,7 @@ __all__ = [
     "fit_coefficients",
     "fit_noise",
     "fitting_matrix",
+    "kept_amplitude",
     "max_order",
     "mean_over_directions",
     "nearest_shells",

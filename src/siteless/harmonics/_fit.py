@@ -112,6 +112,19 @@ def fitting_matrix(directions: ArrayLike, *, order: int, penalty: float) -> Arra
     )
 
 
+def kept_amplitude(directions: ArrayLike, *, order: int, penalty: float) -> Array:
+    """Return the part of a signal's amplitude that a fit keeps at each degree.
+
+    Returns
+    -------
+    Array
+        Shape (order / 2 + 1,).
+    """
+    matrix = fitting_matrix(directions, order=order, penalty=penalty).astype(float)
+    kept, degrees = np.diag(matrix @ sh_basis(directions, order)), coefficient_orders(order)
+    return np.bincount(degrees // 2, kept) / np.bincount(degrees // 2)
+
+
 def choose_penalty(signal: Array, directions: ArrayLike, *, order: int) -> float:
     """Choose a shell's Laplace-Beltrami weight by generalised cross-validation.
 

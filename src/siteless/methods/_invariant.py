@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from siteless.acquisition import Array, Scan
-from siteless.harmonics import Coefficients, mean_over_directions
+from siteless.harmonics import Coefficients, at_shells, mean_over_directions
 from siteless.methods._torch import over_blocks, weights_of, with_weights
 from siteless.model import ModelCard, SignalModel, Translation
 from siteless.network import Autoencoder, NetworkSettings, Posterior
@@ -113,9 +113,10 @@ class InvariantModel(SignalModel):
         where = tissue_mask(scan, self.card.tissue)
         inside = where.T[scan.mask.T]
         patches = index_neighbours(scan.mask, scan.affine)[inside]
-        values = coefficients.values / np.float32(level)
+        values = coefficients.values
         if self.profiles:
-            values = self.profiles.without(values, scan)
+            values = self.profiles.without(coefficients, at_shells(scan, self.card.bs))
+        values = values / np.float32(level)
 
         def encode(block: slice) -> tuple[Array, Array]:
             own = torch.from_numpy(cut(values, patches[block])).flatten(1)

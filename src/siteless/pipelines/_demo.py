@@ -195,6 +195,7 @@ class _Run:
             [self.rendered("siteless")],
             self.out / "report",
             scores=self.out / "scores",
+            model=self.model("siteless"),
             nprocs=self.nprocs,
             progress=progress,
         )

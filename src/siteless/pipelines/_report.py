@@ -19,8 +19,9 @@ from siteless.bids import (
     write_json,
     write_text,
 )
-from siteless.errors import DatasetError, MissingFileError, OutputError, errors_at
+from siteless.errors import DatasetError, MissingFileError, ModelError, OutputError, errors_at
 from siteless.evaluation import ALL, Score, ScoreTable
+from siteless.methods import InvariantModel, load_model
 from siteless.pipelines._choice import (
     fingerprint,
     require_writable,
@@ -37,6 +38,7 @@ from siteless.report import (
     ViewedScan,
     find_niivue,
     flag,
+    profiles_url,
     subject_page,
     viewer_html,
 )
@@ -58,6 +60,7 @@ def write_report(
     out: Path | str,
     *,
     scores: Path | str | None = None,
+    model: Path | str | None = None,
     to: str | None = None,
     people: int | None = PEOPLE,
     sites: Sequence[str] | None = None,
@@ -80,6 +83,8 @@ def write_report(
         Folder for the pages.
     scores
         Folder that `siteless evaluate` wrote.
+    model
+        That has rendered the scans: what it has learned of sites is shown.
     to
         The target site, for derivatives that do not tell it.
     people
@@ -107,13 +112,15 @@ def write_report(
     with errors_at(found.root):
         judged = find_judged(originals, {"harmonized": folders}, to=to)
     _require_one_target(judged)
+    told = _told(judged)
+    fields = _fields(Path(model), told) if model else ""
     require_writable(out)
     portraits, pages = _portray_all(judged, out, people, nprocs, progress)
     shown = [portray(one)[1] for one in _examples(judged, flag(portraits))]
     command = "siteless", "evaluate", dataset, "--harmonized", folders[0], "--out", "scores"
     study = Study(
         title=f"{found.root.name if found.root.is_dir() else found.root.stem}, harmonized",
-        told=_told(judged),
+        told=told,
         portraits=portraits,
         scores=table,
         notes=notes,
@@ -121,6 +128,7 @@ def write_report(
         viewer=viewer_html(shown),
         is_tested=any(files.attributes.get("split") == "test" for files in originals),
         next_command=shlex.join(map(str, command)),
+        fields=fields,
     )
     write_text(out / HOME, study.html())
     return out / HOME
@@ -141,6 +149,19 @@ def _require_one_target(judged: Sequence[Judged]) -> None:
             f"expected scans rendered as one site, found {', '.join(targets)}",
             remedy="give the folder of one target",
         )
+
+
+def _fields(path: Path, told: Mapping[str, str]) -> str:
+    """Draw what a model has learned of its sites, if it has."""
+    model = load_model(path)
+    if model.identity not in told.get("Model", ""):
+        raise ModelError(
+            "the scans were rendered by another model",
+            remedy="give the one that has rendered them",
+            path=path,
+        )
+    profiles = model.profiles if isinstance(model, InvariantModel) else None
+    return profiles_url(profiles, model.card.bs) if profiles else ""
 
 
 def read_scores(folder: Path) -> tuple[ScoreTable, tuple[str, ...]]:

@@ -9,8 +9,8 @@ from typing import Self
 
 import numpy as np
 
-from siteless.acquisition import Array, Scan
-from siteless.harmonics import coefficient_orders
+from siteless.acquisition import Array, GradientTable, Scan
+from siteless.harmonics import Coefficients, coefficient_orders, kept_amplitude
 from siteless.profiles._field import Field, extend_fields, fit_fields
 from siteless.profiles._spread import diffuse
 from siteless.profiles._survey import DEGREES, SPREADS, Survey, fine_detail
@@ -56,17 +56,26 @@ class SiteProfiles:
         """All but the sites and the order."""
         return {"spreads": self.spreads, "goal": self.goal, **vars(self.field)}
 
-    def without(self, values: Array, scan: Scan) -> Array:
+    def without(self, own: Coefficients, scan: Scan) -> Array:
         """Take the profile of a scan's site out of its coefficients.
+
+        What the fit has taken from the degrees that fields are of is given back first: it depends
+        on the number of directions, and fields are of the signal.
 
         Parameters
         ----------
-        values
-            Of the scan's brain, shape (voxel, channel).
+        own
+            Of the scan's brain.
         scan
-            Of one of the sites.
+            That was fitted, of one of the sites.
+
+        Returns
+        -------
+        Array
+            Shape (voxel, channel).
         """
         number = self.sites.index(str(scan.site))
+        values = own.values / _kept(own, scan.gradients)
         blurred = diffuse(values, scan.mask, scan.voxel_size, float(self.spreads[number]))
         return blurred / self.gains(scan.positions, str(scan.site))
 
@@ -79,6 +88,17 @@ class SiteProfiles:
         amplitudes = b0[..., None] + energies[:, :, degrees] / 2
         gains: Array = np.exp(np.hstack([b0, amplitudes.reshape(len(logs), -1)]))
         return gains
+
+
+def _kept(own: Coefficients, gradients: GradientTable) -> Array:
+    """Return the part of each channel that fits keep, 1 above the degrees that fields are of."""
+    kept, degrees = [np.ones(1)], coefficient_orders(own.order)
+    for shell, penalty in zip(gradients.shells, own.penalties, strict=True):
+        directions = gradients.directions[shell.volumes]
+        of_degree = kept_amplitude(directions, order=own.order, penalty=penalty)
+        of_degree[len(DEGREES) :] = 1
+        kept.append(of_degree[degrees // 2])
+    return np.concatenate(kept).astype(np.float32)
 
 
 def learn_profiles(surveys: Sequence[Survey], sites: Sequence[str], order: int) -> SiteProfiles:

@@ -14,7 +14,7 @@ from siteless.report._group import Study
 from siteless.report._maps import draw_maps
 from siteless.report._niivue import find_niivue
 from siteless.report._portrait import SCALES, Portrait, flag
-from siteless.report._profiles import draw_profiles
+from siteless.report._profiles import draw_profiles, profiles_url
 from siteless.report._subject import subject_page
 from siteless.report._tables import Table
 from siteless.report._training import draw_training
@@ -42,6 +42,7 @@ __all__ = [
     "find_niivue",
     "flag",
     "leakage_table",
+    "profiles_url",
     "subject_page",
     "viewer_html",
 ]

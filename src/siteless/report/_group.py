@@ -64,6 +64,8 @@ class Study:
         Whether scores are of people that no model has learned from.
     next_command
         What gives the scores that are not there.
+    fields
+        Address of a picture of the sites' fields; empty for none.
     """
 
     title: str
@@ -75,6 +77,7 @@ class Study:
     viewer: str = ""
     is_tested: bool = False
     next_command: str = ""
+    fields: str = ""
 
     def html(self) -> str:
         """Return the page."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,11 +13,27 @@ from siteless.acquisition import show_bs
 from siteless.profiles import SiteProfiles
 from siteless.report._style import save_figure
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 # Points along an axis of the pictures.
 _POINTS = 60
+_DPI = 120
 
 
 def draw_profiles(profiles: SiteProfiles, bs: tuple[float, ...], path: Path) -> None:
+    """Draw the fields of sites into a file."""
+    save_figure(_figure(profiles, bs), path, dpi=_DPI)
+
+
+def profiles_url(profiles: SiteProfiles, bs: tuple[float, ...]) -> str:
+    """Return the picture of `draw_profiles` as the address of an image, for a page."""
+    png = BytesIO()
+    _figure(profiles, bs).savefig(png, dpi=_DPI, format="png", metadata={"Software": None})
+    return f"data:image/png;base64,{b64encode(png.getvalue()).decode()}"
+
+
+def _figure(profiles: SiteProfiles, bs: tuple[float, ...]) -> Figure:
     """Draw the fields of sites in the axial plane through the middle of the brain.
 
     A row for each site, with what its scans are blurred by; a column for the amplitudes of b0 and,
@@ -55,4 +74,4 @@ def draw_profiles(profiles: SiteProfiles, bs: tuple[float, ...], path: Path) -> 
     for name, panel in zip(names, panels[0], strict=True):
         panel.set_title(name, fontsize=9)
     figure.colorbar(drawn, ax=panels, shrink=0.8, label="more than the mean of sites, %")
-    save_figure(figure, path, dpi=120)
+    return figure

@@ -48,13 +48,11 @@ def make_parts(
             if not (volumes & scan.gradients.is_b0).any():
                 volumes |= scan.gradients.is_b0  # too few to be parted
         shown = at_shells(_with_volumes(scan, seen), bs)
-        values = fit_coefficients(shown, order=order, fit=fit).values
-        if profiles:
-            values = profiles.without(values, scan)
+        fitted = fit_coefficients(shown, order=order, fit=fit)
         made.append(
             gather_patches(
                 at_shells(_with_volumes(scan, judged), bs),
-                values,
+                profiles.without(fitted, shown) if profiles else fitted.values,
                 level=level,
                 order=order,
                 bs=bs,

@@ -20,8 +20,8 @@ def channel_units(
 
     In them channels have mean 0 and variance 1, every scan counting the same. With `of_sites`,
     each site has units of its own: those in which the harmonics of a shell and degree have the
-    same energy at every site. An encoder that does not know the site cannot tell a site that
-    shows more anisotropy from a brain that has more; the site's unit can.
+    same energy at every site. That is for degrees whose energy is mostly noise, which would tell
+    the number of directions. Degrees 0 and 2, and b0, are left to the fields of sites.
     """
     moments = [_moments(scan) for scan in scans]
     ratios = np.ones((len(sites), scans[0].values.shape[1]))
@@ -32,12 +32,19 @@ def channel_units(
         ]
         pooled = np.stack([_pooled(energy, scans[0].order) for energy in energies])
         ratios = np.sqrt(pooled / np.exp(np.log(pooled).mean(axis=0)))
-        ratios[:, 0] = 1  # b0 is in units of each scan's own level
+        ratios[:, _is_low(scans[0])] = 1
     own = [ratios[list(sites).index(scan.site)] for scan in scans]
     mean = np.mean([m[0] / ratio for m, ratio in zip(moments, own, strict=True)], axis=0)
     square = np.mean([m[1] / ratio**2 for m, ratio in zip(moments, own, strict=True)], axis=0)
     scale = np.sqrt(np.maximum(square - mean**2, 1e-12))
     return torch.from_numpy(mean * ratios).float(), torch.from_numpy(scale * ratios).float()
+
+
+def _is_low(scan: TrainingScan) -> Array:
+    """Return which channels are b0 or of degrees 0 and 2."""
+    degrees = coefficient_orders(scan.order)
+    shells = (scan.values.shape[1] - 1) // len(degrees)
+    return np.concatenate([[True], np.tile(degrees <= 2, shells)])
 
 
 def _moments(scan: TrainingScan) -> tuple[Array, Array]:
@@ -74,5 +81,5 @@ def units_beside(
         energy = np.mean([_moments(scan)[1] for scan in scans], axis=0)
         usual = _pooled(mean**2 + spread**2, scans[0].order)
         ratio = np.sqrt(_pooled(energy, scans[0].order) / usual)
-        ratio[0] = 1  # b0 is in units of each scan's own level
+        ratio[_is_low(scans[0])] = 1
     return torch.from_numpy(mean * ratio).float(), torch.from_numpy(spread * ratio).float()
