@@ -61,10 +61,9 @@ def sites_that_differ_in(effect: str) -> tuple[Scanner, Scanner]:
 
 def _shown(folder: Path, effect: str, method: str) -> str:
     dataset, path = folder / "cohort", folder / f"{method}.safetensors"
-    if not dataset.exists():
-        sites = sites_that_differ_in(effect)
-        cohort = draw_cohort(sites, subjects=SUBJECTS, voxel_size=VOXEL_SIZE, seed=5)
-        simulate_cohort(dataset, cohort)
+    sites = sites_that_differ_in(effect)
+    cohort = draw_cohort(sites, subjects=SUBJECTS, voxel_size=VOXEL_SIZE, seed=5)
+    simulate_cohort(dataset, cohort)
     model = load_model(path) if path.exists() else fit_model(dataset, path, method=method)
     scores = _scores(model, read_targets(dataset, split="test"))
     return "  ".join(f"{value:5.2f}" for value in scores)

@@ -4,9 +4,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phantoms import make_gradients, make_scan
-from siteless.acquisition import GradientTable, Scan
+from siteless.acquisition import GradientTable, Scan, same_b, same_shells
 from siteless.errors import GradientTableError
-from siteless.harmonics import at_shells, common_bs, fit_coefficients, shells_for, table_at_shells
+from siteless.harmonics import (
+    at_shells,
+    common_bs,
+    fit_coefficients,
+    interpolated_bs,
+    shells_for,
+    table_at_shells,
+    unused_bs,
+)
 from strategies import seeds
 
 
@@ -80,22 +88,31 @@ def test_a_table_without_shells_is_refused():
         table_at_shells(table, (1000.0,))
 
 
-@given(
-    st.lists(
-        st.lists(
-            st.integers(5, 60).map(lambda b: 50.0 * b), min_size=1, max_size=4, unique=True
-        ).map(sorted),
-        min_size=1,
-        max_size=4,
-    )
-)
+_BS = st.sampled_from([300.0, 700.0, 1000.0, 1200.0, 1500.0, 2000.0, 2500.0, 3000.0])
+_SHELLS = st.lists(_BS, min_size=1, max_size=4, unique=True).map(sorted)
+
+
+@given(st.lists(_SHELLS, min_size=1, max_size=4))
 def test_all_scans_can_be_brought_to_what_is_common(given):
     chosen = common_bs(given)
-    possible = [bs for bs in given if all(shells_for(own, bs) is not None for own in given)]
-    assert (chosen is None) == (not possible)
-    if chosen:
-        assert list(chosen) in possible
-        assert len(chosen) == max(map(len, possible))
+    if chosen is None:
+        assert not any(all(shells_for(own, bs) is not None for own in given) for bs in given)
+        return
+    for own in given:
+        table, kept = table_at_shells(make_gradients(dict.fromkeys(own, 6)), chosen)
+        assert len(table) == len(kept) == 2 + 6 * len(chosen)
+        assert same_shells([shell.b for shell in table.shells], chosen)
+    shared = [b for b in given[0] if all(same_b(b, own).any() for own in given)]
+    if len(shared) > 1:
+        assert chosen == tuple(shared)
+
+
+def test_shells_that_are_brought_elsewhere_or_left_out_are_told():
+    assert interpolated_bs((1000, 2000, 3000), (700, 1000, 2000)) == (700, 1000, 2000)
+    assert interpolated_bs((1200, 3000), (1200, 2000)) == (2000,)
+    assert unused_bs((700, 1000, 2000), (1000, 2000)) == (700,)
+    assert interpolated_bs((700, 1000, 2000), (1000, 2000)) == ()
+    assert common_bs([(1000, 2000), ()]) is None
 
 
 def test_a_scan_in_which_vectors_tell_the_b_values_is_told_too():

@@ -39,7 +39,7 @@ def test_the_new_site_is_learned_from_its_training_scans_alone(adapted):
     card = load_model(adapted).card
     assert list(card.sites) == ["a", "b", "c"]
     assert card.summary["training_scans"] == {"a": 2, "b": 2, "c": 2}
-    assert card.summary["adapted_sites"] == ["c"]
+    assert card.summary["adapted_sites"] == {"c": {"seed": 0}}
     assert len(card.sites["c"].bvals) == len(card.sites["a"].bvals)
     assert load_model(adapted).profiles.sites == ("a", "b", "c")
 

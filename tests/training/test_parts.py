@@ -8,7 +8,7 @@ from phantoms import make_gradients, make_scan
 from siteless.acquisition import GradientTable, Site
 from siteless.harmonics import fit_coefficients
 from siteless.profiles import Field, SiteProfiles
-from siteless.training import make_parts, make_training_scan, part_volumes
+from siteless.training import WHOLE, make_parts, make_training_scan, part_volumes
 
 RECIPE = {"fit": "laplace-beltrami", "order": ORDER, "bs": BS, "tissue": "white-matter"}
 
@@ -18,9 +18,35 @@ def test_every_part_has_its_share_of_b0_and_of_each_shell(directions, parts, see
     gradients = make_gradients({1000: directions, 2000: directions + 3}, seed=seed)
     number = part_volumes(gradients, parts)
     groups = [np.flatnonzero(gradients.is_b0), *(shell.volumes for shell in gradients.shells)]
-    for volumes in groups:
-        counts = np.bincount(number[volumes], minlength=parts)
-        assert np.ptp(counts) <= 1
+    for volumes, least in zip(groups, (1, 6, 6), strict=True):
+        if len(volumes) < least * parts:
+            assert (number[volumes] == WHOLE).all()
+        else:
+            counts = np.bincount(number[volumes], minlength=parts)
+            assert np.ptp(counts) <= 1
+
+
+@pytest.mark.parametrize("shells", [{1000: 8}, {1000: 15, 2000: 15}, {500: 6, 1000: 15, 3000: 60}])
+def test_shells_of_few_directions_are_not_parted(shells):
+    gradients = make_gradients(shells)
+    scan = make_scan(gradients, seed=0, site=Site("a"))
+    recipe = RECIPE | {"order": 2, "bs": tuple(map(float, shells))}
+    made = make_parts(scan, None, parts=3, **recipe)
+    for one in made:
+        counts = np.bincount(one.shell)[1:]
+        assert counts.tolist() == [n if n < 18 else n // 3 for n in shells.values()]
+
+
+def test_parts_of_tables_whose_vectors_tell_the_shells_are_those_of_others():
+    plain = make_scan(make_gradients({1200: 20, 3000: 20}), seed=0, site=Site("a"))
+    length = np.sqrt(plain.gradients.b / 3000)[:, None]
+    bvals = np.where(plain.gradients.is_b0, 0.0, 3000.0)
+    table = GradientTable(bvals, plain.gradients.directions * length)
+    scaled = plain.with_signal(plain.signal, gradients=table)
+    for one, other in zip(
+        *(make_parts(scan, None, parts=3, **RECIPE) for scan in (plain, scaled)), strict=True
+    ):
+        np.testing.assert_allclose(one.values, other.values, atol=1e-5)
 
 
 def test_near_directions_are_in_different_parts():
@@ -78,7 +104,7 @@ def test_the_signal_is_rid_of_the_field_and_keeps_its_sharpness():
     weights = np.zeros((1, 35, 5))
     weights[0, 0, 0] = np.log(1.25)  # the first cosine is constant, the first feature b0
     box = np.array([[-100.0] * 3, [100.0] * 3])
-    field = Field(box, weights, np.zeros((72, 5)), np.zeros((3, 5)))
+    field = Field(box, weights, np.zeros((72, 5)), np.zeros((2, 5)))
     profiles = SiteProfiles(("a",), np.array([4.0]), field, ORDER, np.array([2.5, 0.2]))
     plain, made = (make_parts(scan, p, parts=3, **RECIPE) for p in (None, profiles))
     own = fit_coefficients(scan, order=ORDER).values / plain[0].level

@@ -11,8 +11,7 @@ from siteless.cli._options import add_dataset_options, add_nprocs, filters_of
 _DESCRIPTION = """\
 Teach a model a site that it has not learned, from a few scans of it, in about a minute. What the
 model knows stays as it is: only the new site's point spread, field, units and look are fitted.
-Three scans or more are better than one: with one, what is special to a person is taken for the
-site's.
+With a single scan, what is special to a person is taken for the site's.
 """
 
 

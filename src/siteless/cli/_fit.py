@@ -203,8 +203,8 @@ def _tell_interpolated(card: ModelCard) -> None:
     if names:
         shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
         print(  # noqa: T201
-            f"siteless: warning: {count(len(names), 'scan')} ({shown}) had other shells; their "
-            f"signal was interpolated at {show_bs(card.bs)}",
+            f"siteless: warning: {count(len(names), 'scan')} ({shown}) had other shells; they "
+            f"were brought to {show_bs(card.bs)}",
             file=sys.stderr,
         )
 

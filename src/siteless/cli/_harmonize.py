@@ -160,8 +160,8 @@ def show_report(report: HarmonizeReport, to: str, out: Path) -> int:
         )
     for bs, images in Counter(report.interpolated.values()).items():
         print(  # noqa: T201
-            f"siteless: note: {count(images, 'scan')} had no {show_bs(bs)}, where the signal is "
-            "interpolated between shells; the sidecars say so (InterpolatedShells)",
+            f"siteless: note: {count(images, 'scan')} had no {show_bs(bs)}: the signal there is "
+            "interpolated between shells, as the sidecars say (InterpolatedShells)",
             file=sys.stderr,
         )
     for line in _error_lines(report):

@@ -25,7 +25,14 @@ from siteless.harmonics._fit import (
     kept_amplitude,
 )
 from siteless.harmonics._noise import FitNoise, fit_noise
-from siteless.harmonics._shells import at_shells, common_bs, shells_for, table_at_shells, unseen_bs
+from siteless.harmonics._shells import (
+    at_shells,
+    common_bs,
+    interpolated_bs,
+    shells_for,
+    table_at_shells,
+    unused_bs,
+)
 
 __all__ = [
     "FITS",
@@ -42,6 +49,7 @@ __all__ = [
     "fit_coefficients",
     "fit_noise",
     "fitting_matrix",
+    "interpolated_bs",
     "kept_amplitude",
     "max_order",
     "mean_over_directions",
@@ -52,5 +60,5 @@ __all__ = [
     "sh_basis",
     "shells_for",
     "table_at_shells",
-    "unseen_bs",
+    "unused_bs",
 ]

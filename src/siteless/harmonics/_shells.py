@@ -21,19 +21,25 @@ _DARKEST = 1e-3
 
 
 def common_bs(given: Iterable[Sequence[float]]) -> tuple[float, ...] | None:
-    """Return the b-values, of those given, that scans of all of them can be brought to.
+    """Return the b-values that scans of all given ones can be brought to.
 
-    Those of most shells and of the highest; None when there are none.
+    Those that all have, if they are two or more; or else one of those given, of most shells and
+    of the highest. None when there are none.
 
     Examples
     --------
     >>> common_bs([(1000, 2000), (1200, 3000)])
     (1000, 2000)
+    >>> common_bs([(700, 1000, 2000), (1000, 2000, 3000)])
+    (1000, 2000)
     >>> common_bs([(1000,), (3000,)]) is None
     True
     """
-    known = dict.fromkeys(map(tuple, given))
-    fit = [bs for bs in known if all(shells_for(own, bs) is not None for own in known)]
+    known = list(dict.fromkeys(map(tuple, given)))
+    shared = tuple(b for b in known[0] if all(same_b(b, own).any() for own in known))
+    if len(shared) > 1:
+        return shared
+    fit = [bs for bs in (shared, *known) if all(shells_for(own, bs) is not None for own in known)]
     return max(fit, key=lambda bs: (len(bs), bs[-1]), default=None)
 
 
@@ -47,18 +53,26 @@ def shells_for(found: Sequence[float], wanted: Sequence[float]) -> list[int] | N
     >>> shells_for([700, 1200, 3000], [1000, 2000])
     [1, 2]
     """
-    if len(found) < len(wanted):
+    if not wanted or len(found) < len(wanted):
         return None
     beyond = wanted[-1] > found[-1] and not same_b(wanted[-1], found[-1])
-    if beyond or (len(found) < 2 and unseen_bs(found, wanted)):
+    if beyond or (len(found) < 2 and not same_b(wanted[0], found[0])):
         return None
     distance = np.abs(np.log(np.divide.outer(wanted, found)))
     return sorted(linear_sum_assignment(distance)[1].tolist())
 
 
-def unseen_bs(found: Sequence[float], wanted: Sequence[float]) -> tuple[float, ...]:
-    """Return the b-values that no shell has."""
-    return tuple(b for b in wanted if not same_b(b, found).any())
+def interpolated_bs(found: Sequence[float], wanted: Sequence[float]) -> tuple[float, ...]:
+    """Return the b-values whose volumes are of shells with others."""
+    taken = shells_for(found, wanted) or ()
+    pairs = zip(wanted, taken, strict=True)
+    return tuple(b for b, position in pairs if not same_b(b, found[position]))
+
+
+def unused_bs(found: Sequence[float], wanted: Sequence[float]) -> tuple[float, ...]:
+    """Return the b-values of shells whose volumes are left out."""
+    taken = shells_for(found, wanted) or ()
+    return tuple(b for position, b in enumerate(found) if position not in taken)
 
 
 def at_shells(scan: Scan, bs: Sequence[float]) -> Scan:

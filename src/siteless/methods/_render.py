@@ -13,11 +13,12 @@ from siteless.errors import ModelError
 from siteless.harmonics import (
     Coefficients,
     count_coefficients,
+    interpolated_bs,
     mean_over_directions,
     nearest_shells,
     project,
     projection_matrix,
-    unseen_bs,
+    unused_bs,
 )
 from siteless.model import Model, SignalModel
 from siteless.patches import index_neighbours
@@ -56,8 +57,9 @@ class Rendering:
         Voxels among these that are unlike the training voxels of the scan's site.
     levels
         Of the scan and of the target: the median b0 of white matter.
-    interpolated
-        b-values that are not the scan's own: its shells tell what the signal is there.
+    interpolated, left_out
+        b-values whose volumes were acquired at others; and those of shells that the model does
+        not have, whose volumes are left out.
     """
 
     scan: Scan
@@ -68,6 +70,7 @@ class Rendering:
     unfamiliar: Array
     levels: tuple[float, float]
     interpolated: tuple[float, ...]
+    left_out: tuple[float, ...]
 
     @property
     def unfamiliar_part(self) -> float:
@@ -132,7 +135,7 @@ def render(
             f"the method {model.card.method} gives maps, not scans",
             remedy="use `siteless harmonize`, or the model's harmonize_maps",
         )
-    unseen = unseen_bs([shell.b for shell in scan.gradients.shells], model.card.bs)
+    shells = [shell.b for shell in scan.gradients.shells], model.card.bs
     scan = model.prepare(scan)
     own = replace(model.fit(scan), bs=model.card.bs)  # the same shells, if not to the digit
     made = model.translate(scan, own, site)
@@ -161,7 +164,8 @@ def render(
         learned=learned,
         unfamiliar=_unfamiliar(model, scan, own, learned, made.levels[0]),
         levels=made.levels,
-        interpolated=unseen,
+        interpolated=interpolated_bs(*shells),
+        left_out=unused_bs(*shells),
     )
 
 

@@ -20,6 +20,7 @@ from siteless.pipelines._fit import learned_site
 from siteless.pipelines._learn import FitFiles
 from siteless.pipelines._parallel import Progress
 from siteless.profiles import extend_profiles
+from siteless.report import draw_profiles
 from siteless.training import TrainingSettings, adapt
 
 
@@ -101,9 +102,11 @@ def adapt_model(
     sites = {**card.sites, site: learned_site(whole, scans, recipe)}
     told: dict[str, Any] = {
         "settings": {**card.settings, "network": asdict(network.settings)},
-        "summary": {**card.summary, **_added(card.summary, site, scans)},
+        "summary": {**card.summary, **_added(card.summary, site, scans, seed)},
     }
     adapted = InvariantModel(replace(card, sites=sites, **told), network, profiles)
+    if profiles:
+        draw_profiles(profiles, card.bs, files.profiles)
     save_model(adapted, files.model)
     return adapted
 
@@ -138,12 +141,14 @@ def _choose(known: InvariantModel, found: Dataset, site: str) -> list[ScanFiles]
     return scans
 
 
-def _added(summary: Mapping[str, Any], site: str, scans: Sequence[ScanFiles]) -> dict[str, Any]:
-    """Tell that a site was learned later, and from whom."""
+def _added(
+    summary: Mapping[str, Any], site: str, scans: Sequence[ScanFiles], seed: int
+) -> dict[str, Any]:
+    """Tell that a site was learned later, from whom, and by which seed."""
     people = sorted({*summary["training_people"], *(scan.subject for scan in scans)})
     return {
         "training_scans": {**summary["training_scans"], site: len(scans)},
         "validation_scans": {**summary["validation_scans"], site: 0},
         "training_people": people,
-        "adapted_sites": [*summary.get("adapted_sites", ()), site],
+        "adapted_sites": {**summary.get("adapted_sites", {}), site: {"seed": seed}},
     }

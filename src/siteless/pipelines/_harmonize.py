@@ -28,7 +28,7 @@ from siteless.bids import (
     write_scan,
 )
 from siteless.errors import DiskError, ModelError, OutputError, SitelessError, errors_at
-from siteless.harmonics import nearest_shells, unseen_bs
+from siteless.harmonics import interpolated_bs, nearest_shells
 from siteless.methods import (
     CombatModel,
     HarmonizedMaps,
@@ -62,7 +62,7 @@ class HarmonizeReport:
         Images, of both, whose scan is unlike the training scans of its site; with the part of
         their rendered voxels that is.
     interpolated
-        b-values that scans of some images, of both, were not acquired at.
+        b-values that volumes of some images, of both, were not acquired at.
     left_out
         Names of scans without shells.
     errors
@@ -326,9 +326,9 @@ class _Job:
         told = {"Sources": [self._source(files)], "Siteless": asked}
         if isinstance(model, CombatModel):
             maps = model.render_maps(scan, self.to, files.attributes)
-            unseen = unseen_bs([shell.b for shell in own.shells], model.card.bs)
-            _write_maps(maps, scan, images, told, unseen)
-            return _Outcome(images[0], interpolated=unseen)
+            interpolated = interpolated_bs([shell.b for shell in own.shells], model.card.bs)
+            _write_maps(maps, scan, images, told, interpolated)
+            return _Outcome(images[0], interpolated=interpolated)
         table = self._table(model, scan)
         made = render(model, scan, self.to, gradients=table, outside=self.outside)
         told["SitelessFound"] = _found(made)
@@ -376,6 +376,7 @@ def _found(made: Rendering) -> dict[str, Any]:
         "SourceLevel": made.levels[0],
         "TargetLevel": made.levels[1],
         "InterpolatedShells": list(made.interpolated),
+        "LeftOutShells": list(made.left_out),
     }
 
 
@@ -403,7 +404,7 @@ def _write_maps(
     scan: Scan,
     images: Sequence[Path],
     told: Mapping[str, Any],
-    unseen: tuple[float, ...],
+    interpolated: tuple[float, ...],
 ) -> None:
     """Write maps with sidecars; where an image is, its sidecar tells of it."""
     for image, (name, values) in zip(images, made.maps.items(), strict=True):
@@ -412,7 +413,7 @@ def _write_maps(
             "HarmonizedVoxels": int(made.known.sum()),
             "MeanBefore": float(own[made.known].mean(dtype=float)),
             "MeanAfter": float(values[made.known].mean(dtype=float)),
-            "InterpolatedShells": list(unseen),
+            "InterpolatedShells": list(interpolated),
         }
         of_map = {"Description": kind.told, "Units": kind.units, "SkullStripped": True}
         sidecar = {**of_map, "BrainMask": scan.mask_origin, **told, "SitelessFound": found}

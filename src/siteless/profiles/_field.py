@@ -8,8 +8,8 @@ The logarithm of a block's energy is taken to be a sum of
     the field of the site in scanner coordinates, smooth and shrunk.
 
 People who were scanned at several sites tell the fields best, as what is theirs is told apart;
-where nobody was, fields are what many people of a site have in common. How much fields and people
-are shrunk is chosen for each feature by how well people who were left out are predicted.
+where nobody was, fields are what many people of a site have in common. How much fields are shrunk
+is chosen for each feature by how well people who were left out are predicted.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ _SQUARED_FREQUENCIES = np.square(_FREQUENCIES).sum(axis=1)
 _COSINES = len(_FREQUENCIES)
 # mm beyond the outermost blocks, where fields become flat.
 _MARGIN = 15.0
-# Weights of the penalties that are tried, of sites' fields and of what people have of their own.
-_FIELD_PENALTIES = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e4)
-_PERSON_PENALTIES = (1e-2, 1.0, 1e2, 1e4)
+# Weights of the penalties of sites' fields that are tried, the flattest first, which wins a draw.
+_FIELD_PENALTIES = (1e4, 1e2, 1e1, 1.0, 1e-1, 1e-2, 1e-3)
+# The penalty of what people have of their own: weak, as it is not to be taken for a field.
+_PERSON_PENALTY = 1e-2
 # The same of a site of which few people are known.
 _FEW_PENALTIES = (1e-1, 1.0, 1e1, 1e2, 1e3, 1e4, 1e6)
 # Keep the solution unique: what people share is anatomy's, and what sites share is not a field.
@@ -60,8 +61,8 @@ class Field:
         Weights of what all sites have: of cosines in head coordinates, of white matter's share,
         and of cosines in scanner coordinates, shape (column, feature).
     penalties
-        That were chosen: of sites, of people, and of a site of which few people are known, shape
-        (3, feature).
+        That were chosen: of sites, and of a site of which few people are known, shape
+        (2, feature).
     """
 
     box: Array
@@ -122,7 +123,7 @@ def fit_fields(surveys: Sequence[Survey], sites: Sequence[str], spreads: Sequenc
     common, fields = np.concatenate([anatomy, mean]), fields - mean
     numbers = [list(sites).index(one.site) for one in usable]
     few = _choose_for_few(usable, [spreads[n] for n in numbers], box, common, fields[numbers])
-    return Field(box, fields, common, np.stack([*penalties, few]))
+    return Field(box, fields, common, np.stack([penalties, few]))
 
 
 def extend_fields(field: Field, surveys: Sequence[Survey], spread: float) -> Field:
@@ -143,7 +144,7 @@ def extend_fields(field: Field, surveys: Sequence[Survey], spread: float) -> Fie
     weights = np.zeros(field.weights.shape[1:])
     if usable:
         left = _total([_left_over(one, spread, field.box, field.common) for one in usable])
-        for feature, penalty in enumerate(field.penalties[2]):
+        for feature, penalty in enumerate(field.penalties[1]):
             weights[:, feature] = left.solve(_of_fields(penalty))[:, feature]
     return replace(field, weights=np.concatenate([field.weights, weights[None]]))
 
@@ -196,7 +197,7 @@ def _flat(sites: int, features: int) -> Field:
     """Return fields that change nothing."""
     box = np.array([[-100.0] * 3, [100.0] * 3])
     weights, common = np.zeros((sites, _COSINES, features)), np.zeros((2 * _COSINES + 2, features))
-    return Field(box, weights, common, np.full((3, features), np.inf))
+    return Field(box, weights, common, np.full((2, features), _FEW_PENALTIES[-1]))
 
 
 def _choose(people: Sequence[_Sums], sites: int) -> tuple[Array, Array]:
@@ -205,26 +206,25 @@ def _choose(people: Sequence[_Sums], sites: int) -> tuple[Array, Array]:
     Returns
     -------
     weights, penalties
-        Shape (column, feature) and (2, feature).
+        Shape (column, feature) and (feature,).
     """
     features = people[0].right.shape[1]
     folds = [people[start::_FOLDS] for start in range(min(_FOLDS, len(people)))]
     least = np.full(features, np.inf)
     weights = np.zeros((len(people[0].gram), features))
-    penalties = np.full((2, features), np.inf)
-    for person_penalty in _PERSON_PENALTIES:
-        own = person_penalty * (1 + _SQUARED_FREQUENCIES)
-        parts = [_total([one.without_person(own) for one in fold]) for fold in folds]
-        whole = _total(parts)
-        for field_penalty in _FIELD_PENALTIES:
-            shrunk = np.full(len(whole.gram), _ANATOMY_PENALTY)
-            shrunk[-sites * _COSINES :] = np.tile(_of_fields(field_penalty), sites)
-            left_out = (part.errors((whole - part).solve(shrunk)) for part in parts)
-            error = np.sum(list(left_out), axis=0)
-            better = error < least
-            least = np.where(better, error, least)
-            weights[:, better] = whole.solve(shrunk)[:, better]
-            penalties[:, better] = [[field_penalty], [person_penalty]]
+    penalties = np.zeros(features)
+    own = _PERSON_PENALTY * (1 + _SQUARED_FREQUENCIES)
+    parts = [_total([one.without_person(own) for one in fold]) for fold in folds]
+    whole = _total(parts)
+    for penalty in _FIELD_PENALTIES:
+        shrunk = np.full(len(whole.gram), _ANATOMY_PENALTY)
+        shrunk[-sites * _COSINES :] = np.tile(_of_fields(penalty), sites)
+        left_out = (part.errors((whole - part).solve(shrunk)) for part in parts)
+        error = np.sum(list(left_out), axis=0)
+        better = error < least
+        least = np.where(better, error, least)
+        weights[:, better] = whole.solve(shrunk)[:, better]
+        penalties[better] = penalty
     return weights, penalties
 
 

@@ -79,9 +79,13 @@ class SiteProfiles:
         blurred = diffuse(values, scan.mask, scan.voxel_size, float(self.spreads[number]))
         return blurred / self.gains(scan.positions, str(scan.site))
 
+    def logarithms(self, world: Array, site: str) -> Array:
+        """Return the field of a site at places, within bounds, shape (place, feature)."""
+        return self.field.logarithms(world, self.sites.index(site)).clip(-_MOST, _MOST)
+
     def gains(self, world: Array, site: str) -> Array:
         """Return what a site multiplies channels by at places, shape (place, channel)."""
-        logs = self.field.logarithms(world, self.sites.index(site)).clip(-_MOST, _MOST)
+        logs = self.logarithms(world, site)
         b0, energies = logs[:, :1], logs[:, 1:].reshape(len(logs), -1, len(DEGREES))
         # An energy is the square of an amplitude; degrees above the last follow it.
         degrees = np.minimum(coefficient_orders(self.order) // 2, len(DEGREES) - 1)

@@ -19,7 +19,7 @@ _BLOCK, _LEAST_SHARE = 10.0, 0.2
 # Degrees that fields are estimated of; energies of higher ones are mostly noise.
 DEGREES = (0, 2)
 # In voxels, over which harmonics are compared to tell how sharp a scan is.
-_LAGS = (1, 2, 3, 4)
+_LAGS = (1, 2, 3, 4, 6, 8)
 # Of the scan's level. The energy of darker voxels, over b0 squared, is not known.
 _DARK = 0.05
 # Energies of blocks below this part of b0 squared have no logarithm to speak of.

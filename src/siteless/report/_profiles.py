@@ -45,12 +45,8 @@ def _figure(profiles: SiteProfiles, bs: tuple[float, ...]) -> Figure:
     low, high = profiles.field.box
     x, y = (np.linspace(low[axis], high[axis], _POINTS) for axis in (0, 1))
     plane = np.stack([*np.meshgrid(x, y), np.full((_POINTS,) * 2, (low + high)[2] / 2)], axis=-1)
-    logs = np.stack(
-        [
-            profiles.field.logarithms(plane.reshape(-1, 3), number)
-            for number in range(len(profiles.sites))
-        ]
-    )
+    places = plane.reshape(-1, 3)
+    logs = np.stack([profiles.logarithms(places, site) for site in profiles.sites])
     logs[..., 1:] /= 2  # an energy is the square of an amplitude
     shown = 100 * (np.exp(logs) - 1).reshape(len(logs), _POINTS, _POINTS, -1)
     most = max(1.0, float(np.percentile(np.abs(shown), 99)))

@@ -11,13 +11,14 @@ from siteless.training._paired import (
     find_pairs,
     train_paired,
 )
-from siteless.training._parts import make_parts, part_volumes
+from siteless.training._parts import WHOLE, make_parts, part_volumes
 from siteless.training._scan import TrainingScan, make_training_scan
 from siteless.training._settings import PRESETS, TrainingSettings
 from siteless.training._store import is_stored, open_scan, store_scan
 
 __all__ = [
     "PRESETS",
+    "WHOLE",
     "Lesson",
     "Pair",
     "PairedSettings",

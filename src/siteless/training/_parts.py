@@ -10,11 +10,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from siteless.acquisition import Array, GradientTable, Scan
+from siteless.acquisition import MIN_DIRECTIONS, Array, GradientTable, Scan
 from siteless.harmonics import FitName, at_shells, fit_coefficients
 from siteless.profiles import SiteProfiles
 from siteless.tissue import Tissue, white_matter_level
 from siteless.training._scan import TrainingScan, gather_patches
+
+# The part of volumes that are in all of them.
+WHOLE = -1
 
 
 def make_parts(
@@ -32,8 +35,8 @@ def make_parts(
 
     Patches are of the other directions, without the profile of the scan's site. The signal to be
     rendered is of those directions, without the field of the site but as sharp as it is. One part
-    has all directions in both. Each is brought to the b-values on its own, so that the noise of
-    one is not in the other.
+    has all directions in both, and so has a shell of few directions. Each is brought to the
+    b-values on its own, so that the noise of one is not in the other.
     """
     level, correction = white_matter_level(scan), None
     if profiles:
@@ -42,11 +45,8 @@ def make_parts(
     number = part_volumes(scan.gradients, parts)
     made = []
     for part in range(parts):
-        judged = number == part
-        seen = ~judged if parts > 1 else judged
-        for volumes in (seen, judged):
-            if not (volumes & scan.gradients.is_b0).any():
-                volumes |= scan.gradients.is_b0  # too few to be parted
+        judged = (number == part) | (number == WHOLE)
+        seen = (number != part) | (number == WHOLE) if parts > 1 else judged
         shown = at_shells(_with_volumes(scan, seen), bs)
         fitted = fit_coefficients(shown, order=order, fit=fit)
         made.append(
@@ -70,11 +70,15 @@ def part_volumes(gradients: GradientTable, parts: int) -> Array:
     Returns
     -------
     Array
-        Number of the part of each volume, shape (volume,).
+        Number of the part of each volume, shape (volume,); `WHOLE` for b0 volumes and shells
+        that are too few to be parted.
     """
-    number = np.zeros(len(gradients), dtype=int)
-    number[gradients.is_b0] = np.arange(gradients.is_b0.sum()) % parts
+    number = np.full(len(gradients), WHOLE)
+    if gradients.is_b0.sum() >= parts:
+        number[gradients.is_b0] = np.arange(gradients.is_b0.sum()) % parts
     for shell in gradients.shells:
+        if len(shell.volumes) < parts * MIN_DIRECTIONS:
+            continue
         directions = gradients.directions[shell.volumes]
         likeness = np.abs(directions @ directions.T)
         members: list[list[int]] = [[] for _ in range(parts)]
@@ -88,5 +92,5 @@ def part_volumes(gradients: GradientTable, parts: int) -> Array:
 
 
 def _with_volumes(scan: Scan, kept: Array) -> Scan:
-    gradients = GradientTable(scan.gradients.bvals[kept], scan.gradients.bvecs[kept])
+    gradients = GradientTable(scan.gradients.b[kept], scan.gradients.directions[kept])
     return replace(scan, signal=scan.signal[..., kept], gradients=gradients)
