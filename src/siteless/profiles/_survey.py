@@ -184,7 +184,7 @@ def fine_detail(one: Survey, near: float) -> Array:
         A distance, mm.
     """
     logs = np.log(np.maximum(one.structure, np.finfo(np.float32).tiny))
-    ratios = []
+    ratios, compared = [], np.log([near, 3 * near])
     for axis, step in enumerate(one.voxel_size):
         known = np.isfinite(logs[:, axis]).all(axis=0)
         if known.sum() > 1:
