@@ -189,8 +189,6 @@ def fine_detail(one: Survey, near: float) -> Array:
         known = np.isfinite(logs[:, axis]).all(axis=0)
         if known.sum() > 1:
             reach = np.log(step * np.array(_LAGS)[known])
-            ends = [
-                np.interp(np.log([near, 3 * near]), reach, row) for row in logs[:, axis, known]
-            ]
+            ends = (np.interp(compared, reach, row) for row in logs[:, axis, known])
             ratios.append([short - long for short, long in ends])
     return np.exp(np.mean(ratios, axis=0)) if ratios else np.full(len(SPREADS), np.nan)
