@@ -113,6 +113,8 @@ def test_shells_that_are_brought_elsewhere_or_left_out_are_told():
     assert unused_bs((700, 1000, 2000), (1000, 2000)) == (700,)
     assert interpolated_bs((700, 1000, 2000), (1000, 2000)) == ()
     assert common_bs([(1000, 2000), ()]) is None
+    assert common_bs([]) is None
+    assert common_bs([(1000, 3000), (1000, 2000, 2500)]) == (1000,)
 
 
 def test_a_scan_in_which_vectors_tell_the_b_values_is_told_too():

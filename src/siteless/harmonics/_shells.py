@@ -23,8 +23,8 @@ _DARKEST = 1e-3
 def common_bs(given: Iterable[Sequence[float]]) -> tuple[float, ...] | None:
     """Return the b-values that scans of all given ones can be brought to.
 
-    Those that all have, if they are two or more; or else one of those given, of most shells and
-    of the highest. None when there are none.
+    Those that all have, if they are two or more; or else those of one of them, of most shells and
+    of the highest, or a single one that all have. None when there are none.
 
     Examples
     --------
@@ -36,10 +36,12 @@ def common_bs(given: Iterable[Sequence[float]]) -> tuple[float, ...] | None:
     True
     """
     known = list(dict.fromkeys(map(tuple, given)))
-    shared = tuple(b for b in known[0] if all(same_b(b, own).any() for own in known))
+    first = known[0] if known else ()
+    shared = tuple(b for b in first if all(same_b(b, own).any() for own in known))
     if len(shared) > 1:
         return shared
-    fit = [bs for bs in (shared, *known) if all(shells_for(own, bs) is not None for own in known)]
+    choice = [bs for bs in (shared, *known) if bs]
+    fit = [bs for bs in choice if all(shells_for(own, bs) is not None for own in known)]
     return max(fit, key=lambda bs: (len(bs), bs[-1]), default=None)
 
 
