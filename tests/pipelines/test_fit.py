@@ -15,7 +15,7 @@ from phantoms import make_gradients, make_scan, write_raw, write_table
 from siteless.bids import find_scans, read_scan
 from siteless.cli import _fit, main
 from siteless.errors import OutputError, TrainingError
-from siteless.methods import METHODS, harmonize, load_model
+from siteless.methods import METHODS, harmonize, load_model, render
 from siteless.pipelines import FitFiles, encode_dataset, fit_model
 from siteless.pipelines._cohort import _split
 from siteless.training import PRESETS
@@ -249,6 +249,16 @@ def test_sites_of_other_shells_are_learned_and_rendered_at_common_b_values(tmp_p
         bvals = np.loadtxt(sidecar.with_suffix(".bval"))
         assert set(np.unique(bvals)) == {0.0, 1000.0, 2000.0}
         assert len(bvals) == 2 + (60 if at_home else 40)
+
+
+def test_shells_that_all_sites_have_are_taken_as_they_are(tmp_path):
+    own = {"a": {700: 12, 1000: 20, 2000: 20}, "b": {1000: 20, 2010: 20, 3000: 12}}
+    study = write_study(tmp_path / "study", people=3, shells=own)
+    fitted = fit_model(study, tmp_path / "m.safetensors", method="scaled", nprocs=1)
+    assert fitted.card.bs == (1000.0, 2005.0)
+    made = render(fitted, read_scan(find_scans(study).scans[1]), "a")
+    assert (made.interpolated, made.left_out) == ((), (3000.0,))
+    assert len(made.scan.gradients) == 42
 
 
 @pytest.mark.parametrize("method", ["scaled", "rish"])

@@ -49,24 +49,23 @@ def _recovered(surveys, sites=SITES):
     return found, shown, expected
 
 
-def test_fields_of_travellers_are_found():
-    surveys = [
-        _survey(site, f"p{n}", field=_receive(STRENGTHS[site]), seed=10 * n + k)
-        for n in range(4)
+def _surveys(people, name):
+    """Survey as many people at each site, whom `name` names."""
+    return [
+        _survey(site, name(site, n), field=_receive(STRENGTHS[site]), seed=10 * n + k)
+        for n in range(people)
         for k, site in enumerate(SITES)
     ]
-    _, shown, expected = _recovered(surveys)
+
+
+def test_fields_of_travellers_are_found():
+    _, shown, expected = _recovered(_surveys(4, lambda _site, n: f"p{n}"))
     assert np.abs(shown - expected).max() < 0.02
     assert np.ptp(expected, axis=1).max() > 0.2
 
 
 def test_fields_of_strangers_are_found_when_there_are_many():
-    surveys = [
-        _survey(site, f"{site}{n}", field=_receive(STRENGTHS[site]), seed=10 * n + k)
-        for n in range(12)
-        for k, site in enumerate(SITES)
-    ]
-    _, shown, expected = _recovered(surveys)
+    _, shown, expected = _recovered(_surveys(12, lambda site, n: f"{site}{n}"))
     error = shown - expected
     error -= error.mean(axis=1, keepdims=True)  # people of a site may be brighter by chance
     assert np.sqrt(np.square(error).mean()) < 0.015

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from siteless.acquisition import GradientTable, same_shells, show_bs
+from siteless.acquisition import GradientTable, same_b, same_shells, show_bs
 from siteless.bids import Dataset, ScanFiles
 from siteless.errors import DatasetError, GradientTableError
 from siteless.harmonics import common_bs, common_order
@@ -88,9 +88,9 @@ def _common_shells(
                 remedy="choose scans of the same shells, e.g. with --bids-filter-file",
                 path=scan.dwi,
             )
-    shared = [found for found in bs if same_shells(found, chosen or ())]
-    typical = np.round(np.median(shared, axis=0), 1).tolist()
-    return tuple(typical), common_order(tables)
+    every = np.concatenate(bs)
+    typical = (np.median(every[same_b(every, one)]) for one in chosen or ())
+    return tuple(round(float(b), 1) for b in typical), common_order(tables)
 
 
 def _split(
