@@ -4,8 +4,8 @@
 that differ in nothing else (as prisma30 and connectom60 do), fits RISH and the default to them,
 and prints errors to the noiseless target, at its level, before and after: of voxels, of 10 mm
 blocks of the signal and of FA, all in per cent. Two sites differ in their shells alone, and the
-last pair does not differ at all.
-Cohorts and models of an earlier run in the folder are used again.
+last pair does not differ at all. The last column is how many scans siteless makes worse in any of
+the three. Cohorts and models of an earlier run in the folder are used again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.scores import read_targets
-from siteless.acquisition import same_shells
+from siteless.acquisition import Array, same_shells
 from siteless.evaluation import Target, maps_within, score_maps, score_signal
 from siteless.methods import load_model, render
 from siteless.model import Model
@@ -39,10 +39,16 @@ def main(folder: Path | None = None) -> None:
             main(Path(made))
         return
     heads = "".join(f"{method:>24}" for method in METHODS)
-    print(f"{'RMSE, blocks, FA blocks, %':<28}{heads}")
+    print(f"{'RMSE, blocks, FA blocks, %':<28}{heads}{'worse':>12}")
     for effect in (*(name for name in EFFECTS if name not in NO_DIFFERENCE), SHELLS, "none"):
-        shown = [_shown(folder / effect, effect, method) for method in METHODS.values()]
-        print(f"{effect:<28}{''.join(f'{text:>24}' for text in shown)}", flush=True)
+        scores = {name: _judge(folder / effect, effect, m) for name, m in METHODS.items()}
+        means = ["  ".join(f"{value:5.2f}" for value in of.mean(axis=0)) for of in scores.values()]
+        worse = (scores["siteless"] > scores["before"]).any(axis=1)
+        print(
+            f"{effect:<28}{''.join(f'{text:>24}' for text in means)}",
+            f"{worse.sum():>4} of {len(worse)}",
+            flush=True,
+        )
 
 
 def sites_that_differ_in(effect: str) -> tuple[Scanner, Scanner]:
@@ -59,18 +65,17 @@ def sites_that_differ_in(effect: str) -> tuple[Scanner, Scanner]:
     return replace(first, site="a"), replace(first, site="b", **own)
 
 
-def _shown(folder: Path, effect: str, method: str) -> str:
+def _judge(folder: Path, effect: str, method: str) -> Array:
     dataset, path = folder / "cohort", folder / f"{method}.safetensors"
     sites = sites_that_differ_in(effect)
     cohort = draw_cohort(sites, subjects=SUBJECTS, voxel_size=VOXEL_SIZE, seed=5)
     simulate_cohort(dataset, cohort)
     model = load_model(path) if path.exists() else fit_model(dataset, path, method=method)
-    scores = _scores(model, read_targets(dataset, split="test"))
-    return "  ".join(f"{value:5.2f}" for value in scores)
+    return _scores(model, read_targets(dataset, split="test"))
 
 
-def _scores(model: Model, targets: dict[tuple[str, str], Target]) -> list[float]:
-    """Return the mean scores over test people, in both directions if shells are the same."""
+def _scores(model: Model, targets: dict[tuple[str, str], Target]) -> Array:
+    """Return scores of test scans, in both directions if shells are the same: (scan, score)."""
     found = []
     for (person, source), scan in targets.items():
         [goal] = [t for (who, site), t in targets.items() if who == person and site != source]
@@ -81,8 +86,7 @@ def _scores(model: Model, targets: dict[tuple[str, str], Target]) -> list[float]
         scores = score_signal(made, goal, where)
         scores |= score_maps(maps_within(made, ["fa"], [where]), goal, where)
         found.append([scores[name] for name in SCORES])
-    means: list[float] = np.mean(found, axis=0).tolist()
-    return means
+    return np.array(found)
 
 
 if __name__ == "__main__":

@@ -149,6 +149,28 @@ def test_the_field_of_a_new_site_is_found_and_others_stay(scans):
     assert error.std() < 0.5 * expected.std()
 
 
+@pytest.mark.parametrize(
+    ("raised", "sites", "found"),
+    [(0.06, 0.0, 0.0), (0.06, 0.3, 0.06), (0.5, 0.0, 0.5)],
+    ids=["as people differ", "as sites differ", "more than either"],
+)
+def test_what_few_people_have_in_common_is_the_sites_if_people_alone_do_not_explain_it(
+    raised, sites, found
+):
+    """People differ by 0.05; the mean of the new site's field is to be told from theirs."""
+    means = {"a": -sites, "b": 0.0, "c": sites, "new": raised}
+
+    def survey(site, person, seed):
+        return _survey(site, person, field=lambda w: np.full(len(w), means[site]), seed=seed)
+
+    surveys = [survey(s, f"p{n}", 10 * n + k) for n in range(8) for k, s in enumerate(SITES)]
+    known = fit_fields(surveys, SITES, [0.0] * 3)
+    fresh = [survey("new", f"p{n}", 500 + n) for n in range(8)]
+    alone = [extend_fields(known, [one], 0.0) for one in fresh]
+    shown = np.median([one.logarithms(np.zeros((1, 3)), 3)[0, 0] for one in alone])
+    assert shown == pytest.approx(found, abs=0.03)
+
+
 def test_cosines_are_flat_outside_their_box():
     box = np.array([[-50.0] * 3, [50.0] * 3])
     inside, outside = (cosines(np.array([[x, 0, 0]]), box) for x in (50.0, 500.0))

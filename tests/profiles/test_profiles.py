@@ -133,7 +133,7 @@ def test_a_field_is_found_and_taken_out():
 
 def _profiles(weights, spreads=(0.0, 0.0)):
     box = np.array([[-100.0] * 3, [100.0] * 3])
-    field = Field(box, weights, np.zeros((72, 5)), np.zeros((2, 5)))
+    field = Field(box, weights, np.zeros((72, 5)), np.zeros((2, 5)), np.zeros((2, 5)))
     return SiteProfiles(("a", "b"), np.array(spreads), field, ORDER, np.array([2.5, 0.2]))
 
 

@@ -104,7 +104,7 @@ def test_the_signal_is_rid_of_the_field_and_keeps_its_sharpness():
     weights = np.zeros((1, 35, 5))
     weights[0, 0, 0] = np.log(1.25)  # the first cosine is constant, the first feature b0
     box = np.array([[-100.0] * 3, [100.0] * 3])
-    field = Field(box, weights, np.zeros((72, 5)), np.zeros((2, 5)))
+    field = Field(box, weights, np.zeros((72, 5)), np.zeros((2, 5)), np.zeros((2, 5)))
     profiles = SiteProfiles(("a",), np.array([4.0]), field, ORDER, np.array([2.5, 0.2]))
     plain, made = (make_parts(scan, p, parts=3, **RECIPE) for p in (None, profiles))
     own = fit_coefficients(scan, order=ORDER).values / plain[0].level

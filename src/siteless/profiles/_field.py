@@ -38,7 +38,9 @@ _FIELD_PENALTIES = (1e4, 1e2, 1e1, 1.0, 1e-1, 1e-2, 1e-3)
 # The penalty of what people have of their own: weak, as it is not to be taken for a field.
 _PERSON_PENALTY = 1e-2
 # The same of a site of which few people are known.
-_FEW_PENALTIES = (1e-1, 1.0, 1e1, 1e2, 1e3, 1e4, 1e6)
+_FEW_PENALTIES = np.array([1e-1, 1.0, 1e1, 1e2, 1e3, 1e4, 1e6])
+# Standard deviations by which people's mean hardly ever differs from others'.
+_FAR = 3.0
 # Keep the solution unique: what people share is anatomy's, and what sites share is not a field.
 _ANATOMY_PENALTY, _LEAST_PENALTY = 1e-6, 1e-3
 # Groups of people that are left out in turn.
@@ -63,12 +65,15 @@ class Field:
     penalties
         That were chosen: of sites, and of a site of which few people are known, shape
         (2, feature).
+    variances
+        Of means over the head: of sites, and of single scans of a site, shape (2, feature).
     """
 
     box: Array
     weights: Array
     common: Array
     penalties: Array
+    variances: Array
 
     def logarithms(self, world: Array, site: int) -> Array:
         """Return the field of a site at places, shape (place, feature)."""
@@ -122,14 +127,20 @@ def fit_fields(surveys: Sequence[Survey], sites: Sequence[str], spreads: Sequenc
     mean = fields.mean(axis=0)
     common, fields = np.concatenate([anatomy, mean]), fields - mean
     numbers = [list(sites).index(one.site) for one in usable]
-    few = _choose_for_few(usable, [spreads[n] for n in numbers], box, common, fields[numbers])
-    return Field(box, fields, common, np.stack([penalties, few]))
+    few, scatter = _choose_for_few(
+        usable, [spreads[n] for n in numbers], box, common, fields[numbers]
+    )
+    means = cosines(places, box).mean(axis=0) @ fields
+    variances = np.stack([means.var(axis=0, ddof=1), scatter])
+    return Field(box, fields, common, np.stack([penalties, few]), variances)
 
 
 def extend_fields(field: Field, surveys: Sequence[Survey], spread: float) -> Field:
     """Estimate the field of a new site beside those that are known, which stay.
 
-    Anatomy is known already; what is left over is parted between people and the site.
+    Anatomy is known already; what is left over is parted between people and the site. Of its mean
+    the site gets as much as the variance among sites has of the sum of this and of people's, and
+    nearly all where people alone hardly ever explain it.
 
     Parameters
     ----------
@@ -146,6 +157,12 @@ def extend_fields(field: Field, surveys: Sequence[Survey], spread: float) -> Fie
         left = _total([_left_over(one, spread, field.box, field.common) for one in usable])
         for feature, penalty in enumerate(field.penalties[1]):
             weights[:, feature] = left.solve(_of_fields(penalty))[:, feature]
+        # The first cosine is 1, so that the first row of the gram is a sum of cosines.
+        mean = left.gram[0] @ weights / left.gram[0, 0]
+        of_site, of_people = field.variances / [[1], [len({one.person for one in usable})]]
+        far = np.square(mean) > _FAR**2 * of_people
+        of_site = np.where(far, np.maximum(of_site, np.square(mean)), of_site)
+        weights[0] -= mean * of_people / np.maximum(of_site + of_people, np.finfo(float).tiny)
     return replace(field, weights=np.concatenate([field.weights, weights[None]]))
 
 
@@ -164,11 +181,11 @@ def _of_fields(penalty: float) -> Array:
 
 def _choose_for_few(
     surveys: Sequence[Survey], spreads: Sequence[float], box: Array, common: Array, known: Array
-) -> Array:
-    """Return the penalties with which single scans tell the fields of their sites best.
+) -> tuple[Array, Array]:
+    """Find the penalties with which single scans tell the fields of their sites best.
 
-    What a person has of their own is then part of what a field is told from. Constants are left
-    out of the comparison: they are in the units of a site as well.
+    What a person has of their own is then part of what a field is told from. Means over the head
+    are left out of the comparison; how much they differ is told instead.
 
     Parameters
     ----------
@@ -181,23 +198,26 @@ def _choose_for_few(
 
     Returns
     -------
-    Array
-        Shape (feature,).
+    penalties, scatter
+        The second is the variance of scans' means about those of their sites, shape (feature,).
     """
-    errors = np.zeros((len(_FEW_PENALTIES), common.shape[1]))
+    errors, scatter = np.zeros((2, len(_FEW_PENALTIES), common.shape[1]))
     for one, spread, weights in zip(surveys, spreads, known, strict=True):
         left, waves = _left_over(one, spread, box, common), cosines(one.position, box)
         for row, penalty in enumerate(_FEW_PENALTIES):
             wrong = waves @ (left.solve(_of_fields(penalty)) - weights)
             errors[row] += wrong.var(axis=0)
-    return np.array(_FEW_PENALTIES)[errors.argmin(axis=0)]
+            scatter[row] += np.square(wrong.mean(axis=0)) / len(surveys)
+    best = errors.argmin(axis=0)
+    return _FEW_PENALTIES[best], scatter[best, np.arange(len(best))]
 
 
 def _flat(sites: int, features: int) -> Field:
     """Return fields that change nothing."""
     box = np.array([[-100.0] * 3, [100.0] * 3])
     weights, common = np.zeros((sites, _COSINES, features)), np.zeros((2 * _COSINES + 2, features))
-    return Field(box, weights, common, np.full((2, features), _FEW_PENALTIES[-1]))
+    penalties, variances = np.full((2, features), _FIELD_PENALTIES[0]), np.zeros((2, features))
+    return Field(box, weights, common, penalties, variances)
 
 
 def _choose(people: Sequence[_Sums], sites: int) -> tuple[Array, Array]:
