@@ -36,7 +36,7 @@ def make_card(levels, *, method="invariant", **fields):
         "tissue": "white-matter",
         "denoiser": "",
         "seed": 0,
-        "settings": {},
+        "settings": {"training": {"surroundings": []}},
         "summary": {},
         "versions": {},
     }

@@ -6,13 +6,14 @@ import pytest
 import torch
 from scipy import ndimage
 
-from lessons import QUICK, SHELLS, lesson, make_card
+from lessons import BS, ORDER, QUICK, SHELLS, lesson, make_card
 from phantoms import make_gradients, make_scan
 from siteless.acquisition import GradientTable, Site
 from siteless.errors import GradientTableError, ModelError
-from siteless.harmonics import Coefficients, project
+from siteless.harmonics import Coefficients, mean_channels, project
 from siteless.methods import InvariantModel, harmonize, render
 from siteless.methods._render import _scales, _spread_within_voxel
+from siteless.profiles import Field, SiteProfiles
 from siteless.training import train
 
 
@@ -35,6 +36,32 @@ def test_white_matter_is_what_the_model_renders(model, scan):
     np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=0.05)
     assert str(rendered.site) == "b"
     assert rendered.gradients is scan.gradients
+
+
+def _flat_profiles():
+    box, unused = np.array([[-100.0] * 3, [100.0] * 3]), np.zeros((2, 5))
+    field = Field(box, np.zeros((2, 35, 5)), np.zeros((72, 5)), unused, unused)
+    return SiteProfiles(("a", "b"), np.zeros(2), field, ORDER, np.array([2.0, 0.2]))
+
+
+def test_what_codes_do_not_hold_of_means_is_kept(model, scan):
+    """A lesion such as no training scan has: smoothing keeps sums, and so does rendering."""
+    signal = scan.signal.copy()
+    lesion = np.zeros(scan.mask.shape, dtype=bool)
+    lesion[tuple(np.argwhere(scan.white_matter).mean(axis=0).astype(int))] = True
+    lesion = ndimage.binary_dilation(lesion, iterations=2) & scan.white_matter
+    signal[lesion] *= 2.5
+    ill, full = scan.with_signal(signal), replace(model, profiles=_flat_profiles())
+    own = full.fit(ill)
+    means = mean_channels(ORDER, len(BS))
+    inside = ill.white_matter.T[ill.mask.T]
+    expected = full.profiles.without_field(own, ill)[inside][:, means].sum(axis=0)
+    sums = []
+    for one in (model, full):
+        codes = one.encode(ill, own)
+        sums.append(one.decode(codes, "a", level=codes.level).values[:, means].sum(axis=0))
+    np.testing.assert_allclose(sums[1], expected, rtol=1e-3)
+    assert np.abs(sums[0] / expected - 1).max() > 0.01
 
 
 def test_what_is_not_rendered_can_be_left(model, scan):

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from siteless.patches import FACES, cut, index_neighbours, stitch
+from siteless.patches import FACES, cut, index_neighbours, stitch, surrounded
 
 masks = arrays(bool, st.tuples(*[st.integers(1, 5)] * 3)).filter(lambda mask: mask.any())
 
@@ -46,3 +46,16 @@ def test_stitch_undoes_cut(mask):
     patches = cut(values, index_neighbours(mask))
     assert patches.shape == (len(values), 7, 5)
     assert np.array_equal(stitch(patches), values)
+
+
+@given(masks, st.lists(st.integers(1, 4), unique=True, max_size=2).map(sorted))
+def test_surroundings_are_means_of_means(mask, passes):
+    values = np.random.default_rng(0).normal(size=(mask.sum(), 3))
+    near = index_neighbours(mask)
+    rows, patches = surrounded(values, near, passes)
+    assert np.array_equal(cut(rows, patches)[:, :7], cut(values, near))
+    for column, wanted in enumerate(passes, start=7):
+        expected = values
+        for _ in range(wanted):
+            expected = cut(expected, near).mean(axis=1)
+        np.testing.assert_allclose(cut(rows, patches)[:, column], expected, atol=1e-12)

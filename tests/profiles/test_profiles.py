@@ -161,11 +161,12 @@ def test_gains_are_of_amplitudes_and_b0_is_in_all_of_them():
     np.testing.assert_allclose(gains * profiles.gains(world, "b"), 1, rtol=1e-5)
 
 
-def test_a_scan_without_its_profile_is_the_scan_blurred_and_divided():
+def test_a_scan_without_its_profile_is_the_scan_divided_and_blurred():
     profiles, scan = _profiles(_weights(), (2.0, 0.0)), _scan("a", 3)
     own = fit_coefficients(scan, order=ORDER, fit="pseudo-inverse")  # which keeps all
-    expected = diffuse(own.values, scan.mask, scan.voxel_size, 2.0)
-    expected = expected / profiles.gains(scan.positions, "a")
+    divided = own.values / profiles.gains(scan.positions, "a")
+    np.testing.assert_allclose(profiles.without_field(own, scan), divided, rtol=1e-4)
+    expected = diffuse(divided, scan.mask, scan.voxel_size, 2.0)
     found = profiles.without(own, scan)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
     assert found.dtype == np.float32

@@ -9,6 +9,7 @@ from siteless.harmonics._basis import (
 from siteless.harmonics._coefficients import (
     Coefficients,
     degree_energies,
+    mean_channels,
     mean_over_directions,
     nearest_shells,
     project,
@@ -52,6 +53,7 @@ __all__ = [
     "interpolated_bs",
     "kept_amplitude",
     "max_order",
+    "mean_channels",
     "mean_over_directions",
     "nearest_shells",
     "project",

@@ -147,6 +147,17 @@ def mean_over_directions(squares: Array, shells: int) -> Array:
     return np.column_stack([squares[:, 0], sums / np.float32(4 * np.pi)])
 
 
+def mean_channels(order: int, shells: int) -> Array:
+    """Return the channels of b0 and of each shell's mean over directions, shape (1 + shell,).
+
+    Examples
+    --------
+    >>> mean_channels(2, 2)
+    array([0, 1, 7])
+    """
+    return np.array([0, *(1 + count_coefficients(order) * np.arange(shells))])
+
+
 def nearest_shells(gradients: GradientTable, bs: Sequence[float]) -> Array:
     """Return the position in `bs` of the shell that each volume belongs to, and -1 for b0.
 

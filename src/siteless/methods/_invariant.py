@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -11,16 +11,18 @@ import torch
 from torch import Tensor
 
 from siteless.acquisition import Array, Scan
-from siteless.harmonics import Coefficients, at_shells, mean_over_directions
+from siteless.harmonics import Coefficients, at_shells, mean_channels, mean_over_directions
 from siteless.methods._torch import over_blocks, weights_of, with_weights
 from siteless.model import ModelCard, SignalModel, Translation
 from siteless.network import Autoencoder, NetworkSettings, Posterior
-from siteless.patches import cut, index_neighbours
-from siteless.profiles import SiteProfiles
+from siteless.patches import cut, index_neighbours, surrounded
+from siteless.profiles import SiteProfiles, diffuse
 from siteless.tissue import tissue_mask, white_matter_level
 
 # Codes that are drawn to tell how far a rendering may vary.
 _DRAWS = 2
+# mm2, by which what codes do not hold is smoothed: noise is left out, and lesions are kept.
+_REST_SPREAD = 4.0
 # Before the names of the profiles' arrays in a model's file.
 _PROFILE = "profile."
 
@@ -39,6 +41,9 @@ class Codes:
         Of the voxels in the world, shape (voxel, 3), mm.
     level
         Of the scan: the median b0 of its white matter.
+    rest
+        What codes do not hold of b0 and of shells' means, smoothed, in units of the level, shape
+        (voxel, 1 + shell).
     """
 
     mean: Array
@@ -46,6 +51,7 @@ class Codes:
     where: Array
     positions: Array
     level: float
+    rest: Array
 
     def on_grid(self) -> Array:
         """Return the means on the grid, shape (x, y, z, unit), zero elsewhere."""
@@ -112,11 +118,13 @@ class InvariantModel(SignalModel):
         coefficients = coefficients or self.fit(scan)
         where = tissue_mask(scan, self.card.tissue)
         inside = where.T[scan.mask.T]
-        patches = index_neighbours(scan.mask, scan.affine)[inside]
         values = coefficients.values
         if self.profiles:
             values = self.profiles.without(coefficients, at_shells(scan, self.card.bs))
-        values = values / np.float32(level)
+        neighbours = index_neighbours(scan.mask, scan.affine)
+        passes = self.card.settings["training"]["surroundings"]
+        values, patches = surrounded(values / np.float32(level), neighbours, passes)
+        patches = patches[inside]
 
         def encode(block: slice) -> tuple[Array, Array]:
             own = torch.from_numpy(cut(values, patches[block])).flatten(1)
@@ -124,7 +132,24 @@ class InvariantModel(SignalModel):
             return posterior.mean.numpy(), posterior.variance.numpy()
 
         mean, variance = map(np.concatenate, zip(*over_blocks(encode, len(patches)), strict=True))
-        return Codes(mean, variance, where, scan.positions[inside], level)
+        rest = np.zeros((len(mean), 1 + len(self.card.bs)), dtype=np.float32)
+        codes = Codes(mean, variance, where, scan.positions[inside], level, rest)
+        if self.profiles:
+            codes = replace(codes, rest=self._rest(codes, coefficients, scan, self.profiles))
+        return codes
+
+    def _rest(self, codes: Codes, own: Coefficients, scan: Scan, profiles: SiteProfiles) -> Array:
+        """Return what codes do not hold of b0 and of shells' means, smoothed within the tissue.
+
+        Codes hold what training scans have. What a lesion or a person has beyond that is the
+        difference between a scan and its rendering at home; so is noise, which smoothing takes.
+        """
+        site, inside = str(scan.site), codes.where.T[scan.mask.T]
+        measured = profiles.without_field(own, at_shells(scan, self.card.bs))[inside]
+        home = self.decode(codes, site, level=codes.level).values
+        home /= profiles.gains(codes.positions, site)
+        lost = (measured - home)[:, mean_channels(self.card.order, len(self.card.bs))]
+        return diffuse(lost / np.float32(codes.level), codes.where, scan.voxel_size, _REST_SPREAD)
 
     def decode(self, codes: Codes, site: str, *, level: float | None = None) -> Coefficients:
         """Render codes as a site, or as the average of sites, at its typical level or another."""
@@ -170,11 +195,13 @@ class InvariantModel(SignalModel):
         Sites that a target is made of are rendered each with its field, and averaged.
         """
         labels, numbers = self.labels(site), self.numbers(site)
+        means = mean_channels(self.card.order, len(self.card.bs))
 
         def render(code: Tensor, block: slice) -> Tensor:
             shown = []
             for label, number in zip(labels, numbers, strict=True):
                 one = self.network.decode(code, torch.full((len(code),), number))
+                one[:, means] += torch.from_numpy(codes.rest[block])
                 if self.profiles:
                     gains = self.profiles.gains(codes.positions[block], label)
                     one = one * torch.from_numpy(gains)

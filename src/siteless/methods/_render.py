@@ -12,8 +12,8 @@ from siteless.acquisition import Array, GradientTable, Scan, Site
 from siteless.errors import ModelError
 from siteless.harmonics import (
     Coefficients,
-    count_coefficients,
     interpolated_bs,
+    mean_channels,
     mean_over_directions,
     nearest_shells,
     project,
@@ -219,8 +219,8 @@ def _scales(own: Coefficients, rendered: Coefficients, voxel_size: Array) -> Arr
 
 def _means(coefficients: Coefficients) -> Array:
     """Return the channels of b0 and of each shell's mean, shape (voxel, 1 + shell)."""
-    starts = 1 + count_coefficients(coefficients.order) * np.arange(len(coefficients.bs))
-    return coefficients.values[:, [0, *starts]].clip(min=0)
+    channels = mean_channels(coefficients.order, len(coefficients.bs))
+    return coefficients.values[:, channels].clip(min=0)
 
 
 def _scaled(

@@ -1,4 +1,4 @@
-"""A patch is a voxel and its six face neighbours.
+"""A patch is a voxel and its six face neighbours, and may hold means of what surrounds them.
 
 Each voxel's coefficients are stored once; a patch is seven row numbers. A neighbour outside the
 brain is replaced by the patch's own centre: it then looks like more of the same tissue, where a
@@ -7,9 +7,13 @@ row of zeros would look like nothing that a scanner measures.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 import numpy as np
 from nibabel.orientations import io_orientation
 from numpy.typing import ArrayLike
+from scipy import sparse
 
 from siteless.acquisition import Array
 
@@ -67,6 +71,45 @@ def _image_steps(affine: ArrayLike) -> Array:
     for image_axis, (world_axis, sign) in enumerate(io_orientation(affine)):
         steps[int(world_axis), image_axis] = int(sign)
     return steps
+
+
+def surrounded(values: Array, neighbours: Array, passes: Sequence[int]) -> tuple[Array, Array]:
+    """Give patches means of wider and wider surroundings beside their voxels.
+
+    In a pass every voxel becomes the mean of its patch; after n passes the mean has a variance of
+    2 n / 7 voxels along each axis.
+
+    Parameters
+    ----------
+    values, neighbours
+        As for `cut`, of all voxels.
+    passes
+        After which means are taken, ascending.
+
+    Returns
+    -------
+    values, neighbours
+        With as many rows more for each of the passes, and a column that points to them.
+
+    Examples
+    --------
+    >>> row = index_neighbours(np.ones((2, 1, 1), dtype=bool))
+    >>> values, patches = surrounded(np.array([[0.0], [7.0]]), row, [1])
+    >>> cut(values, patches)[:, -1]
+    array([[1.],
+           [6.]])
+    """
+    count, size = neighbours.shape
+    share = np.full(neighbours.size, 1 / size, dtype=values.dtype)
+    ends = np.arange(0, neighbours.size + 1, size)
+    mean = sparse.csr_array((share, neighbours.ravel(), ends), shape=(count, count))
+    rows, columns, blurred = [values], [neighbours], values
+    for number, (before, after) in enumerate(pairwise((0, *passes)), start=1):
+        for _ in range(after - before):
+            blurred = mean @ blurred
+        rows.append(blurred)
+        columns.append(neighbours[:, :1] + number * count)
+    return np.concatenate(rows), np.hstack(columns)
 
 
 def cut(values: Array, neighbours: Array) -> Array:

@@ -93,6 +93,7 @@ def adapt_model(
         scans,
         profiles=profiles,
         parts=settings.parts,
+        surroundings=settings.surroundings,
         nprocs=nprocs,
         progress=progress and progress("Parting scans"),
     )

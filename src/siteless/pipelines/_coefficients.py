@@ -117,6 +117,7 @@ class Recipe:
         work: Path,
         profiles: SiteProfiles | None,
         parts: int,
+        surroundings: Sequence[int],
         key: str,
         files: ScanFiles,
     ) -> None:
@@ -137,6 +138,7 @@ class Recipe:
                 bs=self.bs,
                 tissue=self.tissue,
                 subject=files.subject,
+                surroundings=surroundings,
             )
             for one, place in zip(made, places, strict=True):
                 store_scan(one, place)
@@ -196,15 +198,17 @@ def store_parts(
     *,
     profiles: SiteProfiles | None,
     parts: int,
+    surroundings: Sequence[int],
     nprocs: int | None = None,
     progress: Progress | None = None,
 ) -> list[list[TrainingScan]]:
     """Make the parts of scans on the first process, and map them on all."""
-    digest = hashlib.blake2b(str(parts).encode(), digest_size=8)
+    told = [parts, *surroundings]
+    digest = hashlib.blake2b(json.dumps(told).encode(), digest_size=8)
     for _, array in sorted((profiles.arrays if profiles else {}).items()):
         digest.update(np.ascontiguousarray(array).data)
     key = digest.hexdigest()
-    store = partial(recipe.store_parts, work, profiles, parts, key)
+    store = partial(recipe.store_parts, work, profiles, parts, surroundings, key)
     _run_on_first(store, scans, nprocs=nprocs, progress=progress)
     return [
         [open_scan(recipe.part(work, files, key, number)) for number in range(parts)]

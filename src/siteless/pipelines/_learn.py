@@ -195,7 +195,7 @@ class Invariant:
 
     def _lesson(self, task: Task, profiles: SiteProfiles | None) -> Lesson:
         """Return the scans without profiles and in parts, as far as the settings ask for it."""
-        if profiles is None and self.settings.parts == 1:
+        if profiles is None and self.settings.parts == 1 and not self.settings.surroundings:
             return task.lesson
         scans = store_parts(
             task.recipe,
@@ -203,6 +203,7 @@ class Invariant:
             task.cohort.scans,
             profiles=profiles,
             parts=self.settings.parts,
+            surroundings=self.settings.surroundings,
             nprocs=task.nprocs,
             progress=task.progress and task.progress("Parting scans"),
         )

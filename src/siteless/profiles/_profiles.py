@@ -59,9 +59,6 @@ class SiteProfiles:
     def without(self, own: Coefficients, scan: Scan) -> Array:
         """Take the profile of a scan's site out of its coefficients.
 
-        What the fit has taken from the degrees that fields are of is given back first: it depends
-        on the number of directions, and fields are of the signal.
-
         Parameters
         ----------
         own
@@ -74,10 +71,17 @@ class SiteProfiles:
         Array
             Shape (voxel, channel).
         """
-        number = self.sites.index(str(scan.site))
+        spread = float(self.spreads[self.sites.index(str(scan.site))])
+        return diffuse(self.without_field(own, scan), scan.mask, scan.voxel_size, spread)
+
+    def without_field(self, own: Coefficients, scan: Scan) -> Array:
+        """Take the field of a scan's site out of its coefficients, as `without`, but no detail.
+
+        What the fit has taken from the degrees that fields are of is given back first: it depends
+        on the number of directions, and fields are of the signal.
+        """
         values = own.values / _kept(own, scan.gradients)
-        blurred = diffuse(values, scan.mask, scan.voxel_size, float(self.spreads[number]))
-        return blurred / self.gains(scan.positions, str(scan.site))
+        return values / self.gains(scan.positions, str(scan.site))
 
     def logarithms(self, world: Array, site: str) -> Array:
         """Return the field of a site at places, within bounds, shape (place, feature)."""

@@ -140,6 +140,7 @@ class _Learner(Resumable):
         shape = NetworkSettings(
             channels=scans[0].values.shape[1],
             sites=len(sites),
+            neighbours=scans[0].neighbours.shape[1],
             rendered=NetworkSettings.rendered if settings.reconstruction_share else 1,
             code=units,
             encoder=settings.encoder,

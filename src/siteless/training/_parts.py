@@ -6,6 +6,7 @@ One that is judged by directions that it has not seen cannot: all that helps it 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -30,6 +31,7 @@ def make_parts(
     bs: tuple[float, ...],
     tissue: Tissue,
     subject: str = "",
+    surroundings: Sequence[int] = (),
 ) -> list[TrainingScan]:
     """Make as many training scans of a scan, each of which lacks some directions.
 
@@ -58,6 +60,7 @@ def make_parts(
                 bs=bs,
                 tissue=tissue,
                 subject=subject,
+                surroundings=surroundings,
                 correction=correction,
             )
         )

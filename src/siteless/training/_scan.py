@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from siteless.acquisition import Array, Scan
 from siteless.harmonics import FitName, fit_coefficients, nearest_shells, projection_matrix
-from siteless.patches import index_neighbours
+from siteless.patches import index_neighbours, surrounded
 from siteless.tissue import Tissue, tissue_mask, white_matter_level
 
 # Of the scan's level. Voxels darker than this hold no signal to learn from.
@@ -105,6 +106,7 @@ def gather_patches(
     bs: tuple[float, ...],
     tissue: Tissue,
     subject: str,
+    surroundings: Sequence[int] = (),
     correction: Array | None = None,
 ) -> TrainingScan:
     """Gather what training needs of a scan.
@@ -119,13 +121,17 @@ def gather_patches(
         That both are divided by.
     order, bs, tissue, subject
         As for `make_training_scan`.
+    surroundings
+        Passes of averaging, as for `siteless.patches.surrounded`.
     correction
         Coefficients that are added to the signal, of the brain.
     """
     values, is_b0 = values / np.float32(level), scan.gradients.is_b0
     b0 = scan.volumes[np.ix_(np.flatnonzero(is_b0), scan.voxels)].mean(axis=0)
     inside = tissue_mask(scan, tissue).T[scan.mask.T] & (values[:, 0] > _DARK)
-    patches = index_neighbours(scan.mask, scan.affine)[inside]
+    neighbours = index_neighbours(scan.mask, scan.affine)
+    values, patches = surrounded(values, neighbours, surroundings)
+    patches = patches[inside]
     rows, compact = np.unique(patches, return_inverse=True)
     volumes = np.flatnonzero(~is_b0)
     weighted = scan.volumes[np.ix_(volumes, scan.voxels[inside])].T

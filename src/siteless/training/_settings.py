@@ -26,6 +26,8 @@ class TrainingSettings:
     parts
         That directions are dealt to: the signal of each is rendered from codes of the others. 1
         to render all directions from codes of all.
+    surroundings
+        Passes of averaging after which means of what surrounds a patch are added to it.
     site_units
         Whether each site has units in which its harmonics have the energy of the others'.
     prior, marginal, projection, adversary
@@ -62,6 +64,7 @@ class TrainingSettings:
     fit: Literal["laplace-beltrami", "pseudo-inverse"] = "laplace-beltrami"
     profiles: bool = True
     parts: int = 3
+    surroundings: tuple[int, ...] = (2, 6)
     site_units: bool = True
     prior: float = 1.5e-3
     marginal: float = 5e-4
@@ -121,6 +124,7 @@ PRESETS = {
         fit="pseudo-inverse",
         profiles=False,
         parts=1,
+        surroundings=(),
         site_units=False,
         prior=1.0,
         marginal=0.01,
