@@ -38,9 +38,12 @@ def test_white_matter_is_what_the_model_renders(model, scan):
     assert rendered.gradients is scan.gradients
 
 
-def _flat_profiles():
+def _profiles(strength):
+    """Make profiles of two sites that multiply all signal, and divide it by as much."""
     box, unused = np.array([[-100.0] * 3, [100.0] * 3]), np.zeros((2, 5))
-    field = Field(box, np.zeros((2, 35, 5)), np.zeros((72, 5)), unused, unused)
+    weights = np.zeros((2, 35, 5))
+    weights[:, 0, 0] = strength, -strength
+    field = Field(box, weights, np.zeros((72, 5)), unused, unused)
     return SiteProfiles(("a", "b"), np.zeros(2), field, ORDER, np.array([2.0, 0.2]))
 
 
@@ -51,17 +54,21 @@ def test_what_codes_do_not_hold_of_means_is_kept(model, scan):
     lesion[tuple(np.argwhere(scan.white_matter).mean(axis=0).astype(int))] = True
     lesion = ndimage.binary_dilation(lesion, iterations=2) & scan.white_matter
     signal[lesion] *= 2.5
-    ill, full = scan.with_signal(signal), replace(model, profiles=_flat_profiles())
+    ill, full = scan.with_signal(signal), replace(model, profiles=_profiles(0.2))
     own = full.fit(ill)
     means = mean_channels(ORDER, len(BS))
     inside = ill.white_matter.T[ill.mask.T]
-    expected = full.profiles.without_field(own, ill)[inside][:, means].sum(axis=0)
-    sums = []
-    for one in (model, full):
-        codes = one.encode(ill, own)
-        sums.append(one.decode(codes, "a", level=codes.level).values[:, means].sum(axis=0))
-    np.testing.assert_allclose(sums[1], expected, rtol=1e-3)
-    assert np.abs(sums[0] / expected - 1).max() > 0.01
+    codes = full.encode(ill, own)
+    without = replace(codes, lost=np.zeros_like(codes.lost))
+
+    def sums(codes, site):
+        return full.decode(codes, site, level=codes.level).values[:, means].sum(axis=0)
+
+    expected = np.exp(0.2) * full.profiles.without_field(own, ill)[inside][:, means].sum(axis=0)
+    np.testing.assert_allclose(sums(codes, "a"), expected, rtol=1e-3)
+    assert np.abs(sums(without, "a") / expected - 1).max() > 0.01
+    given = np.exp(-0.2) * codes.level * codes.lost.sum(axis=0)
+    np.testing.assert_allclose(sums(codes, "b") - sums(without, "b"), given, rtol=0.01)
 
 
 def test_what_is_not_rendered_can_be_left(model, scan):

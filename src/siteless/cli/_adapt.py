@@ -11,7 +11,7 @@ from siteless.cli._options import add_dataset_options, add_nprocs, filters_of
 _DESCRIPTION = """\
 Teach a model a site that it has not learned, from a few scans of it, in about a minute. What the
 model knows stays as it is: only the new site's point spread, field, units and look are fitted.
-What few people have in common is hardly taken for the site's, unless people differ less than that.
+What few people have in common is shrunk by how much known sites, and people at them, differ.
 """
 
 

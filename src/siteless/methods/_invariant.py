@@ -22,7 +22,7 @@ from siteless.tissue import tissue_mask, white_matter_level
 # Codes that are drawn to tell how far a rendering may vary.
 _DRAWS = 2
 # mm2, by which what codes do not hold is smoothed: noise is left out, and lesions are kept.
-_REST_SPREAD = 4.0
+_LOST_SPREAD = 4.0
 # Before the names of the profiles' arrays in a model's file.
 _PROFILE = "profile."
 
@@ -41,7 +41,7 @@ class Codes:
         Of the voxels in the world, shape (voxel, 3), mm.
     level
         Of the scan: the median b0 of its white matter.
-    rest
+    lost
         What codes do not hold of b0 and of shells' means, smoothed, in units of the level, shape
         (voxel, 1 + shell).
     """
@@ -51,7 +51,7 @@ class Codes:
     where: Array
     positions: Array
     level: float
-    rest: Array
+    lost: Array
 
     def on_grid(self) -> Array:
         """Return the means on the grid, shape (x, y, z, unit), zero elsewhere."""
@@ -115,16 +115,16 @@ class InvariantModel(SignalModel):
         """
         site = torch.tensor([self.require_known(scan.gradients, scan.site)])
         level = white_matter_level(scan)
+        scan = at_shells(scan, self.card.bs)
         coefficients = coefficients or self.fit(scan)
         where = tissue_mask(scan, self.card.tissue)
         inside = where.T[scan.mask.T]
         values = coefficients.values
         if self.profiles:
-            values = self.profiles.without(coefficients, at_shells(scan, self.card.bs))
+            values = self.profiles.without(coefficients, scan)
         neighbours = index_neighbours(scan.mask, scan.affine)
         passes = self.card.settings["training"]["surroundings"]
-        values, patches = surrounded(values / np.float32(level), neighbours, passes)
-        patches = patches[inside]
+        values, patches = surrounded(values / np.float32(level), neighbours, inside, passes)
 
         def encode(block: slice) -> tuple[Array, Array]:
             own = torch.from_numpy(cut(values, patches[block])).flatten(1)
@@ -132,24 +132,24 @@ class InvariantModel(SignalModel):
             return posterior.mean.numpy(), posterior.variance.numpy()
 
         mean, variance = map(np.concatenate, zip(*over_blocks(encode, len(patches)), strict=True))
-        rest = np.zeros((len(mean), 1 + len(self.card.bs)), dtype=np.float32)
-        codes = Codes(mean, variance, where, scan.positions[inside], level, rest)
+        lost = np.zeros((len(mean), 1 + len(self.card.bs)), dtype=np.float32)
+        codes = Codes(mean, variance, where, scan.positions[inside], level, lost)
         if self.profiles:
-            codes = replace(codes, rest=self._rest(codes, coefficients, scan, self.profiles))
+            codes = replace(codes, lost=self._lost(codes, coefficients, scan, self.profiles))
         return codes
 
-    def _rest(self, codes: Codes, own: Coefficients, scan: Scan, profiles: SiteProfiles) -> Array:
+    def _lost(self, codes: Codes, own: Coefficients, scan: Scan, profiles: SiteProfiles) -> Array:
         """Return what codes do not hold of b0 and of shells' means, smoothed within the tissue.
 
         Codes hold what training scans have. What a lesion or a person has beyond that is the
         difference between a scan and its rendering at home; so is noise, which smoothing takes.
         """
         site, inside = str(scan.site), codes.where.T[scan.mask.T]
-        measured = profiles.without_field(own, at_shells(scan, self.card.bs))[inside]
+        measured = profiles.without_field(own, scan)[inside]
         home = self.decode(codes, site, level=codes.level).values
         home /= profiles.gains(codes.positions, site)
         lost = (measured - home)[:, mean_channels(self.card.order, len(self.card.bs))]
-        return diffuse(lost / np.float32(codes.level), codes.where, scan.voxel_size, _REST_SPREAD)
+        return diffuse(lost / np.float32(codes.level), codes.where, scan.voxel_size, _LOST_SPREAD)
 
     def decode(self, codes: Codes, site: str, *, level: float | None = None) -> Coefficients:
         """Render codes as a site, or as the average of sites, at its typical level or another."""
@@ -201,7 +201,7 @@ class InvariantModel(SignalModel):
             shown = []
             for label, number in zip(labels, numbers, strict=True):
                 one = self.network.decode(code, torch.full((len(code),), number))
-                one[:, means] += torch.from_numpy(codes.rest[block])
+                one[:, means] += torch.from_numpy(codes.lost[block])
                 if self.profiles:
                     gains = self.profiles.gains(codes.positions[block], label)
                     one = one * torch.from_numpy(gains)

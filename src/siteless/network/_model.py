@@ -28,7 +28,7 @@ class NetworkSettings:
     sites
         Sites that the decoder can render.
     neighbours
-        Voxels of a patch.
+        Voxels of a patch, and means of what surrounds it.
     rendered
         Voxels of a patch that the decoder renders: all, or the centre alone, 1.
     code

@@ -1,8 +1,8 @@
 """A patch is a voxel and its six face neighbours, and may hold means of what surrounds them.
 
-Each voxel's coefficients are stored once; a patch is seven row numbers. A neighbour outside the
-brain is replaced by the patch's own centre: it then looks like more of the same tissue, where a
-row of zeros would look like nothing that a scanner measures.
+Each voxel's coefficients are stored once, and so are means; a patch is row numbers. A neighbour
+outside the brain is replaced by the patch's own centre: it then looks like more of the same
+tissue, where a row of zeros would look like nothing that a scanner measures.
 """
 
 from __future__ import annotations
@@ -73,43 +73,51 @@ def _image_steps(affine: ArrayLike) -> Array:
     return steps
 
 
-def surrounded(values: Array, neighbours: Array, passes: Sequence[int]) -> tuple[Array, Array]:
-    """Give patches means of wider and wider surroundings beside their voxels.
+def surrounded(
+    values: Array, neighbours: Array, wanted: Array, passes: Sequence[int]
+) -> tuple[Array, Array]:
+    """Return patches that also hold means of wider and wider surroundings.
 
     In a pass every voxel becomes the mean of its patch; after n passes the mean has a variance of
-    2 n / 7 voxels along each axis.
+    2 n / 7 squared voxels along each axis.
 
     Parameters
     ----------
     values, neighbours
         As for `cut`, of all voxels.
+    wanted
+        Voxels whose patches are returned, shape (voxel,), bool.
     passes
         After which means are taken, ascending.
 
     Returns
     -------
     values, neighbours
-        With as many rows more for each of the passes, and a column that points to them.
+        The first with rows of means after those of voxels; the second of the wanted patches, with
+        a column more for each of the passes.
 
     Examples
     --------
     >>> row = index_neighbours(np.ones((2, 1, 1), dtype=bool))
-    >>> values, patches = surrounded(np.array([[0.0], [7.0]]), row, [1])
+    >>> values, patches = surrounded(np.array([[0.0], [7.0]]), row, np.array([True, False]), [1])
     >>> cut(values, patches)[:, -1]
-    array([[1.],
-           [6.]])
+    array([[1.]])
     """
+    patches = neighbours[wanted]
+    if not passes:
+        return values, patches
     count, size = neighbours.shape
     share = np.full(neighbours.size, 1 / size, dtype=values.dtype)
     ends = np.arange(0, neighbours.size + 1, size)
     mean = sparse.csr_array((share, neighbours.ravel(), ends), shape=(count, count))
-    rows, columns, blurred = [values], [neighbours], values
-    for number, (before, after) in enumerate(pairwise((0, *passes)), start=1):
+    rows, blurred = [values], values
+    for before, after in pairwise((0, *passes)):
         for _ in range(after - before):
             blurred = mean @ blurred
-        rows.append(blurred)
-        columns.append(neighbours[:, :1] + number * count)
-    return np.concatenate(rows), np.hstack(columns)
+        rows.append(blurred[wanted])
+    further = count + np.arange(len(passes) * len(patches), dtype=patches.dtype)
+    columns = further.reshape(len(passes), len(patches)).T
+    return np.concatenate(rows), np.hstack([patches, columns])
 
 
 def cut(values: Array, neighbours: Array) -> Array:

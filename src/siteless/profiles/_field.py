@@ -37,10 +37,10 @@ _MARGIN = 15.0
 _FIELD_PENALTIES = (1e4, 1e2, 1e1, 1.0, 1e-1, 1e-2, 1e-3)
 # The penalty of what people have of their own: weak, as it is not to be taken for a field.
 _PERSON_PENALTY = 1e-2
-# The same of a site of which few people are known.
+# Penalties that are tried of the field of a site of which few people are known.
 _FEW_PENALTIES = np.array([1e-1, 1.0, 1e1, 1e2, 1e3, 1e4, 1e6])
-# Standard deviations by which people's mean hardly ever differs from others'.
-_FAR = 3.0
+# Standard deviations by which the mean of a site's people hardly ever differs from others'.
+_FAR_DEVIATIONS = 3.0
 # Keep the solution unique: what people share is anatomy's, and what sites share is not a field.
 _ANATOMY_PENALTY, _LEAST_PENALTY = 1e-6, 1e-3
 # Groups of people that are left out in turn.
@@ -127,11 +127,14 @@ def fit_fields(surveys: Sequence[Survey], sites: Sequence[str], spreads: Sequenc
     mean = fields.mean(axis=0)
     common, fields = np.concatenate([anatomy, mean]), fields - mean
     numbers = [list(sites).index(one.site) for one in usable]
-    few, scatter = _choose_for_few(
+    few, squares = _choose_for_few(
         usable, [spreads[n] for n in numbers], box, common, fields[numbers]
     )
-    means = cosines(places, box).mean(axis=0) @ fields
-    variances = np.stack([means.var(axis=0, ddof=1), scatter])
+    of_scans = squares / max(1, len(usable) - len(sites))
+    of_sites = (cosines(places, box).mean(axis=0) @ fields).var(axis=0, ddof=1)
+    if len(sums) == len(usable):  # nobody travelled: a site's mean is that of its people too
+        of_sites = (of_sites - of_scans * np.mean(1 / np.bincount(numbers)[numbers])).clip(min=0)
+    variances = np.stack([of_sites, of_scans])
     return Field(box, fields, common, np.stack([penalties, few]), variances)
 
 
@@ -160,7 +163,7 @@ def extend_fields(field: Field, surveys: Sequence[Survey], spread: float) -> Fie
         # The first cosine is 1, so that the first row of the gram is a sum of cosines.
         mean = left.gram[0] @ weights / left.gram[0, 0]
         of_site, of_people = field.variances / [[1], [len({one.person for one in usable})]]
-        far = np.square(mean) > _FAR**2 * of_people
+        far = np.square(mean) > _FAR_DEVIATIONS**2 * of_people
         of_site = np.where(far, np.maximum(of_site, np.square(mean)), of_site)
         weights[0] -= mean * of_people / np.maximum(of_site + of_people, np.finfo(float).tiny)
     return replace(field, weights=np.concatenate([field.weights, weights[None]]))
@@ -198,18 +201,18 @@ def _choose_for_few(
 
     Returns
     -------
-    penalties, scatter
-        The second is the variance of scans' means about those of their sites, shape (feature,).
+    penalties, squares
+        The second is the sum of squares of scans' means about those of their sites, (feature,).
     """
-    errors, scatter = np.zeros((2, len(_FEW_PENALTIES), common.shape[1]))
+    errors, squares = np.zeros((2, len(_FEW_PENALTIES), common.shape[1]))
     for one, spread, weights in zip(surveys, spreads, known, strict=True):
         left, waves = _left_over(one, spread, box, common), cosines(one.position, box)
         for row, penalty in enumerate(_FEW_PENALTIES):
             wrong = waves @ (left.solve(_of_fields(penalty)) - weights)
             errors[row] += wrong.var(axis=0)
-            scatter[row] += np.square(wrong.mean(axis=0)) / len(surveys)
+            squares[row] += np.square(wrong.mean(axis=0))
     best = errors.argmin(axis=0)
-    return _FEW_PENALTIES[best], scatter[best, np.arange(len(best))]
+    return _FEW_PENALTIES[best], squares[best, np.arange(len(best))]
 
 
 def _flat(sites: int, features: int) -> Field:

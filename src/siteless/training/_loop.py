@@ -137,11 +137,12 @@ class _Learner(Resumable):
         self.settings, self.seed = settings, seed
         self.plan = describe(lesson, asdict(settings), seed)
         scans, sites, units = lesson.scans, lesson.sites, settings.code
+        neighbours = scans[0].neighbours.shape[1]
         shape = NetworkSettings(
             channels=scans[0].values.shape[1],
             sites=len(sites),
-            neighbours=scans[0].neighbours.shape[1],
-            rendered=NetworkSettings.rendered if settings.reconstruction_share else 1,
+            neighbours=neighbours,
+            rendered=neighbours if settings.reconstruction_share else 1,
             code=units,
             encoder=settings.encoder,
             decoder=settings.decoder,

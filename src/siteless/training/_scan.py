@@ -33,7 +33,8 @@ class TrainingScan:
     shape, affine
         Of the grid: its size, and from voxel to world (RAS+, mm), row by row, 16 numbers.
     values
-        Coefficients of the centres and their neighbours, shape (voxel, channel), float32.
+        Coefficients of the centres and their neighbours, and means of surroundings, shape
+        (row, channel), float32.
     neighbours
         Rows of `values` that make a patch, the centre first, shape (patch, neighbour), int32.
     voxels
@@ -130,8 +131,7 @@ def gather_patches(
     b0 = scan.volumes[np.ix_(np.flatnonzero(is_b0), scan.voxels)].mean(axis=0)
     inside = tissue_mask(scan, tissue).T[scan.mask.T] & (values[:, 0] > _DARK)
     neighbours = index_neighbours(scan.mask, scan.affine)
-    values, patches = surrounded(values, neighbours, surroundings)
-    patches = patches[inside]
+    values, patches = surrounded(values, neighbours, inside, surroundings)
     rows, compact = np.unique(patches, return_inverse=True)
     volumes = np.flatnonzero(~is_b0)
     weighted = scan.volumes[np.ix_(volumes, scan.voxels[inside])].T

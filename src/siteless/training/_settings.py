@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -99,6 +100,8 @@ class TrainingSettings:
         wrong = [name for name in above if not getattr(self, name) > 0]
         if wrong:
             raise ValueError(f"{wrong[0]} must be above 0, got {getattr(self, wrong[0])}")
+        if any(before >= after for before, after in pairwise((0, *self.surroundings))):
+            raise ValueError(f"surroundings must be above 0 and rise, got {self.surroundings}")
         if not 0 < self.adversary_share <= 1:
             raise ValueError(f"adversary_share must be in (0, 1], got {self.adversary_share}")
 
