@@ -13,8 +13,9 @@ from siteless.errors import GradientTableError, ModelError
 from siteless.harmonics import Coefficients, mean_channels, project
 from siteless.methods import InvariantModel, harmonize, render
 from siteless.methods._render import _scales, _spread_within_voxel
+from siteless.network import Autoencoder, NetworkSettings
 from siteless.profiles import Field, SiteProfiles
-from siteless.training import train
+from siteless.training import make_parts, train
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +37,19 @@ def test_white_matter_is_what_the_model_renders(model, scan):
     np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=0.05)
     assert str(rendered.site) == "b"
     assert rendered.gradients is scan.gradients
+
+
+def test_codes_are_of_the_patches_that_are_trained_on(scan):
+    """Of an untrained network, whose patches hold means of their surroundings."""
+    settings = NetworkSettings(channels=31, sites=2, neighbours=9, rendered=1)
+    card = make_card({"a": 1200.0, "b": 2400.0}, settings={"training": {"surroundings": [1, 3]}})
+    wide = InvariantModel(card, Autoencoder(settings))
+    recipe = {"fit": card.fit, "order": ORDER, "bs": BS, "tissue": card.tissue}
+    [part] = make_parts(scan, None, parts=1, **recipe, surroundings=(1, 3))
+    patches = torch.from_numpy(part.values[part.neighbours]).flatten(1)
+    with torch.inference_mode():
+        expected = wide.network.encode(patches, torch.zeros(1, dtype=torch.int64)).mean
+    np.testing.assert_allclose(wide.encode(scan).mean, expected, atol=1e-5)
 
 
 def _profiles(strength):

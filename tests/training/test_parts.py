@@ -49,6 +49,18 @@ def test_parts_of_tables_whose_vectors_tell_the_shells_are_those_of_others():
         np.testing.assert_allclose(one.values, other.values, atol=1e-5)
 
 
+def test_a_part_holds_the_means_of_what_surrounds_its_patches():
+    scan = make_scan(make_gradients(SHELLS), seed=0, site=Site("a"))
+    plain, wide = (
+        make_parts(scan, None, parts=3, **RECIPE, surroundings=passes)[0] for passes in ((), (1,))
+    )
+    patches = plain.values[plain.neighbours]
+    np.testing.assert_array_equal(wide.values[wide.neighbours[:, :7]], patches)
+    means = wide.values[wide.neighbours[:, 7]]
+    np.testing.assert_allclose(means, patches.mean(axis=1), atol=1e-5)
+    np.testing.assert_array_equal(wide.voxels, plain.voxels)
+
+
 def test_near_directions_are_in_different_parts():
     gradients = make_gradients({1000: 30}, seed=0)
     [shell] = gradients.shells
