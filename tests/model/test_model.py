@@ -27,7 +27,7 @@ def model():
     card = make_card(
         {"a": 900.0, "b site": 40.5},
         seed=3,
-        settings={"preset": "siteless", "network": asdict(settings)},
+        settings={"network": asdict(settings), "training": {"surroundings": ()}},
         summary={"patches": 5},
         versions={"siteless": "0"},
     )
