@@ -133,7 +133,8 @@ def fit_fields(surveys: Sequence[Survey], sites: Sequence[str], spreads: Sequenc
     of_scans = squares / max(1, len(usable) - len(sites))
     of_sites = (cosines(places, box).mean(axis=0) @ fields).var(axis=0, ddof=1)
     if len(sums) == len(usable):  # nobody travelled: a site's mean is that of its people too
-        of_sites = (of_sites - of_scans * np.mean(1 / np.bincount(numbers)[numbers])).clip(min=0)
+        _, people = np.unique(numbers, return_counts=True)
+        of_sites = (of_sites - of_scans * np.mean(1 / people)).clip(min=0)
     variances = np.stack([of_sites, of_scans])
     return Field(box, fields, common, np.stack([penalties, few]), variances)
 
