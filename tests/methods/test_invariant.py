@@ -41,14 +41,15 @@ def test_white_matter_is_what_the_model_renders(model, scan):
 
 def test_codes_are_of_the_patches_that_are_trained_on(scan):
     """Of an untrained network, whose patches hold means of their surroundings."""
-    settings = NetworkSettings(channels=31, sites=2, neighbours=9, rendered=1)
+    settings = NetworkSettings(31, sites=2, neighbours=9, rendered=1, kept=6, turned=True)
     card = make_card({"a": 1200.0, "b": 2400.0}, settings={"training": {"surroundings": [1, 3]}})
     wide = InvariantModel(card, Autoencoder(settings))
     recipe = {"fit": card.fit, "order": ORDER, "bs": BS, "tissue": card.tissue}
     [part] = make_parts(scan, None, parts=1, **recipe, surroundings=(1, 3))
     patches = torch.from_numpy(part.values[part.neighbours]).flatten(1)
     with torch.inference_mode():
-        expected = wide.network.encode(patches, torch.zeros(1, dtype=torch.int64)).mean
+        frames = wide.network.frames(patches)
+        expected = wide.network.encode(patches, torch.zeros(1, dtype=torch.int64), frames).mean
     np.testing.assert_allclose(wide.encode(scan).mean, expected, atol=1e-5)
 
 
@@ -190,9 +191,9 @@ def test_spread_is_how_much_renderings_of_drawn_codes_differ(model, scan):
         noise = rng.normal(size=codes.mean.shape) * np.sqrt(codes.variance)
         one = replace(codes, mean=(codes.mean + noise).astype(np.float32))
         drawn.append(project(model.decode(one, "b"), scan.gradients))
-    deviation = np.std(drawn, axis=0)
+    deviation = np.array(drawn) - project(model.decode(codes, "b"), scan.gradients)
     for volume, volumes in enumerate(_volumes(scan)):
-        expected = np.square(deviation[:, volumes]).mean()
+        expected = np.square(deviation[:, :, volumes]).mean()
         assert np.square(ours[:, volume]).mean() == pytest.approx(expected, rel=0.1)
     sure = replace(codes, variance=np.zeros_like(codes.variance))
     np.testing.assert_allclose(model.spread(sure, "b", model.decode(sure, "b")), 0, atol=1e-2)

@@ -1,7 +1,8 @@
 import pytest
 import torch
+from scipy.spatial.transform import Rotation
 
-from siteless.network import Adversary, Autoencoder, Decoder, Encoder, NetworkSettings
+from siteless.network import Adversary, Autoencoder, Decoder, Encoder, NetworkSettings, rotate
 
 SETTINGS = NetworkSettings(channels=91, sites=4)
 
@@ -66,3 +67,39 @@ def test_samples_have_the_posteriors_moments(networks):
     samples = torch.stack([posterior.sample(generator) for _ in range(20_000)])
     torch.testing.assert_close(samples.mean(dim=0), posterior.mean, atol=0.03, rtol=0)
     torch.testing.assert_close(samples.var(dim=0), posterior.variance, atol=0.03, rtol=0.05)
+
+
+def test_turning_the_head_turns_what_is_rendered_and_leaves_codes_alone():
+    """Of patches whose neighbours are all the centre, as those do not turn with the head."""
+    torch.manual_seed(0)
+    settings = NetworkSettings(
+        channels=91, sites=2, neighbours=9, rendered=1, kept=15, turned=True
+    )
+    network = Autoencoder(settings).double()
+    network.set_units(torch.zeros(2, 91), torch.rand(2, 1).expand(2, 91) + 0.5)
+    site = torch.tensor([0, 1, 0])
+    shells = torch.randn(3, 2, 45, dtype=torch.float64)
+    # So little that the senses of axes stay.
+    rotation = torch.from_numpy(Rotation.from_rotvec([0.004, 0.01, -0.007]).as_matrix())
+    rendered, codes = [], []
+    for turn in (torch.eye(3).double(), rotation):
+        own = rotate(shells, turn.expand(3, 3, 3)).flatten(1)
+        voxel = torch.cat([torch.ones(3, 1), own], dim=1)
+        patch = voxel.repeat(1, 9)
+        frames = network.frames(patch)
+        codes.append(network.encode(patch, site, frames).mean)
+        rendered.append(network.decode(codes[-1], site, frames)[:, 1:].unflatten(1, (2, 45)))
+    torch.testing.assert_close(codes[0], codes[1])
+    expected = rotate(rendered[0], rotation.expand(3, 3, 3))
+    torch.testing.assert_close(rendered[1], expected)
+
+
+def test_the_encoder_sees_low_degrees_of_neighbours_alone():
+    settings = NetworkSettings(channels=91, sites=2, neighbours=3, kept=6)
+    network = Autoencoder(settings)
+    patch = torch.arange(3 * 91.0)[None]
+    seen = network.standardise(patch, torch.tensor([0]))
+    low = [0, *range(1, 7), *range(46, 52)]
+    expected = [*range(91), *(91 + n for n in low), *(182 + n for n in low)]
+    assert seen.tolist() == [[float(n) for n in expected]]
+    assert settings.inputs == len(expected)

@@ -6,6 +6,7 @@ import torch
 
 import lessons
 from lessons import QUICK
+from siteless.network import Autoencoder, NetworkSettings
 from siteless.training import adapt, train
 from siteless.training._units import channel_units, units_beside
 
@@ -62,13 +63,14 @@ def test_the_same_seed_gives_the_same_weights(trained, fresh):
 
 def test_units_of_a_new_site_are_those_that_training_would_give():
     lesson = lessons.lesson()
-    known = channel_units(lesson.scans, ("a", "b"), of_sites=True)
     own = [scan for scan in lesson.scans if scan.site == "a"]
-    for found, expected in zip(units_beside(*known, own, of_sites=True), known, strict=True):
-        torch.testing.assert_close(found, expected[0], rtol=1e-3, atol=1e-5)
-    shared = channel_units(lesson.scans, ("a", "b"), of_sites=False)
-    for found, expected in zip(units_beside(*shared, own, of_sites=False), shared, strict=True):
-        torch.testing.assert_close(found, expected[0])
+    network = Autoencoder(NetworkSettings(lesson.scans[0].values.shape[1], sites=2, turned=True))
+    for of_sites in (True, False):
+        known = channel_units(lesson.scans, "ab", of_sites=of_sites, network=network)
+        network.set_units(*known)
+        found = units_beside(network, own, of_sites=of_sites)
+        for one, expected in zip(found, known, strict=True):
+            torch.testing.assert_close(one, expected[0], rtol=1e-3, atol=1e-5)
 
 
 def test_progress_is_told(trained, fresh):

@@ -37,7 +37,8 @@ def _objective(lesson, *, rendered, reconstruction_share):
     network = Autoencoder(NetworkSettings(channels=channels, sites=2, rendered=rendered))
     shape = (2, network.settings.channels)
     network.set_units(torch.randn(shape), torch.rand(shape) + 0.5)
-    settings = replace(PRESETS["siteless"], reconstruction_share=reconstruction_share)
+    share = {"reconstruction_share": reconstruction_share}
+    settings = replace(PRESETS["siteless"], turned=False, neighbour_order=None, **share)
     return Objective(network, settings, shells=2)
 
 
@@ -67,6 +68,25 @@ def test_the_terms_are_those_of_a_plain_computation(objective, batch):
     close(terms.projection, torch.stack(one_by_one).mean())
     judged = slice(None, None, 8)
     close(elsewhere, network.decoder(code[judged], batch.elsewhere[judged]))
+
+
+def test_patches_that_are_turned_are_projected_in_scanner_axes(lesson, batch):
+    """What is rendered in frames is compared with the signal where it was measured."""
+    channels = lesson.scans[0].values.shape[1]
+    torch.manual_seed(0)
+    network = Autoencoder(NetworkSettings(channels, sites=2, rendered=1, kept=6, turned=True))
+    network.set_units(torch.randn(2, channels), torch.rand(2, channels) + 0.5)
+    terms, _ = Objective(network, PRESETS["siteless"], shells=2)(batch)
+    frames = network.frames(batch.patch)
+    posterior = network.encode(batch.patch, batch.site, frames)
+    code = posterior.mean + posterior.variance.sqrt() * batch.noise
+    centre = network.decode(code, batch.site, frames)
+    groups, size, _ = batch.signal.shape
+    projected = centre.view(groups, size, -1) @ batch.mixing
+    noise = torch.tensor(0.1).log().expand(batch.shell.shape)
+    density = -Normal(projected, noise.exp()[:, None]).log_prob(batch.signal)
+    expected = (density * (batch.shell >= 0)[:, None]).sum(dim=2).mean()
+    torch.testing.assert_close(terms.projection, expected)
 
 
 def test_centres_alone_have_no_reconstruction_and_the_same_projection(lesson, batch):

@@ -41,6 +41,9 @@ class Codes:
         Of the voxels in the world, shape (voxel, 3), mm.
     level
         Of the scan: the median b0 of its white matter.
+    frames
+        Where the voxels' fibres point, which codes do not hold: rotations from the frame that a
+        code is in to scanner axes, shape (voxel, 3, 3). None when codes are in scanner axes.
     lost
         What codes do not hold of b0 and of shells' means, smoothed, in units of the level, shape
         (voxel, 1 + shell).
@@ -51,6 +54,7 @@ class Codes:
     where: Array
     positions: Array
     level: float
+    frames: Array | None
     lost: Array
 
     def on_grid(self) -> Array:
@@ -126,14 +130,20 @@ class InvariantModel(SignalModel):
         passes = self.card.settings["training"]["surroundings"]
         values, patches = surrounded(values / np.float32(level), neighbours, inside, passes)
 
+        turned = self.network.settings.turned
+        frames = np.empty((len(patches), 3, 3), dtype=np.float32) if turned else None
+
         def encode(block: slice) -> tuple[Array, Array]:
             own = torch.from_numpy(cut(values, patches[block])).flatten(1)
-            posterior = self.network.encode(own, site)
+            axes = self.network.frames(own)
+            if frames is not None and axes is not None:
+                frames[block] = axes.numpy()
+            posterior = self.network.encode(own, site, axes)
             return posterior.mean.numpy(), posterior.variance.numpy()
 
         mean, variance = map(np.concatenate, zip(*over_blocks(encode, len(patches)), strict=True))
         lost = np.zeros((len(mean), 1 + len(self.card.bs)), dtype=np.float32)
-        codes = Codes(mean, variance, where, scan.positions[inside], level, lost)
+        codes = Codes(mean, variance, where, scan.positions[inside], level, frames, lost)
         if self.profiles:
             codes = replace(codes, lost=self._lost(codes, coefficients, scan, self.profiles))
         return codes
@@ -198,9 +208,10 @@ class InvariantModel(SignalModel):
         means = mean_channels(self.card.order, len(self.card.bs))
 
         def render(code: Tensor, block: slice) -> Tensor:
+            frames = None if codes.frames is None else torch.from_numpy(codes.frames[block])
             shown = []
             for label, number in zip(labels, numbers, strict=True):
-                one = self.network.decode(code, torch.full((len(code),), number))
+                one = self.network.decode(code, torch.full((len(code),), number), frames)
                 one[:, means] += torch.from_numpy(codes.lost[block])
                 if self.profiles:
                     gains = self.profiles.gains(codes.positions[block], label)

@@ -1,5 +1,6 @@
 """The networks (torch only): the invariant representation, and one that learns from pairs."""
 
+from siteless.network._frames import fibre_frames, rotate
 from siteless.network._losses import (
     adversarial_loss,
     kl_to_marginal,
@@ -30,6 +31,7 @@ __all__ = [
     "Translator",
     "TranslatorSettings",
     "adversarial_loss",
+    "fibre_frames",
     "kl_to_marginal",
     "kl_to_prior",
     "leave_one_out_kl",
@@ -37,4 +39,5 @@ __all__ = [
     "pairwise_kl",
     "projection_loss",
     "reconstruction_loss",
+    "rotate",
 ]

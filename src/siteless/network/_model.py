@@ -14,6 +14,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from siteless.network._frames import fibre_frames, rotate
+
 _ACTIVATIONS = {"tanh": nn.Tanh, "silu": nn.SiLU, "relu": nn.ReLU}
 
 
@@ -31,6 +33,12 @@ class NetworkSettings:
         Voxels of a patch, and means of what surrounds it.
     rendered
         Voxels of a patch that the decoder renders: all, or the centre alone, 1.
+    shells
+        Of a voxel's coefficients, after b0.
+    kept
+        Coefficients of each shell that the encoder sees of neighbours; None for all.
+    turned
+        Whether patches are encoded and rendered in the frame of their own fibres.
     code
         Units of the code.
     encoder, decoder, adversary
@@ -43,6 +51,9 @@ class NetworkSettings:
     sites: int
     neighbours: int = 7
     rendered: int = 7
+    shells: int = 2
+    kept: int | None = None
+    turned: bool = False
     code: int = 32
     encoder: tuple[int, ...] = (256, 128, 64)
     decoder: tuple[int, ...] = (64, 128, 256)
@@ -50,9 +61,18 @@ class NetworkSettings:
     activation: Literal["tanh", "silu", "relu"] = "tanh"
 
     @property
+    def of_neighbours(self) -> Tensor:
+        """Numbers of the channels that the encoder sees of neighbours."""
+        channel = torch.arange(self.channels)
+        if self.kept is None:
+            return channel
+        of_shell = (self.channels - 1) // self.shells
+        return channel[(channel == 0) | ((channel - 1) % of_shell < self.kept)]
+
+    @property
     def inputs(self) -> int:
-        """Numbers in a patch."""
-        return self.neighbours * self.channels
+        """Numbers that the encoder sees of a patch."""
+        return self.channels + (self.neighbours - 1) * len(self.of_neighbours)
 
     @property
     def outputs(self) -> int:
@@ -148,17 +168,20 @@ class Autoencoder(nn.Module):
     """Encoder and decoder with the units of their channels: all that a trained model is.
 
     The networks see coefficients less the `offset`, divided by the `scale`, of their site and
-    channel: shape (site, channel) each.
+    channel: shape (site, channel) each. A network that turns patches sees them in their frames,
+    which `frames` tells; others have none.
     """
 
     offset: Tensor
     scale: Tensor
+    of_neighbours: Tensor
 
     def __init__(self, settings: NetworkSettings) -> None:
         super().__init__()
         self.settings = settings
         self.encoder = Encoder(settings)
         self.decoder = Decoder(settings)
+        self.register_buffer("of_neighbours", settings.of_neighbours, persistent=False)
         self.register_buffer("offset", torch.zeros(settings.sites, settings.channels))
         self.register_buffer("scale", torch.ones(settings.sites, settings.channels))
 
@@ -167,25 +190,60 @@ class Autoencoder(nn.Module):
         self.offset.copy_(offset)
         self.scale.copy_(scale)
 
-    def standardise(self, patch: Tensor, site: Tensor) -> Tensor:
-        """Bring patches of coefficients, shape (patch, input), to the units of the networks."""
-        inverse = 1 / self.scale
-        shift, inverse = (-self.offset * inverse)[site], inverse[site]
-        voxels = patch.unflatten(1, (self.settings.neighbours, -1))
-        return torch.addcmul(shift[:, None], voxels, inverse[:, None]).flatten(1)
+    def frames(self, patch: Tensor) -> Tensor | None:
+        """Return the frames of patches of coefficients, shape (patch, 3, 3), if they are turned.
 
-    def encode(self, patch: Tensor, site: Tensor) -> Posterior:
-        """Encode patches of coefficients, shape (patch, input), in the units of their sites."""
-        posterior: Posterior = self.encoder(self.standardise(patch, site))
+        A patch's frame is that of all its voxels and shells together.
+        """
+        if not self.settings.turned:
+            return None
+        voxels = patch.unflatten(1, (self.settings.neighbours, -1))
+        shells = voxels[..., 1:].unflatten(-1, (self.settings.shells, -1))
+        return fibre_frames(shells[..., 1:6].sum(dim=(1, 2)))
+
+    def centres(self, patch: Tensor) -> Tensor:
+        """Return the centres of patches in their frames, shape (patch, channel)."""
+        voxels = patch.unflatten(1, (self.settings.neighbours, -1))
+        return self._turn(voxels[:, :1], self.frames(patch), back=False).squeeze(1)
+
+    def standardise(self, patch: Tensor, site: Tensor, frames: Tensor | None = None) -> Tensor:
+        """Return what the encoder sees of patches of coefficients, shape (patch, input)."""
+        voxels = patch.unflatten(1, (self.settings.neighbours, -1))
+        centre = self._turn(voxels[:, :1], frames, back=False)
+        others = self._turn(voxels[:, 1:, self.of_neighbours], frames, back=False)
+        inverse = 1 / self.scale
+        shift = -self.offset * inverse
+        seen = (
+            torch.addcmul(shift[site][:, None, own], part, inverse[site][:, None, own])
+            for part, own in ((centre, slice(None)), (others, self.of_neighbours))
+        )
+        return torch.cat([part.flatten(1) for part in seen], dim=1)
+
+    def encode(self, patch: Tensor, site: Tensor, frames: Tensor | None = None) -> Posterior:
+        """Encode patches of coefficients, in the units of their sites and in their frames."""
+        posterior: Posterior = self.encoder(self.standardise(patch, site, frames))
         return posterior
 
-    def decode(self, code: Tensor, site: Tensor) -> Tensor:
+    def decode(self, code: Tensor, site: Tensor, frames: Tensor | None = None) -> Tensor:
         """Render codes, shape (patch, unit), as sites; return centres, shape (patch, channel).
 
         The centre is the voxel of a patch that has all its neighbours in view.
         """
         rendered = self.decoder.centre(code, site, self.settings.channels)
-        return rendered * self.scale[site] + self.offset[site]
+        return self.restore(rendered, site, frames)
+
+    def restore(self, rendered: Tensor, site: Tensor, frames: Tensor | None = None) -> Tensor:
+        """Return coefficients of centres as the decoder renders them, shape (patch, channel)."""
+        centre = torch.addcmul(self.offset[site], rendered, self.scale[site])
+        return self._turn(centre.unsqueeze(1), frames, back=True).squeeze(1)
+
+    def _turn(self, voxels: Tensor, frames: Tensor | None, *, back: bool) -> Tensor:
+        """Turn voxels' shells, shape (patch, voxel, channel), into frames, or back."""
+        if frames is None:
+            return voxels
+        shells = voxels[..., 1:].unflatten(-1, (self.settings.shells, -1))
+        turned = rotate(shells.flatten(1, 2), frames if back else frames.mT)
+        return torch.cat([voxels[..., :1], turned.view(shells.shape).flatten(2)], dim=2)
 
 
 def _layers(widths: Sequence[int], activation: str) -> nn.Sequential:

@@ -46,7 +46,7 @@ def adapt(
         Called with the updates done and their total.
     """
     torch.manual_seed(seed)
-    units = units_beside(network.offset, network.scale, scans, of_sites=settings.site_units)
+    units = units_beside(network, scans, of_sites=settings.site_units)
     larger = _with_a_site(network, units)
     number, [label] = network.settings.sites, {scan.site for scan in scans}
     objective = Objective(larger, settings, shells=int(scans[0].shell.max())).train()

@@ -137,10 +137,13 @@ class _Learner(Resumable):
         self.settings, self.seed = settings, seed
         self.plan = describe(lesson, asdict(settings), seed)
         scans, sites, units = lesson.scans, lesson.sites, settings.code
-        neighbours = scans[0].neighbours.shape[1]
+        neighbours, shells = scans[0].neighbours.shape[1], int(scans[0].shell.max())
         shape = NetworkSettings(
             channels=scans[0].values.shape[1],
             sites=len(sites),
+            shells=shells,
+            kept=settings.kept_of_neighbours(scans[0].order),
+            turned=settings.turned,
             neighbours=neighbours,
             rendered=neighbours if settings.reconstruction_share else 1,
             code=units,
@@ -150,8 +153,8 @@ class _Learner(Resumable):
             activation=settings.activation,
         )
         self.network = Autoencoder(shape)
-        self.network.set_units(*channel_units(scans, sites, of_sites=settings.site_units))
-        shells = int(scans[0].shell.max())
+        own = channel_units(scans, sites, of_sites=settings.site_units, network=self.network)
+        self.network.set_units(*own)
         self.objective = Objective(self.network, settings, shells).to(device)
         self.adversary = Adversary(shape).to(device)
         self.objective_everywhere = _everywhere(self.objective)
@@ -225,8 +228,9 @@ class _Learner(Resumable):
     def _judge(self) -> Row:
         self.objective.eval()
         terms, _ = self.objective(self.held_out)
-        posterior = self.network.encode(self.held_out.patch, self.held_out.site)
-        centres = self.network.decode(posterior.mean, self.held_out.site)
+        frames = self.network.frames(self.held_out.patch)
+        posterior = self.network.encode(self.held_out.patch, self.held_out.site, frames)
+        centres = self.network.decode(posterior.mean, self.held_out.site, frames)
         groups, size, _ = self.held_out.signal.shape
         projected = centres.view(groups, size, -1) @ self.held_out.mixing
         squares = (projected - self.held_out.signal).square().sum(dim=2).mean(dim=1)

@@ -64,7 +64,8 @@ class Objective(nn.Module):
     def forward(self, batch: Batch) -> tuple[Terms, Tensor]:
         """Return the terms, and the patches rendered elsewhere, for the adversary."""
         network, judged = self.network, self.settings.judged
-        patch = network.standardise(batch.patch, batch.site)
+        frames = network.frames(batch.patch)
+        patch = network.standardise(batch.patch, batch.site, frames)
         with self._precision():
             posterior = network.encoder(patch).float()
             code = posterior.mean + posterior.variance.sqrt() * batch.noise
@@ -74,7 +75,7 @@ class Objective(nn.Module):
             reconstruction=self._reconstruction(rendered, patch),
             prior=kl_to_prior(posterior),
             marginal=self._marginal(posterior, len(batch.signal)),
-            projection=self._projection(rendered, batch),
+            projection=self._projection(rendered, batch, frames),
         )
         return terms, elsewhere
 
@@ -102,15 +103,14 @@ class Objective(nn.Module):
             groups *= world()
         return kl_to_marginal(_interleaved(posterior, groups), self.settings.bound)
 
-    def _projection(self, rendered: Tensor, batch: Batch) -> Tensor:
-        network = self.network
+    def _projection(self, rendered: Tensor, batch: Batch, frames: Tensor | None) -> Tensor:
+        centre = rendered[:, : self.network.settings.channels]
+        restored = self.network.restore(centre, batch.site, frames)
         groups, size, _ = batch.signal.shape
-        centre = rendered[:, : network.settings.channels].view(groups, size, -1)
-        site = batch.site[::size]
         return projection_loss(
-            centre,
-            network.scale[site].unsqueeze(2) * batch.mixing,
-            batch.signal - network.offset[site].unsqueeze(1) @ batch.mixing,
+            restored.view(groups, size, -1),
+            batch.mixing,
+            batch.signal,
             self.log_signal_noise[batch.shell],
             measured=batch.shell >= 0,
         )

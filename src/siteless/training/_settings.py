@@ -8,6 +8,8 @@ from typing import Literal
 
 import torch
 
+from siteless.harmonics import count_coefficients
+
 
 @dataclass(frozen=True)
 class TrainingSettings:
@@ -29,6 +31,10 @@ class TrainingSettings:
         to render all directions from codes of all.
     surroundings
         Passes of averaging after which means of what surrounds a patch are added to it.
+    neighbour_order
+        Highest degree of neighbours' harmonics that are encoded; None for all.
+    turned
+        Whether patches are encoded and rendered in the frame of their own fibres.
     site_units
         Whether each site has units in which its harmonics have the energy of the others'.
     prior, marginal, projection, adversary
@@ -66,6 +72,8 @@ class TrainingSettings:
     profiles: bool = True
     parts: int = 3
     surroundings: tuple[int, ...] = (2, 6)
+    neighbour_order: int | None = 4
+    turned: bool = True
     site_units: bool = True
     prior: float = 1.5e-3
     marginal: float = 5e-4
@@ -102,6 +110,11 @@ class TrainingSettings:
             raise ValueError(f"{wrong[0]} must be above 0, got {getattr(self, wrong[0])}")
         if any(before >= after for before, after in pairwise((0, *self.surroundings))):
             raise ValueError(f"surroundings must be above 0 and rise, got {self.surroundings}")
+        if self.reconstruction_share and (self.turned or self.neighbour_order is not None):
+            raise ValueError(
+                "with a reconstruction_share patches are rendered whole: expected turned=False "
+                f"and neighbour_order=None, got {self.turned} and {self.neighbour_order}"
+            )
         if not 0 < self.adversary_share <= 1:
             raise ValueError(f"adversary_share must be in (0, 1], got {self.adversary_share}")
 
@@ -114,6 +127,12 @@ class TrainingSettings:
         else:
             low = device == "cpu" and torch.cpu._is_avx512_bf16_supported()
         return replace(self, precision="bfloat16" if low else "float32")
+
+    def kept_of_neighbours(self, order: int) -> int | None:
+        """Return how many coefficients of neighbours' shells are encoded, of fits of an order."""
+        if self.neighbour_order is None:
+            return None
+        return count_coefficients(min(order, self.neighbour_order))
 
     @property
     def judged(self) -> slice:
@@ -128,6 +147,8 @@ PRESETS = {
         profiles=False,
         parts=1,
         surroundings=(),
+        neighbour_order=None,
+        turned=False,
         site_units=False,
         prior=1.0,
         marginal=0.01,

@@ -10,11 +10,20 @@ from torch import Tensor
 
 from siteless.acquisition import Array
 from siteless.harmonics import coefficient_orders
+from siteless.network import Autoencoder
+from siteless.patches import cut
 from siteless.training._scan import TrainingScan
+
+# Centres of a scan that its moments are of.
+_COUNTED = 8192
 
 
 def channel_units(
-    scans: Sequence[TrainingScan], sites: Sequence[str], *, of_sites: bool
+    scans: Sequence[TrainingScan],
+    sites: Sequence[str],
+    *,
+    of_sites: bool,
+    network: Autoencoder | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the offset and scale of every site's channels, shape (site, channel) each.
 
@@ -22,8 +31,10 @@ def channel_units(
     each site has units of its own: those in which the harmonics of a shell and degree have the
     same energy at every site. That is for degrees whose energy is mostly noise, which would tell
     the number of directions. Degrees 0 and 2, and b0, are left to the fields of sites.
+
+    Channels are those of the frames that the network sees patches in, if it turns them.
     """
-    moments = [_moments(scan) for scan in scans]
+    moments = [_moments(scan, network) for scan in scans]
     ratios = np.ones((len(sites), scans[0].values.shape[1]))
     if of_sites:
         energies = [
@@ -47,9 +58,12 @@ def _is_low(scan: TrainingScan) -> Array:
     return np.concatenate([[True], np.tile(degrees <= 2, shells)])
 
 
-def _moments(scan: TrainingScan) -> tuple[Array, Array]:
+def _moments(scan: TrainingScan, network: Autoencoder | None) -> tuple[Array, Array]:
     """Return the mean and the mean square of each channel over the centres of patches."""
-    centres = scan.values[scan.neighbours[:, 0]]
+    rows = scan.neighbours[:: max(1, len(scan.neighbours) // _COUNTED)]
+    centres = scan.values[rows[:, 0]]
+    if network:
+        centres = network.centres(torch.from_numpy(cut(scan.values, rows)).flatten(1)).numpy()
     return centres.mean(axis=0, dtype=float), np.square(centres).mean(axis=0, dtype=float)
 
 
@@ -62,23 +76,24 @@ def _pooled(energy: Array, order: int) -> Array:
 
 
 def units_beside(
-    offset: Tensor, scale: Tensor, scans: Sequence[TrainingScan], *, of_sites: bool
+    network: Autoencoder, scans: Sequence[TrainingScan], *, of_sites: bool
 ) -> tuple[Tensor, Tensor]:
     """Return the units of a new site's channels, shape (channel,) each, as `channel_units` would.
 
     Parameters
     ----------
-    offset, scale
-        Of the sites that are known, shape (site, channel).
+    network
+        With the units of the sites that are known.
     scans
         Of the new site.
     """
     # Ratios of sites have the geometric mean 1.
-    spread = np.exp(np.log(scale.double().numpy()).mean(axis=0))
-    mean = offset[0].double().numpy() * spread / scale[0].double().numpy()
+    offset, scale = network.offset.double().numpy(), network.scale.double().numpy()
+    spread = np.exp(np.log(scale).mean(axis=0))
+    mean = offset[0] * spread / scale[0]
     ratio = np.ones_like(spread)
     if of_sites:
-        energy = np.mean([_moments(scan)[1] for scan in scans], axis=0)
+        energy = np.mean([_moments(scan, network)[1] for scan in scans], axis=0)
         usual = _pooled(mean**2 + spread**2, scans[0].order)
         ratio = np.sqrt(_pooled(energy, scans[0].order) / usual)
         ratio[_is_low(scans[0])] = 1
