@@ -27,8 +27,10 @@ from siteless.harmonics import fit_coefficients
 from siteless.methods import InvariantModel
 from siteless.model import LearnedSite, ModelCard, Typical, save_model
 from siteless.network import Autoencoder, NetworkSettings
+from siteless.patches import FACES
 from siteless.pipelines import harmonize_dataset
 from siteless.tissue import white_matter_level
+from siteless.training import PRESETS
 
 ORDER = 8
 SCANS = 8
@@ -127,7 +129,19 @@ def make_model(scan: Scan) -> InvariantModel:
     level = white_matter_level(scan)
     own = fit_coefficients(scan, order=ORDER)
     values = own.values[scan.white_matter.T[scan.mask.T]] / np.float32(level)
-    settings = NetworkSettings(channels=values.shape[1], sites=2)
+    preset = PRESETS["siteless"]
+    settings = NetworkSettings(
+        channels=values.shape[1],
+        sites=2,
+        neighbours=len(FACES) + len(preset.surroundings),
+        rendered=1,
+        kept=preset.kept_of_neighbours(ORDER),
+        turned=preset.turned,
+        code=preset.code,
+        encoder=preset.encoder,
+        decoder=preset.decoder,
+        activation=preset.activation,
+    )
     torch.manual_seed(0)
     network = Autoencoder(settings)
     mean, scale = (torch.from_numpy(one).expand(2, -1) for one in (values.mean(0), values.std(0)))
@@ -147,7 +161,7 @@ def make_model(scan: Scan) -> InvariantModel:
         tissue="white-matter",
         denoiser="",
         seed=0,
-        settings={"network": asdict(settings)},
+        settings={"network": asdict(settings), "training": asdict(preset)},
         summary={},
         versions={},
     )

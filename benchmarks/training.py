@@ -173,21 +173,20 @@ class PlainLoop:
     def step(self, raw: Tensor, signal: Tensor, site: Tensor, scan: Tensor) -> None:
         learner, settings = self.learner, self.settings
         network, objective = learner.network, learner.objective
-        patch = network.standardise(raw, site)
+        frames = network.frames(raw)
+        patch = network.standardise(raw, site, frames)
         posterior = network.encoder(patch)
         code = posterior.sample()
         rendered = network.decoder(code, site)
         centre = rendered[:, : network.settings.channels]
-        centre = centre * network.scale[site] + network.offset[site]
+        centre = network.restore(centre, site, frames)
         projected = torch.einsum("pc,pcv->pv", centre, self.mixing[scan])
         noise = objective.log_signal_noise[self.shell[scan]]
         residual = (projected - signal) * torch.exp(-noise)
-        loss = (
-            (1 + settings.marginal)
-            * settings.reconstruction_share
-            * reconstruction_loss(rendered, patch, objective.log_noise.repeat(7))
-        )
-        loss = loss + settings.prior * kl_to_prior(posterior)
+        loss = settings.prior * kl_to_prior(posterior)
+        if settings.reconstruction_share:
+            whole = reconstruction_loss(rendered, patch, objective.log_noise.repeat(7))
+            loss = loss + (1 + settings.marginal) * settings.reconstruction_share * whole
         loss = loss + settings.marginal * kl_to_marginal(posterior, settings.bound)
         loss = loss + settings.projection * (
             ((0.5 * residual.square() + noise) * self.measured[scan]).sum(dim=1).mean()
