@@ -26,7 +26,7 @@ from siteless.bids import find_scans, read_scan, write_map
 from siteless.harmonics import fit_coefficients
 from siteless.methods import InvariantModel
 from siteless.model import LearnedSite, ModelCard, Typical, save_model
-from siteless.network import Autoencoder, NetworkSettings
+from siteless.network import Autoencoder
 from siteless.patches import FACES
 from siteless.pipelines import harmonize_dataset
 from siteless.tissue import white_matter_level
@@ -130,17 +130,11 @@ def make_model(scan: Scan) -> InvariantModel:
     own = fit_coefficients(scan, order=ORDER)
     values = own.values[scan.white_matter.T[scan.mask.T]] / np.float32(level)
     preset = PRESETS["siteless"]
-    settings = NetworkSettings(
-        channels=values.shape[1],
+    settings = preset.network(
         sites=2,
         neighbours=len(FACES) + len(preset.surroundings),
-        rendered=1,
-        kept=preset.kept_of_neighbours(ORDER),
-        turned=preset.turned,
-        code=preset.code,
-        encoder=preset.encoder,
-        decoder=preset.decoder,
-        activation=preset.activation,
+        shells=len(own.bs),
+        order=ORDER,
     )
     torch.manual_seed(0)
     network = Autoencoder(settings)

@@ -10,7 +10,8 @@ from siteless.training import Lesson, TrainingSettings, make_training_scan
 
 SHELLS = {1200: 20, 3000: 20}
 ORDER, BS = 4, (1200.0, 3000.0)
-QUICK = TrainingSettings(batch=256, updates=60, encoder=(64, 32), decoder=(32, 64), code=8)
+SMALL = {"encoder": (64, 32), "decoder": (32, 64), "code": 8, "neighbour_order": 2}
+QUICK = TrainingSettings(batch=256, updates=60, **SMALL)
 
 
 def learned_site(level):

@@ -124,7 +124,7 @@ def test_codes_are_those_of_the_encoder_voxel_by_voxel(model, scan):
     patch = cut(coefficients.values, patches[row : row + 1]).reshape(1, -1) / codes.level
     with torch.no_grad():
         home = torch.zeros(1, dtype=torch.int64)
-        expected = model.network.encode(torch.from_numpy(patch.astype(np.float32)), home)
+        expected = model.network.encode(torch.from_numpy(patch.astype(np.float32)), home, None)
     np.testing.assert_allclose(codes.mean[row], expected.mean[0].numpy(), rtol=1e-3, atol=1e-4)
     grid = codes.on_grid()
     assert grid.shape == (*scan.mask.shape, 5)
@@ -153,7 +153,7 @@ def test_rendering_is_at_the_level_of_the_target(model, scan):
     np.testing.assert_array_equal(codes.mean, before)
     with torch.no_grad():
         expected = model.network.decode(
-            torch.from_numpy(codes.mean[:3]), torch.ones(3, dtype=torch.int64)
+            torch.from_numpy(codes.mean[:3]), torch.ones(3, dtype=torch.int64), None
         )
     np.testing.assert_allclose(rendered.values[:3], 40.5 * expected.numpy(), rtol=1e-4, atol=1e-4)
     assert rendered.bs == BS

@@ -74,3 +74,14 @@ def test_in_their_frame_functions_look_the_same_however_they_were_turned(seed):
 def test_what_has_no_axes_has_a_frame_too():
     frames = fibre_frames(torch.zeros(2, 5))
     torch.testing.assert_close(frames @ frames.mT, torch.eye(3).expand(2, 3, 3))
+
+
+def test_what_rendering_has_made_can_be_trained_with():
+    """Tables that are kept must not be those of inference alone."""
+    frames, order = torch.eye(3)[None], 6  # an order that no other test has
+    count = (order + 1) * (order + 2) // 2
+    with torch.inference_mode():
+        rotate(torch.randn(1, 1, count), frames)
+    weights = torch.randn(1, 1, count, requires_grad=True)
+    rotate(weights, frames).square().sum().backward()
+    torch.testing.assert_close(weights.grad, 2 * weights.detach())

@@ -34,7 +34,7 @@ def test_the_encoder_cannot_see_the_site():
     codes = []
     for number in range(4):
         patch = (seen * network.scale[number] + network.offset[number]).flatten(1)
-        codes.append(network.encode(patch, torch.full((3,), number)))
+        codes.append(network.encode(patch, torch.full((3,), number), None))
     for code in codes[1:]:
         torch.testing.assert_close(code.mean, codes[0].mean, atol=1e-4, rtol=1e-4)
         torch.testing.assert_close(code.variance, codes[0].variance, atol=1e-4, rtol=1e-4)
@@ -98,7 +98,7 @@ def test_the_encoder_sees_low_degrees_of_neighbours_alone():
     settings = NetworkSettings(channels=91, sites=2, neighbours=3, kept=6)
     network = Autoencoder(settings)
     patch = torch.arange(3 * 91.0)[None]
-    seen = network.standardise(patch, torch.tensor([0]))
+    seen = network.standardise(patch, torch.tensor([0]), None)
     low = [0, *range(1, 7), *range(46, 52)]
     expected = [*range(91), *(91 + n for n in low), *(182 + n for n in low)]
     assert seen.tolist() == [[float(n) for n in expected]]

@@ -33,13 +33,14 @@ def fresh():
 def test_what_is_known_stays(trained, fresh):
     larger = adapt(trained, fresh, QUICK)
     code = torch.randn(20, trained.settings.code)
-    patch = torch.randn(20, trained.settings.inputs)
+    patch = torch.randn(20, trained.settings.neighbours * trained.settings.channels)
+    frames = trained.frames(patch)
     for site in range(2):
         here = torch.full((20,), site)
         torch.testing.assert_close(
-            larger.decode(code, here), trained.decode(code, here), rtol=0, atol=0
+            larger.decode(code, here, frames), trained.decode(code, here, frames), rtol=0, atol=0
         )
-        one, other = (net.encode(patch, here).mean for net in (larger, trained))
+        one, other = (net.encode(patch, here, frames).mean for net in (larger, trained))
         torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
@@ -48,9 +49,12 @@ def test_the_new_site_is_rendered_as_it_looks(trained, fresh):
     [scan] = fresh
     patch = torch.from_numpy(scan.values[scan.neighbours]).flatten(1)
     here, signal = torch.full((len(patch),), 2), torch.from_numpy(scan.signal)
-    code = larger.encode(patch, here).mean
+    frames = larger.frames(patch)
+    code = larger.encode(patch, here, frames).mean
     error, unadapted = (
-        (network.decode(code, site) @ torch.from_numpy(scan.mixing) - signal).square().mean()
+        (network.decode(code, site, frames) @ torch.from_numpy(scan.mixing) - signal)
+        .square()
+        .mean()
         for network, site in ((larger, here), (trained, here - 2))
     )
     assert error < 0.4 * unadapted

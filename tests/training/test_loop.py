@@ -34,7 +34,9 @@ def test_training_learns_a_code_that_is_used(trained):
 def test_the_site_that_is_asked_for_changes_what_is_rendered(trained):
     codes = torch.randn(5, QUICK.code)
     with torch.no_grad():
-        rendered = [trained.network.decode(codes, torch.full((5,), site)) for site in (0, 1)]
+        frames = torch.eye(3).expand(5, 3, 3)
+        sites = (torch.full((5,), site) for site in (0, 1))
+        rendered = [trained.network.decode(codes, site, frames) for site in sites]
     assert not torch.allclose(*rendered)
 
 

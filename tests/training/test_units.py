@@ -24,9 +24,11 @@ def test_a_site_that_shows_more_of_a_degree_has_a_larger_unit_for_it(lesson):
     first = lesson.scans[0]
     degrees = np.concatenate([[0], *[coefficient_orders(first.order)] * 2])
     more = np.where(degrees == 4, 1.2, 1).astype(np.float32)
-    louder = replace(first, site="b", values=first.values * more)
+    mean = first.values[first.neighbours[:, 0]].mean(axis=0)
+    louder = replace(first, site="b", values=mean + (first.values - mean) * more)
     offset, scale = channel_units([first, louder], ("a", "b"), of_sites=True)
     torch.testing.assert_close(scale[1] / scale[0], torch.from_numpy(more), atol=1e-4, rtol=0)
+    torch.testing.assert_close(offset[0], offset[1])  # means are signal
     centres = [torch.from_numpy(s.values[s.neighbours[:, 0]]) for s in (first, louder)]
     seen = [(values - offset[site]) / scale[site] for site, values in enumerate(centres)]
     torch.testing.assert_close(seen[0], seen[1], atol=1e-3, rtol=1e-3)

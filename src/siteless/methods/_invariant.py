@@ -130,18 +130,15 @@ class InvariantModel(SignalModel):
         passes = self.card.settings["training"]["surroundings"]
         values, patches = surrounded(values / np.float32(level), neighbours, inside, passes)
 
-        turned = self.network.settings.turned
-        frames = np.empty((len(patches), 3, 3), dtype=np.float32) if turned else None
-
-        def encode(block: slice) -> tuple[Array, Array]:
+        def encode(block: slice) -> tuple[Array, Array, Array | None]:
             own = torch.from_numpy(cut(values, patches[block])).flatten(1)
             axes = self.network.frames(own)
-            if frames is not None and axes is not None:
-                frames[block] = axes.numpy()
             posterior = self.network.encode(own, site, axes)
-            return posterior.mean.numpy(), posterior.variance.numpy()
+            return posterior.mean.numpy(), posterior.variance.numpy(), _as_array(axes)
 
-        mean, variance = map(np.concatenate, zip(*over_blocks(encode, len(patches)), strict=True))
+        *encoded, axes = zip(*over_blocks(encode, len(patches)), strict=True)
+        mean, variance = map(np.concatenate, encoded)
+        frames = np.concatenate(axes) if self.network.settings.turned else None
         lost = np.zeros((len(mean), 1 + len(self.card.bs)), dtype=np.float32)
         codes = Codes(mean, variance, where, scan.positions[inside], level, frames, lost)
         if self.profiles:
@@ -220,3 +217,7 @@ class InvariantModel(SignalModel):
             return torch.stack(shown).mean(dim=0) if len(shown) > 1 else shown[0]
 
         return render
+
+
+def _as_array(tensor: Tensor | None) -> Array | None:
+    return None if tensor is None else tensor.numpy()

@@ -32,7 +32,8 @@ def fibre_frames(second: Tensor) -> Tensor:
     """
     matrices = (second @ _as_matrix().to(second)).unflatten(1, (3, 3))
     # What is not finite has no axes: it is turned somewhere, and stays to be found by the loss.
-    _, axes = torch.linalg.eigh(matrices.nan_to_num())
+    # Small matrices are solved on the processor, as not every device can.
+    axes = torch.linalg.eigh(matrices.nan_to_num().cpu()).eigenvectors.to(second.device)
     strong, weak = axes[:, :, 2], axes[:, :, 0]
     strong, weak = (
         axis * torch.sign(axis.gather(1, axis.abs().argmax(dim=1, keepdim=True)))
@@ -83,10 +84,11 @@ def _turn_about_z(coefficients: Tensor, angle: Tensor) -> Tensor:
     steps = angle.unsqueeze(1) * torch.arange(order + 1, device=angle.device)
     cosine = steps.cos()[:, phases.abs()].unsqueeze(1)
     sine = (steps.sin()[:, phases.abs()] * -phases.sign()).unsqueeze(1)
-    return coefficients * cosine + coefficients[..., opposite] * sine
+    return torch.addcmul(coefficients * cosine, coefficients.index_select(-1, opposite), sine)
 
 
 @lru_cache
+@torch.inference_mode(mode=False)  # or training could not use what rendering has made
 def _phases(order: int) -> tuple[Tensor, Tensor]:
     """Return the phase of each coefficient, and the number of that of the opposite phase."""
     phases = torch.cat([torch.arange(-degree, degree + 1) for degree in range(0, order + 1, 2)])
@@ -94,6 +96,7 @@ def _phases(order: int) -> tuple[Tensor, Tensor]:
 
 
 @lru_cache
+@torch.inference_mode(mode=False)  # or training could not use what rendering has made
 def _quarter_turn(order: int) -> Tensor:
     """Return the matrix of the rotation about x that takes z to y, degree by degree."""
     blocks = [_rotation_about_x(degree, -math.pi / 2) for degree in range(0, order + 1, 2)]
@@ -117,6 +120,7 @@ def _rotation_about_x(degree: int, angle: float) -> Tensor:
 
 
 @lru_cache
+@torch.inference_mode(mode=False)  # or training could not use what rendering has made
 def _as_matrix() -> Tensor:
     """Return what makes of degree 2 the matrix M whose u' M u it is, shape (5, 9)."""
     whole, part = math.sqrt(15 / math.pi) / 4, math.sqrt(5 / math.pi) / 4

@@ -206,25 +206,22 @@ class Autoencoder(nn.Module):
         voxels = patch.unflatten(1, (self.settings.neighbours, -1))
         return self._turn(voxels[:, :1], self.frames(patch), back=False).squeeze(1)
 
-    def standardise(self, patch: Tensor, site: Tensor, frames: Tensor | None = None) -> Tensor:
+    def standardise(self, patch: Tensor, site: Tensor, frames: Tensor | None) -> Tensor:
         """Return what the encoder sees of patches of coefficients, shape (patch, input)."""
         voxels = patch.unflatten(1, (self.settings.neighbours, -1))
-        centre = self._turn(voxels[:, :1], frames, back=False)
-        others = self._turn(voxels[:, 1:, self.of_neighbours], frames, back=False)
-        inverse = 1 / self.scale
-        shift = -self.offset * inverse
-        seen = (
-            torch.addcmul(shift[site][:, None, own], part, inverse[site][:, None, own])
-            for part, own in ((centre, slice(None)), (others, self.of_neighbours))
-        )
-        return torch.cat([part.flatten(1) for part in seen], dim=1)
+        if self.settings.kept is None:
+            return self._see(voxels, site, frames, slice(None))
+        few = self.of_neighbours
+        centre = self._see(voxels[:, :1], site, frames, slice(None))
+        others = self._see(voxels[:, 1:, few], site, frames, few)
+        return torch.cat([centre, others], dim=1)
 
-    def encode(self, patch: Tensor, site: Tensor, frames: Tensor | None = None) -> Posterior:
-        """Encode patches of coefficients, in the units of their sites and in their frames."""
+    def encode(self, patch: Tensor, site: Tensor, frames: Tensor | None) -> Posterior:
+        """Encode patches of coefficients, shape (patch, neighbour x channel), in their frames."""
         posterior: Posterior = self.encoder(self.standardise(patch, site, frames))
         return posterior
 
-    def decode(self, code: Tensor, site: Tensor, frames: Tensor | None = None) -> Tensor:
+    def decode(self, code: Tensor, site: Tensor, frames: Tensor | None) -> Tensor:
         """Render codes, shape (patch, unit), as sites; return centres, shape (patch, channel).
 
         The centre is the voxel of a patch that has all its neighbours in view.
@@ -232,10 +229,19 @@ class Autoencoder(nn.Module):
         rendered = self.decoder.centre(code, site, self.settings.channels)
         return self.restore(rendered, site, frames)
 
-    def restore(self, rendered: Tensor, site: Tensor, frames: Tensor | None = None) -> Tensor:
-        """Return coefficients of centres as the decoder renders them, shape (patch, channel)."""
-        centre = torch.addcmul(self.offset[site], rendered, self.scale[site])
+    def restore(self, rendered: Tensor, site: Tensor, frames: Tensor | None) -> Tensor:
+        """Return the coefficients of centres that the decoder renders, shape (patch, channel)."""
+        centre = rendered * self.scale[site] + self.offset[site]
         return self._turn(centre.unsqueeze(1), frames, back=True).squeeze(1)
+
+    def _see(
+        self, voxels: Tensor, site: Tensor, frames: Tensor | None, channels: slice | Tensor
+    ) -> Tensor:
+        """Bring voxels, shape (patch, voxel, channel), to frames and units, and make rows."""
+        inverse = 1 / self.scale[:, channels]
+        shift, inverse = (-self.offset[:, channels] * inverse)[site], inverse[site]
+        turned = self._turn(voxels, frames, back=False)
+        return torch.addcmul(shift[:, None], turned, inverse[:, None]).flatten(1)
 
     def _turn(self, voxels: Tensor, frames: Tensor | None, *, back: bool) -> Tensor:
         """Turn voxels' shells, shape (patch, voxel, channel), into frames, or back."""

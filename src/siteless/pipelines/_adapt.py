@@ -12,7 +12,7 @@ from siteless.bids import Dataset, ScanFiles, find_scans, require_outside
 from siteless.errors import DatasetError, ModelError, OutputError, errors_at
 from siteless.harmonics import table_at_shells
 from siteless.methods import InvariantModel, load_model
-from siteless.model import AVERAGE, save_model
+from siteless.model import AVERAGE, ModelCard, save_model
 from siteless.pipelines._choice import read_table, require_writable, scans_of_sites
 from siteless.pipelines._coefficients import Recipe, Stages, read_surveys, store_parts, store_scans
 from siteless.pipelines._encode import require_invariant
@@ -75,7 +75,7 @@ def adapt_model(
         require_writable(folder)
     card = known.card
     recipe = Recipe(card.fit, card.order, card.bs, card.tissue, card.denoiser)
-    settings = TrainingSettings(**card.settings["training"], precision="float32")
+    settings = _trained_with(card)
     whole = store_scans(
         recipe,
         work,
@@ -101,15 +101,21 @@ def adapt_model(
     show = progress and progress("Adapting")
     network = adapt(known.network, flat, settings, seed=seed, watch=show and partial(_tell, show))
     sites = {**card.sites, site: learned_site(whole, scans, recipe)}
-    told: dict[str, Any] = {
+    changed: dict[str, Any] = {
         "settings": {**card.settings, "network": asdict(network.settings)},
         "summary": {**card.summary, **_added(card.summary, site, scans, seed)},
     }
-    adapted = InvariantModel(replace(card, sites=sites, **told), network, profiles)
+    adapted = InvariantModel(replace(card, sites=sites, **changed), network, profiles)
     if profiles:
         draw_profiles(profiles, card.bs, files.profiles)
     save_model(adapted, files.model)
     return adapted
+
+
+def _trained_with(card: ModelCard) -> TrainingSettings:
+    """Return the settings of a model; those of earlier versions do not tell of frames."""
+    told = {"turned": False, "neighbour_order": None, **card.settings["training"]}
+    return TrainingSettings(**told, precision="float32")
 
 
 def _tell(show: Progress, done: int, total: int) -> None:

@@ -48,10 +48,10 @@ from siteless.training import PRESETS
 Job = tuple[str, Callable[[], None]]
 # The paper renders scans of one site as the others, and theirs as it.
 _HUB = "prisma30"
-# What is left out of the loss in the paper's ablations: the divergence from the marginal (lambda),
-# and that from the prior (alpha) too.
+# Weights of the loss in the paper's ablations: without the divergence from the marginal (lambda),
+# and without that from the prior (alpha) too. The default has no lambda.
 _ABLATIONS: Mapping[str, Mapping[str, Any]] = {
-    "": {},
+    "": {"marginal": 5e-4},
     ", lambda = 0": {"marginal": 0.0},
     ", lambda = alpha = 0": {"marginal": 0.0, "prior": 0.0},
 }

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from siteless.errors import TrainingError
-from siteless.network import Adversary, Autoencoder, NetworkSettings, adversarial_loss
+from siteless.network import Adversary, Autoencoder, adversarial_loss
 from siteless.training._batch import Batch, Sampler
 from siteless.training._distributed import agreed, averaged, rank, world
 from siteless.training._lesson import Lesson, Row, Watch
@@ -137,20 +137,10 @@ class _Learner(Resumable):
         self.settings, self.seed = settings, seed
         self.plan = describe(lesson, asdict(settings), seed)
         scans, sites, units = lesson.scans, lesson.sites, settings.code
-        neighbours, shells = scans[0].neighbours.shape[1], int(scans[0].shell.max())
-        shape = NetworkSettings(
-            channels=scans[0].values.shape[1],
-            sites=len(sites),
-            shells=shells,
-            kept=settings.kept_of_neighbours(scans[0].order),
-            turned=settings.turned,
-            neighbours=neighbours,
-            rendered=neighbours if settings.reconstruction_share else 1,
-            code=units,
-            encoder=settings.encoder,
-            decoder=settings.decoder,
-            adversary=settings.adversary_widths,
-            activation=settings.activation,
+        first, shells = scans[0], int(scans[0].shell.max())
+        neighbours = first.neighbours.shape[1]
+        shape = settings.network(
+            sites=len(sites), neighbours=neighbours, shells=shells, order=first.order
         )
         self.network = Autoencoder(shape)
         own = channel_units(scans, sites, of_sites=settings.site_units, network=self.network)

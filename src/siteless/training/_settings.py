@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 
 from siteless.harmonics import count_coefficients
+from siteless.network import NetworkSettings
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class TrainingSettings:
     turned: bool = True
     site_units: bool = True
     prior: float = 1.5e-3
-    marginal: float = 5e-4
+    marginal: float = 0.0
     projection: float = 1.0
     adversary: float = 0.5
     reconstruction_share: float = 0.0
@@ -108,6 +109,8 @@ class TrainingSettings:
         wrong = [name for name in above if not getattr(self, name) > 0]
         if wrong:
             raise ValueError(f"{wrong[0]} must be above 0, got {getattr(self, wrong[0])}")
+        if self.neighbour_order is not None and self.neighbour_order % 2:
+            raise ValueError(f"neighbour_order must be even, got {self.neighbour_order}")
         if any(before >= after for before, after in pairwise((0, *self.surroundings))):
             raise ValueError(f"surroundings must be above 0 and rise, got {self.surroundings}")
         if self.reconstruction_share and (self.turned or self.neighbour_order is not None):
@@ -128,11 +131,23 @@ class TrainingSettings:
             low = device == "cpu" and torch.cpu._is_avx512_bf16_supported()
         return replace(self, precision="bfloat16" if low else "float32")
 
-    def kept_of_neighbours(self, order: int) -> int | None:
-        """Return how many coefficients of neighbours' shells are encoded, of fits of an order."""
-        if self.neighbour_order is None:
-            return None
-        return count_coefficients(min(order, self.neighbour_order))
+    def network(self, *, sites: int, neighbours: int, shells: int, order: int) -> NetworkSettings:
+        """Return the sizes of the networks for patches of so many neighbours."""
+        kept = self.neighbour_order
+        return NetworkSettings(
+            channels=1 + shells * count_coefficients(order),
+            sites=sites,
+            neighbours=neighbours,
+            rendered=neighbours if self.reconstruction_share else 1,
+            shells=shells,
+            kept=None if kept is None else count_coefficients(min(order, kept)),
+            turned=self.turned,
+            code=self.code,
+            encoder=self.encoder,
+            decoder=self.decoder,
+            adversary=self.adversary_widths,
+            activation=self.activation,
+        )
 
     @property
     def judged(self) -> slice:
