@@ -114,9 +114,10 @@ def _profile_lines(model: Model) -> list[tuple[str, str]]:
 def _network_line(model: Model) -> tuple[str, str]:
     network, best = model.card.settings["network"], model.card.summary["best"]
     widths = "-".join(map(str, network["encoder"]))
+    turned = ", each in the frame of its fibres," if network.get("turned") else ""
     return (
         "network",
-        f"patches of {network['neighbours']} x {network['channels']} to a code of "
+        f"patches of {network['neighbours']} x {network['channels']}{turned} to a code of "
         f"{network['code']}, encoder {widths} {network['activation']}, "
         f"{best['val_active_units']} units used",
     )
