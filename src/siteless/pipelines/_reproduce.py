@@ -48,12 +48,14 @@ from siteless.training import PRESETS
 Job = tuple[str, Callable[[], None]]
 # The paper renders scans of one site as the others, and theirs as it.
 _HUB = "prisma30"
-# Weights of the loss in the paper's ablations: without the divergence from the marginal (lambda),
-# and without that from the prior (alpha) too. The default has no lambda.
+# Terms of the paper's loss that the default is without.
+_PAPERS = {"marginal": 5e-4, "adversary": 0.5}
+# The paper's ablations: without the divergence from the marginal (lambda), and without that from
+# the prior (alpha) too.
 _ABLATIONS: Mapping[str, Mapping[str, Any]] = {
-    "": {"marginal": 5e-4},
-    ", lambda = 0": {"marginal": 0.0},
-    ", lambda = alpha = 0": {"marginal": 0.0, "prior": 0.0},
+    "": _PAPERS,
+    ", lambda = 0": _PAPERS | {"marginal": 0.0},
+    ", lambda = alpha = 0": _PAPERS | {"marginal": 0.0, "prior": 0.0},
 }
 _PRINTED = "multi, as printed"
 # Methods of the figures.

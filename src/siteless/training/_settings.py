@@ -79,7 +79,7 @@ class TrainingSettings:
     prior: float = 1.5e-3
     marginal: float = 0.0
     projection: float = 1.0
-    adversary: float = 0.5
+    adversary: float = 0.0
     reconstruction_share: float = 0.0
     bound: Literal["pairwise", "leave-one-out"] = "leave-one-out"
     noise: float = 0.5
