@@ -13,8 +13,9 @@ def test_in_their_units_channels_have_mean_zero_and_variance_one(lesson, of_site
     offset, scale = channel_units(lesson.scans, lesson.sites, of_sites=of_sites)
     units = [lesson.sites.index(scan.site) for scan in lesson.scans]
     centres = [torch.from_numpy(s.values[s.neighbours[:, 0]]) for s in lesson.scans]
-    seen = [(c - offset[u]) / scale[u] for c, u in zip(centres, units, strict=True)]
-    mean = torch.stack([one.mean(dim=0) for one in seen]).mean(dim=0)
+    less = [c - offset[u] for c, u in zip(centres, units, strict=True)]
+    seen = [one / scale[u] for one, u in zip(less, units, strict=True)]
+    mean = torch.stack([one.mean(dim=0) for one in less]).mean(dim=0)
     square = torch.stack([one.square().mean(dim=0) for one in seen]).mean(dim=0)
     torch.testing.assert_close(mean, torch.zeros_like(mean), atol=1e-4, rtol=0)
     torch.testing.assert_close(square, torch.ones_like(square), atol=1e-3, rtol=0)
