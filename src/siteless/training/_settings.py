@@ -37,7 +37,7 @@ class TrainingSettings:
     turned
         Whether patches are encoded and rendered in the frame of their own fibres.
     site_units
-        Whether each site has units in which its harmonics have the energy of the others'.
+        Whether each site has units in which its high degrees vary as much as others'.
     prior, marginal, projection, adversary
         Weights of the terms: alpha, lambda, beta and gamma of the paper.
     reconstruction_share
