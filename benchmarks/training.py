@@ -115,7 +115,8 @@ def read_lesson(dataset: Path, settings: TrainingSettings) -> Lesson:
 
 def count_operations(learner: _Learner) -> int:
     """Count floating-point operations of the layers, forwards and backwards, for a patch."""
-    settings, share = learner.settings, learner.settings.adversary_share
+    settings = learner.settings
+    share = settings.adversary_share if settings.adversary else 0
     encoder, decoder = (
         _weights(module) for module in (learner.network.encoder, learner.network.decoder)
     )
@@ -187,20 +188,28 @@ class PlainLoop:
         if settings.reconstruction_share:
             whole = reconstruction_loss(rendered, patch, objective.log_noise.repeat(7))
             loss = loss + (1 + settings.marginal) * settings.reconstruction_share * whole
-        loss = loss + settings.marginal * kl_to_marginal(posterior, settings.bound)
+        if settings.marginal:
+            loss = loss + settings.marginal * kl_to_marginal(posterior, settings.bound)
         loss = loss + settings.projection * (
             ((0.5 * residual.square() + noise) * self.measured[scan]).sum(dim=1).mean()
         )
+        if settings.adversary:
+            loss = loss - settings.adversary * self._doubt(code, site)
+        self.optimiser.zero_grad()
+        loss.backward()
+        self.optimiser.step()
+
+    def _doubt(self, code: Tensor, site: Tensor) -> Tensor:
+        """Teach the adversary, and return its loss."""
+        learner, settings = self.learner, self.settings
         site, code = site[settings.judged], code[settings.judged]
-        elsewhere = network.decoder(code, torch.randint(network.settings.sites, site.shape))
+        somewhere = torch.randint(learner.network.settings.sites, site.shape)
+        elsewhere = learner.network.decoder(code, somewhere)
         for _ in range(settings.adversary_updates):
             self.opponent.zero_grad()
             adversarial_loss(learner.adversary(elsewhere.detach()), site).backward()
             self.opponent.step()
-        loss = loss - settings.adversary * adversarial_loss(learner.adversary(elsewhere), site)
-        self.optimiser.zero_grad()
-        loss.backward()
-        self.optimiser.step()
+        return adversarial_loss(learner.adversary(elsewhere), site)
 
     def best_within(self, seconds: float) -> tuple[float, float]:
         """Train, and return the best RMSE and when it was reached."""

@@ -45,7 +45,7 @@ def test_codes_are_of_the_patches_that_are_trained_on(scan):
     card = make_card({"a": 1200.0, "b": 2400.0}, settings={"training": {"surroundings": [1, 3]}})
     wide = InvariantModel(card, Autoencoder(settings))
     recipe = {"fit": card.fit, "order": ORDER, "bs": BS, "tissue": card.tissue}
-    [part] = make_parts(scan, None, parts=1, **recipe, surroundings=(1, 3))
+    part, _ = make_parts(scan, None, parts=1, **recipe, surroundings=(1, 3))
     patches = torch.from_numpy(part.values[part.neighbours]).flatten(1)
     with torch.inference_mode():
         frames = wide.network.frames(patches)
@@ -262,6 +262,8 @@ def _with_names_swapped(model):
     """Return the model as it would be had its two sites been numbered the other way round."""
     network = copy.deepcopy(model.network)
     network.set_units(model.network.offset.flip(0), model.network.scale.flip(0))
+    shift, mixing = model.network.code_shift.flip(0), model.network.code_mixing.flip(0)
+    network.set_alignment(shift, mixing, model.network.code_covariance)
     first = network.decoder.hidden[0]
     with torch.no_grad():
         first.weight[:, -2:] = first.weight[:, -2:].flip(1)

@@ -1,16 +1,12 @@
-from dataclasses import asdict
-
 import numpy as np
 import pytest
 
-from lessons import QUICK, make_card, write_study
+from lessons import QUICK, write_study
 from phantoms import make_gradients, make_scan, write_raw, write_table
 from siteless.bids import find_scans, read_scan
 from siteless.cli import main
 from siteless.methods import harmonize, load_model
 from siteless.pipelines import adapt_model, fit_model
-from siteless.pipelines._adapt import _trained_with
-from siteless.training import PRESETS
 
 
 @pytest.fixture(scope="module")
@@ -135,13 +131,3 @@ def test_a_model_that_is_there_is_kept(adapted, known, study, capsys):
     assert main([str(word) for word in words]) == 1
     assert "the model is there already" in capsys.readouterr().err
     assert adapted.read_bytes() == before
-
-
-@pytest.mark.parametrize("preset", ["siteless", "paper"])
-def test_models_of_earlier_versions_have_no_frames(preset):
-    told = asdict(PRESETS[preset])
-    for name in ("turned", "neighbour_order", "precision"):
-        del told[name]
-    card = make_card({"a": 1.0}, settings={"training": told})
-    assert not _trained_with(card).turned
-    assert _trained_with(card).neighbour_order is None

@@ -7,7 +7,7 @@ import torch
 import lessons
 from lessons import QUICK
 from siteless.network import Autoencoder, NetworkSettings
-from siteless.training import adapt, train
+from siteless.training import Lesson, adapt, train
 from siteless.training._units import channel_units, units_beside
 
 
@@ -27,7 +27,7 @@ def _brighter(scan, more):
 
 @pytest.fixture(scope="module")
 def fresh():
-    return [_brighter(replace(lessons.training_scan("a", 5), site="c"), 0.3)]
+    return Lesson([_brighter(replace(lessons.training_scan("a", 5), site="c"), 0.3)], (), ("c",))
 
 
 def test_what_is_known_stays(trained, fresh):
@@ -46,7 +46,7 @@ def test_what_is_known_stays(trained, fresh):
 
 def test_the_new_site_is_rendered_as_it_looks(trained, fresh):
     larger = adapt(trained, fresh, QUICK)
-    [scan] = fresh
+    [scan] = fresh.scans
     patch = torch.from_numpy(scan.values[scan.neighbours]).flatten(1)
     here, signal = torch.full((len(patch),), 2), torch.from_numpy(scan.signal)
     frames = larger.frames(patch)
@@ -63,6 +63,21 @@ def test_the_new_site_is_rendered_as_it_looks(trained, fresh):
 def test_the_same_seed_gives_the_same_weights(trained, fresh):
     one, other = (adapt(trained, fresh, QUICK, seed=3).state_dict() for _ in range(2))
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_codes_of_the_new_site_have_the_covariance_of_the_others_and_their_own_mean(
+    trained, fresh
+):
+    larger, unaligned = (adapt(trained, fresh, s) for s in (QUICK, replace(QUICK, aligned=False)))
+    [scan] = fresh.scans
+    patch = torch.from_numpy(scan.values[scan.neighbours]).flatten(1)
+    here, frames = torch.tensor([2]), larger.frames(patch)
+    with torch.no_grad():
+        after, before = (net.encode(patch, here, frames).mean for net in (larger, unaligned))
+    torch.testing.assert_close(after.mean(dim=0), before.mean(dim=0), rtol=0, atol=1e-4)
+    covariance = torch.cov(after.T, correction=0)
+    torch.testing.assert_close(covariance, trained.code_covariance, rtol=0.03, atol=0.03)
+    assert (torch.cov(before.T, correction=0) - trained.code_covariance).abs().max() > 0.1
 
 
 def test_units_of_a_new_site_are_those_that_training_would_give():

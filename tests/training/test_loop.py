@@ -40,6 +40,16 @@ def test_the_site_that_is_asked_for_changes_what_is_rendered(trained):
     assert not torch.allclose(*rendered)
 
 
+def test_terms_without_weight_are_left_out(lesson):
+    plain = train(lesson, replace(QUICK, updates=20, adversary=0.0, marginal=0.0))
+    armed = train(lesson, replace(QUICK, updates=20, adversary=0.5, marginal=0.1))
+    assert "train_adversary" not in plain.best
+    assert plain.best["train_marginal"] == 0
+    assert 0 < armed.best["train_adversary"] < 2
+    assert armed.best["train_marginal"] > 0
+    assert not _equal(plain, armed)
+
+
 def test_one_seed_gives_the_same_weights_and_another_others(lesson):
     first, again, other = (train(lesson, QUICK, seed=seed) for seed in (0, 0, 1))
     assert _equal(first, again)

@@ -37,8 +37,14 @@ def _objective(lesson, *, rendered, reconstruction_share):
     network = Autoencoder(NetworkSettings(channels=channels, sites=2, rendered=rendered))
     shape = (2, network.settings.channels)
     network.set_units(torch.randn(shape), torch.rand(shape) + 0.5)
-    share = {"reconstruction_share": reconstruction_share}
-    settings = replace(PRESETS["siteless"], turned=False, neighbour_order=None, **share)
+    settings = replace(
+        PRESETS["siteless"],
+        turned=False,
+        neighbour_order=None,
+        reconstruction_share=reconstruction_share,
+        marginal=0.1,
+        adversary=0.1,
+    )
     return Objective(network, settings, shells=2)
 
 

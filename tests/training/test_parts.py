@@ -31,8 +31,9 @@ def test_shells_of_few_directions_are_not_parted(shells):
     gradients = make_gradients(shells)
     scan = make_scan(gradients, seed=0, site=Site("a"))
     recipe = RECIPE | {"order": 2, "bs": tuple(map(float, shells))}
-    made = make_parts(scan, None, parts=3, **recipe)
-    for one in made:
+    *parts, whole = make_parts(scan, None, parts=3, **recipe)
+    assert np.bincount(whole.shell)[1:].tolist() == list(shells.values())
+    for one in parts:
         counts = np.bincount(one.shell)[1:]
         assert counts.tolist() == [n if n < 18 else n // 3 for n in shells.values()]
 
@@ -83,7 +84,7 @@ def _scan():
 def test_patches_do_not_see_the_volumes_that_they_are_judged_by():
     scan, parts = _scan(), 3
     number = part_volumes(scan.gradients, parts)
-    made = make_parts(scan, None, parts=parts, **RECIPE)
+    *made, _ = make_parts(scan, None, parts=parts, **RECIPE)
     for part, one in enumerate(made):
         changed = np.array(scan.signal)
         changed[..., (number == part) & ~scan.gradients.is_b0] *= 1.5
@@ -95,8 +96,19 @@ def test_patches_do_not_see_the_volumes_that_they_are_judged_by():
 
 
 def test_one_part_is_the_whole_scan():
-    [one] = make_parts(_scan(), None, parts=1, **RECIPE)
+    one, _ = make_parts(_scan(), None, parts=1, **RECIPE)
     assert one.content == make_training_scan(_scan(), **RECIPE).content
+
+
+def test_the_last_one_has_some_patches_of_all_directions(monkeypatch):
+    monkeypatch.setattr("siteless.training._parts._PATCHES_OF_WHOLE", 50)
+    *_, some = make_parts(_scan(), None, parts=3, **RECIPE, surroundings=(1,))
+    [every, _] = make_parts(_scan(), None, parts=1, **RECIPE, surroundings=(1,))
+    assert 25 < len(some.voxels) <= 50
+    rows = np.searchsorted(every.voxels, some.voxels)
+    np.testing.assert_array_equal(every.voxels[rows], some.voxels)
+    found, expected = some.values[some.neighbours], every.values[every.neighbours[rows]]
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_a_single_b0_is_in_every_part():
@@ -121,7 +133,7 @@ def test_the_signal_is_rid_of_the_field_and_keeps_its_sharpness():
     plain, made = (make_parts(scan, p, parts=3, **RECIPE) for p in (None, profiles))
     own = fit_coefficients(scan, order=ORDER).values / plain[0].level
     inside = np.searchsorted(scan.voxels, plain[0].voxels)
-    for before, after in zip(plain, made, strict=True):
+    for before, after in zip(plain[:-1], made[:-1], strict=True):
         assert (after.values.dtype, after.signal.dtype) == (np.float32, np.float32)
         moved = before.signal - own[inside] @ before.mixing * (1 - 1 / 1.25)
         np.testing.assert_allclose(after.signal, moved, atol=1e-5)

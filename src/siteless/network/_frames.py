@@ -79,20 +79,31 @@ def _euler_angles(rotation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def _turn_about_z(coefficients: Tensor, angle: Tensor) -> Tensor:
     """Turn by angles of shape (patch,): harmonics of phases m and -m mix."""
+    # Products with matrices of zeros and ones, where picking columns takes longer.
     order = _order_of(coefficients.shape[-1])
-    phases, opposite = (table.to(angle.device) for table in _phases(order))
+    even, odd, opposite = (table.to(coefficients) for table in _phases(order))
     steps = angle.unsqueeze(1) * torch.arange(order + 1, device=angle.device)
-    cosine = steps.cos()[:, phases.abs()].unsqueeze(1)
-    sine = (steps.sin()[:, phases.abs()] * -phases.sign()).unsqueeze(1)
-    return torch.addcmul(coefficients * cosine, coefficients.index_select(-1, opposite), sine)
+    cosine, sine = (steps.cos() @ even).unsqueeze(1), (steps.sin() @ odd).unsqueeze(1)
+    return torch.addcmul(coefficients * cosine, coefficients @ opposite, sine)
 
 
 @lru_cache
 @torch.inference_mode(mode=False)  # or training could not use what rendering has made
-def _phases(order: int) -> tuple[Tensor, Tensor]:
-    """Return the phase of each coefficient, and the number of that of the opposite phase."""
+def _phases(order: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what makes, of functions of phases, those of coefficients.
+
+    Returns
+    -------
+    even, odd
+        From functions of phases 0, 1, ... to those of each coefficient's phase, even or odd (with
+        the opposite sign) in it, shape (phase, coefficient).
+    opposite
+        From coefficients to those of the opposite phases, shape (coefficient, coefficient).
+    """
     phases = torch.cat([torch.arange(-degree, degree + 1) for degree in range(0, order + 1, 2)])
-    return phases, torch.arange(len(phases)) - 2 * phases
+    even = (torch.arange(order + 1).unsqueeze(1) == phases.abs()).float()
+    opposite = torch.eye(len(phases))[torch.arange(len(phases)) - 2 * phases]
+    return even, -even * phases.sign(), opposite
 
 
 @lru_cache

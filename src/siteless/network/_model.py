@@ -169,11 +169,16 @@ class Autoencoder(nn.Module):
 
     The networks see coefficients less the `offset`, divided by the `scale`, of their site and
     channel: shape (site, channel) each. A network that turns patches sees them in their frames,
-    which `frames` tells; others have none.
+    which `frames` tells; others have none. Codes are multiplied by the `code_mixing` of their
+    site, shape (site, unit, unit), and shifted by its `code_shift`, shape (site, unit), to have
+    the same `code_covariance` at all sites.
     """
 
     offset: Tensor
     scale: Tensor
+    code_shift: Tensor
+    code_mixing: Tensor
+    code_covariance: Tensor
     of_neighbours: Tensor
 
     def __init__(self, settings: NetworkSettings) -> None:
@@ -184,11 +189,20 @@ class Autoencoder(nn.Module):
         self.register_buffer("of_neighbours", settings.of_neighbours, persistent=False)
         self.register_buffer("offset", torch.zeros(settings.sites, settings.channels))
         self.register_buffer("scale", torch.ones(settings.sites, settings.channels))
+        self.register_buffer("code_shift", torch.zeros(settings.sites, settings.code))
+        self.register_buffer("code_mixing", torch.eye(settings.code).repeat(settings.sites, 1, 1))
+        self.register_buffer("code_covariance", torch.eye(settings.code))
 
     def set_units(self, offset: Tensor, scale: Tensor) -> None:
         """Set what coefficients are centred and divided by, shape (site, channel) each."""
         self.offset.copy_(offset)
         self.scale.copy_(scale)
+
+    def set_alignment(self, shift: Tensor, mixing: Tensor, covariance: Tensor) -> None:
+        """Set what brings the codes of each site to what all have in common."""
+        self.code_shift.copy_(shift)
+        self.code_mixing.copy_(mixing)
+        self.code_covariance.copy_(covariance)
 
     def frames(self, patch: Tensor) -> Tensor | None:
         """Return the frames of patches of coefficients, shape (patch, 3, 3), if they are turned.
@@ -219,7 +233,7 @@ class Autoencoder(nn.Module):
     def encode(self, patch: Tensor, site: Tensor, frames: Tensor | None) -> Posterior:
         """Encode patches of coefficients, shape (patch, neighbour x channel), in their frames."""
         posterior: Posterior = self.encoder(self.standardise(patch, site, frames))
-        return posterior
+        return self._align(posterior, site.expand(len(patch)))
 
     def decode(self, code: Tensor, site: Tensor, frames: Tensor | None) -> Tensor:
         """Render codes, shape (patch, unit), as sites; return centres, shape (patch, channel).
@@ -233,6 +247,15 @@ class Autoencoder(nn.Module):
         """Return the coefficients of centres that the decoder renders, shape (patch, channel)."""
         centre = rendered * self.scale[site] + self.offset[site]
         return self._turn(centre.unsqueeze(1), frames, back=True).squeeze(1)
+
+    def _align(self, posterior: Posterior, site: Tensor) -> Posterior:
+        """Bring codes to what sites have in common; how units vary together is left out."""
+        mean, variance = (torch.empty_like(one) for one in (posterior.mean, posterior.variance))
+        for number in site.unique():
+            own, mixing = site == number, self.code_mixing[number]
+            mean[own] = posterior.mean[own] @ mixing + self.code_shift[number]
+            variance[own] = posterior.variance[own] @ mixing.square()
+        return Posterior(mean, variance)
 
     def _see(
         self, voxels: Tensor, site: Tensor, frames: Tensor | None, channels: slice | Tensor

@@ -12,7 +12,7 @@ from siteless.bids import Dataset, ScanFiles, find_scans, require_outside
 from siteless.errors import DatasetError, ModelError, OutputError, errors_at
 from siteless.harmonics import table_at_shells
 from siteless.methods import InvariantModel, load_model
-from siteless.model import AVERAGE, ModelCard, save_model
+from siteless.model import AVERAGE, save_model
 from siteless.pipelines._choice import read_table, require_writable, scans_of_sites
 from siteless.pipelines._coefficients import Recipe, Stages, read_surveys, store_parts, store_scans
 from siteless.pipelines._encode import require_invariant
@@ -21,7 +21,7 @@ from siteless.pipelines._learn import FitFiles
 from siteless.pipelines._parallel import Progress
 from siteless.profiles import extend_profiles
 from siteless.report import draw_profiles
-from siteless.training import TrainingSettings, adapt
+from siteless.training import Lesson, TrainingSettings, adapt
 
 
 def adapt_model(
@@ -75,7 +75,7 @@ def adapt_model(
         require_writable(folder)
     card = known.card
     recipe = Recipe(card.fit, card.order, card.bs, card.tissue, card.denoiser)
-    settings = _trained_with(card)
+    settings = TrainingSettings(**card.settings["training"], precision="float32")
     whole = store_scans(
         recipe,
         work,
@@ -97,9 +97,16 @@ def adapt_model(
         nprocs=nprocs,
         progress=progress and progress("Parting scans"),
     )
-    flat = [part for of_scan in parts for part in of_scan]
+    lesson = Lesson(
+        scans=[part for *own, _ in parts for part in own],
+        validation=(),
+        sites=(site,),
+        whole=[last for *_, last in parts],
+    )
     show = progress and progress("Adapting")
-    network = adapt(known.network, flat, settings, seed=seed, watch=show and partial(_tell, show))
+    network = adapt(
+        known.network, lesson, settings, seed=seed, watch=show and partial(_tell, show)
+    )
     sites = {**card.sites, site: learned_site(whole, scans, recipe)}
     changed: dict[str, Any] = {
         "settings": {**card.settings, "network": asdict(network.settings)},
@@ -110,12 +117,6 @@ def adapt_model(
         draw_profiles(profiles, card.bs, files.profiles)
     save_model(adapted, files.model)
     return adapted
-
-
-def _trained_with(card: ModelCard) -> TrainingSettings:
-    """Return the settings of a model; those of earlier versions do not tell of frames."""
-    told = {"turned": False, "neighbour_order": None, **card.settings["training"]}
-    return TrainingSettings(**told, precision="float32")
 
 
 def _tell(show: Progress, done: int, total: int) -> None:

@@ -40,7 +40,7 @@ from siteless.training import (
 # Gives, for the name of a stage of the work, what is called as it goes on.
 Stages = Callable[[str], Progress]
 # Raised when what is stored of a scan changes.
-_STORE = 7
+_STORE = 8
 
 
 @dataclass(frozen=True)
@@ -121,8 +121,8 @@ class Recipe:
         key: str,
         files: ScanFiles,
     ) -> None:
-        """Make the parts of a scan, but when they are there already."""
-        places = [self.part(work, files, key, number) for number in range(parts)]
+        """Make the parts of a scan and, last, the whole, but when they are there already."""
+        places = [self.part(work, files, key, number) for number in range(parts + 1)]
         if all(map(is_stored, places)):
             return
         scan = read_scan(files)
@@ -202,7 +202,10 @@ def store_parts(
     nprocs: int | None = None,
     progress: Progress | None = None,
 ) -> list[list[TrainingScan]]:
-    """Make the parts of scans on the first process, and map them on all."""
+    """Make the parts of scans on the first process, and map them on all.
+
+    Of each scan its parts are returned and, last, the whole.
+    """
     told = [parts, *surroundings]
     digest = hashlib.blake2b(json.dumps(told).encode(), digest_size=8)
     for _, array in sorted((profiles.arrays if profiles else {}).items()):
@@ -211,7 +214,7 @@ def store_parts(
     store = partial(recipe.store_parts, work, profiles, parts, surroundings, key)
     _run_on_first(store, scans, nprocs=nprocs, progress=progress)
     return [
-        [open_scan(recipe.part(work, files, key, number)) for number in range(parts)]
+        [open_scan(recipe.part(work, files, key, number)) for number in range(parts + 1)]
         for files in scans
     ]
 

@@ -209,10 +209,11 @@ class Invariant:
         )
         learning = len(task.cohort.learning)
         training, validation = (
-            tuple(part for parts in of_scans for part in parts)
+            tuple(part for *parts, _ in of_scans for part in parts)
             for of_scans in (scans[:learning], scans[learning:])
         )
-        return Lesson(training, validation, task.lesson.sites)
+        whole = tuple(last for *_, last in scans[:learning])
+        return Lesson(training, validation, task.lesson.sites, whole)
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,9 @@ class Field:
 
     def logarithms(self, world: Array, site: int) -> Array:
         """Return the field of a site at places, shape (place, feature)."""
-        return (cosines(world, self.box) @ self.weights[site]).astype(np.float32)
+        waves = cosines(world.astype(np.float32), self.box.astype(np.float32))
+        logarithms: Array = waves @ self.weights[site].astype(np.float32)
+        return logarithms
 
     @property
     def variation(self) -> Array:
@@ -92,9 +94,10 @@ class Field:
 def cosines(world: Array, box: Array) -> Array:
     """Return smooth functions of places, shape (place, cosine)."""
     part = ((world - box[0]) / (box[1] - box[0])).clip(0, 1)
-    waves = np.cos(np.pi * part[:, :, None] * np.arange(_DEGREE + 1))
+    waves = np.cos(part[:, :, None] * (np.pi * np.arange(_DEGREE + 1)).astype(part.dtype))
     x, y, z = _FREQUENCIES.T
-    product_of_waves: Array = waves[:, 0, x] * waves[:, 1, y] * waves[:, 2, z]
+    product_of_waves: Array = waves[:, 0, x] * waves[:, 1, y]
+    product_of_waves *= waves[:, 2, z]
     return product_of_waves
 
 

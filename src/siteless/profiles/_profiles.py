@@ -90,12 +90,13 @@ class SiteProfiles:
     def gains(self, world: Array, site: str) -> Array:
         """Return what a site multiplies channels by at places, shape (place, channel)."""
         logs = self.logarithms(world, site)
-        b0, energies = logs[:, :1], logs[:, 1:].reshape(len(logs), -1, len(DEGREES))
-        # An energy is the square of an amplitude; degrees above the last follow it.
+        # An energy is the square of an amplitude, and over that of b0.
+        logs[:, 1:] = logs[:, :1] + logs[:, 1:] / 2
+        # Degrees above the last that fields are of follow it.
         degrees = np.minimum(coefficient_orders(self.order) // 2, len(DEGREES) - 1)
-        amplitudes = b0[..., None] + energies[:, :, degrees] / 2
-        gains: Array = np.exp(np.hstack([b0, amplitudes.reshape(len(logs), -1)]))
-        return gains
+        shells = np.arange(1, logs.shape[1], len(DEGREES))
+        features = np.concatenate([[0], (shells[:, None] + degrees).ravel()])
+        return np.take(np.exp(logs), features, axis=1)
 
 
 def _kept(own: Coefficients, gradients: GradientTable) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Self
 
 import numpy as np
@@ -87,8 +88,9 @@ def survey(scan: Scan, own: Coefficients, person: str) -> Survey:
     kept = noise.kept[:, : len(DEGREES)]
     energies, structures = [], []
     low = _low_channels(own.order, len(own.bs))
-    for spread in SPREADS:
-        blurred = diffuse(values[:, low], scan.mask, scan.voxel_size, spread)
+    blurred = values[:, low]
+    for before, spread in pairwise((0.0, *SPREADS)):
+        blurred = diffuse(blurred, scan.mask, scan.voxel_size, spread - before)
         left = covariance_of_noise(spread, scan.voxel_size, [0])[0, 0]
         energies.append(blocks.log_means(_features(blurred, variance * left, kept)))
         structures.append(_structure(scan, blurred, inside, variance[inside, :, 1].mean(), spread))

@@ -24,7 +24,7 @@ def draw_training(log: Sequence[Mapping[str, float]], path: Path) -> None:
     figure = Figure(figsize=(11, 6), layout="constrained")
     axes = figure.subplots(2, 3, sharex=True)
     updates = [row["update"] for row in log]
-    shown = {k: v for k, v in _PANELS.items() if any(row[f"train_{v[0]}"] for row in log)}
+    shown = {k: v for k, v in _PANELS.items() if any(row.get(f"train_{v[0]}") for row in log)}
     for panel in axes.flat[len(shown) :]:
         panel.remove()
     for panel, (title, (term, unit)) in zip(axes.flat, shown.items(), strict=False):

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from siteless.network import Autoencoder
+from siteless.training._align import align_last
 from siteless.training._batch import Sampler
+from siteless.training._lesson import Lesson
 from siteless.training._objective import Objective
 from siteless.training._resume import one_cycle
-from siteless.training._scan import TrainingScan
 from siteless.training._settings import TrainingSettings
 from siteless.training._units import units_beside
 
@@ -21,7 +22,7 @@ _UPDATES, _LEARNING_RATE = 400, 0.02
 
 def adapt(
     network: Autoencoder,
-    scans: Sequence[TrainingScan],
+    lesson: Lesson,
     settings: TrainingSettings,
     *,
     seed: int = 0,
@@ -30,14 +31,14 @@ def adapt(
     """Teach a network a new site, which gets the next number.
 
     Weights that are there stay as they are: what a site has of its own is a column of the
-    decoder's first layer, and units.
+    decoder's first layer, units, and what its codes are multiplied by.
 
     Parameters
     ----------
     network
         Trained.
-    scans
-        Of the new site alone, without its profile and in parts as those that were trained on.
+    lesson
+        Scans of the new site alone, without its profile and in parts as those trained on.
     settings
         That the network was trained with.
     seed
@@ -46,9 +47,10 @@ def adapt(
         Called with the updates done and their total.
     """
     torch.manual_seed(seed)
+    scans = lesson.scans
     units = units_beside(network, scans, of_sites=settings.site_units)
     larger = _with_a_site(network, units)
-    number, [label] = network.settings.sites, {scan.site for scan in scans}
+    number = network.settings.sites
     objective = Objective(larger, settings, shells=int(scans[0].shell.max())).train()
     objective.requires_grad_(False)  # noqa: FBT003
     column, noise = _first_layer(larger).weight, objective.log_signal_noise
@@ -56,7 +58,7 @@ def adapt(
         learned.requires_grad_(True)  # noqa: FBT003
     column.register_hook(_last_column_only)
     optimiser = torch.optim.Adam([column, noise], lr=_LEARNING_RATE)
-    sampler = Sampler(scans, [label], units=network.settings.code, device="cpu")
+    sampler = Sampler(scans, lesson.sites, units=network.settings.code, device="cpu")
     for update in range(_UPDATES):
         optimiser.param_groups[0]["lr"] = _LEARNING_RATE * one_cycle(update, _UPDATES)
         batch = sampler.draw(settings.batch, seed=(seed, 3, update))
@@ -67,6 +69,8 @@ def adapt(
         optimiser.step()
         if watch:
             watch(update + 1, _UPDATES)
+    if settings.aligned:
+        align_last(larger, lesson.whole or scans, *lesson.sites)
     return larger.requires_grad_(False).eval()  # noqa: FBT003
 
 
@@ -77,7 +81,9 @@ def _with_a_site(network: Autoencoder, units: tuple[Tensor, Tensor]) -> Autoenco
     name, sites = "decoder.hidden.0.weight", network.settings.sites
     mean = weights[name][:, -sites:].mean(dim=1, keepdim=True)
     weights[name] = torch.cat([weights[name], mean], dim=1)
-    for unit, new in zip(("offset", "scale"), units, strict=True):
+    own = {"offset": units[0], "scale": units[1]}
+    own |= {name: getattr(larger, name)[-1] for name in ("code_shift", "code_mixing")}
+    for unit, new in own.items():
         weights[unit] = torch.cat([weights[unit], new[None]])
     larger.load_state_dict(weights)
     return larger

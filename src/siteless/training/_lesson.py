@@ -23,8 +23,12 @@ class Lesson:
         The latter may be empty.
     sites
         Labels, in the order of the network's numbers.
+    whole
+        Scans with all their directions, when the others are in parts: codes of such scans are
+        what a model gives.
     """
 
     scans: Sequence[TrainingScan]
     validation: Sequence[TrainingScan]
     sites: Sequence[str]
+    whole: Sequence[TrainingScan] = ()

@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from siteless.errors import TrainingError
 from siteless.network import Adversary, Autoencoder, adversarial_loss
+from siteless.training._align import align_codes
 from siteless.training._batch import Batch, Sampler
 from siteless.training._distributed import agreed, averaged, rank, world
 from siteless.training._lesson import Lesson, Row, Watch
@@ -107,7 +108,10 @@ def train(
         if watch:
             watch(learner.update, learner.total, learner.log)
     learner.network.load_state_dict(learner.best_weights)
-    return Training(learner.network.cpu().eval(), settings, learner.best, tuple(learner.log))
+    network = learner.network.cpu().eval()
+    if settings.aligned:
+        align_codes(network, lesson.whole or lesson.scans, lesson.sites)
+    return Training(network, settings, learner.best, tuple(learner.log))
 
 
 def _count_updates_within(
@@ -169,11 +173,24 @@ class _Learner(Resumable):
         self.sums: dict[str, Tensor] = {}
 
     def step(self) -> None:
-        """Update the adversary, then the encoder and decoder, on one batch."""
+        """Update the adversary, if it has a weight, then the encoder and decoder, on one batch."""
         self._set_rate()
         batch = self._draw()
-        origin = batch.site[self.settings.judged]
         terms, elsewhere = self.objective_everywhere(batch)
+        loss, told = terms.total(self.settings), vars(terms)
+        if self.settings.adversary:
+            doubt, found = self._judge_origin(elsewhere, batch.site[self.settings.judged])
+            loss = loss - self.settings.adversary * doubt
+            told = told | {"adversary": doubt, "adversary_accuracy": found}
+        self._require_finite(loss, terms)
+        self.optimiser.zero_grad()
+        loss.backward()
+        self.optimiser.step()
+        self.update += 1
+        self._remember(loss=loss, **told)
+
+    def _judge_origin(self, elsewhere: Tensor, origin: Tensor) -> tuple[Tensor, Tensor]:
+        """Teach the adversary, then return its loss and how often it is right."""
         for _ in range(self.settings.adversary_updates):
             guess = self.adversary_everywhere(elsewhere.detach())
             self.opponent.zero_grad()
@@ -181,15 +198,7 @@ class _Learner(Resumable):
             self.opponent.step()
         with _frozen(self.adversary):
             guess = self.adversary(elsewhere)
-            doubt = adversarial_loss(guess, origin)
-            loss = terms.total(self.settings) - self.settings.adversary * doubt
-            self._require_finite(loss, terms)
-            self.optimiser.zero_grad()
-            loss.backward()
-        self.optimiser.step()
-        self.update += 1
-        found = (guess.argmax(dim=1) == origin).float().mean()
-        self._remember(loss=loss, **vars(terms), adversary=doubt, adversary_accuracy=found)
+        return adversarial_loss(guess, origin), (guess.argmax(dim=1) == origin).float().mean()
 
     def evaluate(self, speed: float) -> None:
         """Add a row to the log, and keep the weights if they are the best so far."""

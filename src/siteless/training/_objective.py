@@ -62,7 +62,10 @@ class Objective(nn.Module):
             self.log_noise.requires_grad_(False)  # noqa: FBT003
 
     def forward(self, batch: Batch) -> tuple[Terms, Tensor]:
-        """Return the terms, and the patches rendered elsewhere, for the adversary."""
+        """Return the terms, and patches rendered elsewhere, for the adversary.
+
+        Where they have no weight, the marginal's term is zero and nothing is rendered elsewhere.
+        """
         network, judged = self.network, self.settings.judged
         frames = network.frames(batch.patch)
         patch = network.standardise(batch.patch, batch.site, frames)
@@ -98,6 +101,8 @@ class Objective(nn.Module):
         return reconstruction_loss(rendered, patch, noise)
 
     def _marginal(self, posterior: Posterior, groups: int) -> Tensor:
+        if not self.settings.marginal:
+            return posterior.mean.new_zeros(())
         if self.training:  # over the batch of all processes
             posterior = Posterior(gathered(posterior.mean), gathered(posterior.variance))
             groups *= world()

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from siteless.acquisition import MIN_DIRECTIONS, Array, GradientTable, Scan
-from siteless.harmonics import FitName, at_shells, fit_coefficients
+from siteless.harmonics import Coefficients, FitName, at_shells, fit_coefficients
 from siteless.profiles import SiteProfiles
 from siteless.tissue import Tissue, white_matter_level
 from siteless.training._scan import TrainingScan, gather_patches
 
 # The part of volumes that are in all of them.
 WHOLE = -1
+# That tell the covariance of a scan's codes.
+_PATCHES_OF_WHOLE = 4096
 
 
 def make_parts(
@@ -33,38 +36,44 @@ def make_parts(
     subject: str = "",
     surroundings: Sequence[int] = (),
 ) -> list[TrainingScan]:
-    """Make as many training scans of a scan, each of which lacks some directions.
+    """Make as many training scans of a scan, each of which lacks some directions, and the whole.
 
     Patches are of the other directions, without the profile of the scan's site. The signal to be
     rendered is of those directions, without the field of the site but as sharp as it is. One part
     has all directions in both, and so has a shell of few directions. Each is brought to the
     b-values on its own, so that the noise of one is not in the other.
+
+    The last one has some patches of all directions, as rendering has them, to tell what their
+    codes are like. It is not to be trained on: its signal still has the field in it.
     """
-    level, correction = white_matter_level(scan), None
+
+    def without(fitted: Coefficients, of: Scan) -> Array:
+        return profiles.without(fitted, of) if profiles else fitted.values
+
+    gather = partial(
+        gather_patches,
+        level=white_matter_level(scan),
+        order=order,
+        bs=bs,
+        tissue=tissue,
+        subject=subject,
+        surroundings=surroundings,
+    )
+    whole = at_shells(scan, bs)
+    own, correction = fit_coefficients(whole, order=order, fit=fit), None
     if profiles:
-        own = fit_coefficients(at_shells(scan, bs), order=order, fit=fit).values
-        correction = own / profiles.gains(scan.positions, str(scan.site)) - own
+        gains = profiles.gains(scan.positions, str(scan.site))
+        correction = own.values / gains - own.values
     number = part_volumes(scan.gradients, parts)
     made = []
     for part in range(parts):
         judged = (number == part) | (number == WHOLE)
         seen = (number != part) | (number == WHOLE) if parts > 1 else judged
         shown = at_shells(_with_volumes(scan, seen), bs)
-        fitted = fit_coefficients(shown, order=order, fit=fit)
-        made.append(
-            gather_patches(
-                at_shells(_with_volumes(scan, judged), bs),
-                profiles.without(fitted, shown) if profiles else fitted.values,
-                level=level,
-                order=order,
-                bs=bs,
-                tissue=tissue,
-                subject=subject,
-                surroundings=surroundings,
-                correction=correction,
-            )
-        )
-    return made
+        values = without(fit_coefficients(shown, order=order, fit=fit), shown)
+        rendered = at_shells(_with_volumes(scan, judged), bs)
+        made.append(gather(rendered, values, correction=correction))
+    return [*made, gather(whole, without(own, whole), most=_PATCHES_OF_WHOLE)]
 
 
 def part_volumes(gradients: GradientTable, parts: int) -> Array:

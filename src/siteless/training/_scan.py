@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -109,6 +110,7 @@ def gather_patches(
     subject: str,
     surroundings: Sequence[int] = (),
     correction: Array | None = None,
+    most: int | None = None,
 ) -> TrainingScan:
     """Gather what training needs of a scan.
 
@@ -126,10 +128,15 @@ def gather_patches(
         Passes of averaging, as for `siteless.patches.surrounded`.
     correction
         Coefficients that are added to the signal, of the brain.
+    most
+        Patches that are gathered, evenly spaced; None for all.
     """
     values, is_b0 = values / np.float32(level), scan.gradients.is_b0
     b0 = scan.volumes[np.ix_(np.flatnonzero(is_b0), scan.voxels)].mean(axis=0)
     inside = tissue_mask(scan, tissue).T[scan.mask.T] & (values[:, 0] > _DARK)
+    if most is not None:
+        voxels = np.flatnonzero(inside)
+        inside = np.isin(np.arange(len(inside)), voxels[:: max(1, math.ceil(len(voxels) / most))])
     neighbours = index_neighbours(scan.mask, scan.affine)
     values, patches = surrounded(values, neighbours, inside, surroundings)
     rows, compact = np.unique(patches, return_inverse=True)

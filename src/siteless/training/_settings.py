@@ -38,6 +38,8 @@ class TrainingSettings:
         Whether patches are encoded and rendered in the frame of their own fibres.
     site_units
         Whether each site has units in which its high degrees vary as much as others'.
+    aligned
+        Whether codes of all sites are brought to one mean and covariance after training.
     prior, marginal, projection, adversary
         Weights of the terms: alpha, lambda, beta and gamma of the paper.
     reconstruction_share
@@ -76,6 +78,7 @@ class TrainingSettings:
     neighbour_order: int | None = 4
     turned: bool = True
     site_units: bool = True
+    aligned: bool = True
     prior: float = 1.5e-3
     marginal: float = 0.0
     projection: float = 1.0
@@ -151,8 +154,8 @@ class TrainingSettings:
 
     @property
     def judged(self) -> slice:
-        """The patches of a batch that the adversary judges."""
-        return slice(None, None, round(1 / self.adversary_share))
+        """The patches of a batch that the adversary judges: none, if it has no weight."""
+        return slice(0, None if self.adversary else 0, round(1 / self.adversary_share))
 
 
 PRESETS = {
@@ -165,6 +168,7 @@ PRESETS = {
         neighbour_order=None,
         turned=False,
         site_units=False,
+        aligned=False,
         prior=1.0,
         marginal=0.01,
         adversary=10.0,

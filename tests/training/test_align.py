@@ -1,0 +1,124 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from lessons import QUICK
+from siteless.network import Autoencoder
+from siteless.training import train
+from siteless.training._align import _moments, _part_of_sites, _transport, align_codes
+
+
+def _covariance(rng, units):
+    mixed = rng.normal(size=(units, 2 * units))
+    return mixed @ mixed.T / units
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_codes_of_one_covariance_get_another(seed):
+    rng = np.random.default_rng(seed)
+    own, goal = _covariance(rng, 6), _covariance(rng, 6)
+    found = _transport(own, goal)
+    np.testing.assert_allclose(found, found.T, atol=1e-9)
+    np.testing.assert_allclose(found @ own @ found, goal, atol=0.02)
+    assert (np.linalg.eigvalsh(found) > 0).all()
+    np.testing.assert_allclose(_transport(own, own), np.eye(6), atol=1e-9)
+
+
+def test_a_unit_that_is_not_used_stays_as_it_is():
+    own, goal = np.diag([1.0, 1e-7]), np.diag([4.0, 1e-9])
+    np.testing.assert_allclose(_transport(own, goal), np.diag([2.0, 1.0]), atol=1e-2)
+
+
+def _codes(network, scan, site):
+    patch = torch.from_numpy(scan.values[scan.neighbours]).flatten(1)
+    with torch.no_grad():
+        return network.encode(patch, torch.tensor([site]), network.frames(patch))
+
+
+def test_codes_of_all_sites_have_one_mean_and_covariance(lesson):
+    travelled = [replace(scan, subject=scan.name[1:]) for scan in lesson.scans]
+    network = train(replace(lesson, scans=travelled), QUICK).network
+    found = [
+        [_codes(network, scan, site).mean.numpy() for scan in lesson.scans if scan.site == label]
+        for site, label in enumerate(lesson.sites)
+    ]
+    means = [np.mean([own.mean(axis=0) for own in scans], axis=0) for scans in found]
+    spreads = [np.mean([np.cov(own.T, bias=True) for own in scans], axis=0) for scans in found]
+    np.testing.assert_allclose(means[0], means[1], atol=1e-4)
+    np.testing.assert_allclose(spreads[0], spreads[1], rtol=0.03, atol=0.03)
+    np.testing.assert_allclose(spreads[0], network.code_covariance, rtol=0.03, atol=0.03)
+
+
+def test_variances_follow_the_codes(lesson):
+    """A posterior's variance is that of codes drawn from it and brought to the common ones."""
+    network = train(lesson, QUICK).network
+    plain = Autoencoder(network.settings)
+    plain.load_state_dict(network.state_dict())
+    units = network.settings.code
+    plain.set_alignment(
+        torch.zeros(2, units), torch.eye(units).expand(2, -1, -1), torch.eye(units)
+    )
+    one, before = (_codes(net, lesson.scans[0], 0) for net in (network, plain))
+    torch.manual_seed(0)
+    drawn = torch.stack([before.sample()[0] for _ in range(4000)])
+    moved = drawn @ network.code_mixing[0] + network.code_shift[0]
+    torch.testing.assert_close(moved.var(dim=0), one.variance[0], rtol=0.15, atol=1e-6)
+
+
+def _people(rng, sites, count, *, apart, travelling=False):
+    """Draw mean codes of people at sites that lie apart."""
+    names = [
+        [f"{0 if travelling else site}-{one}" for one in range(count)] for site in range(sites)
+    ]
+    return [
+        {name: rng.normal(size=8) + apart * site for name in own} for site, own in enumerate(names)
+    ]
+
+
+def test_differences_that_people_explain_are_not_taken_for_those_of_sites():
+    rng = np.random.default_rng(0)
+    alike = [_part_of_sites(_people(rng, 3, 5, apart=0.0)) for _ in range(50)]
+    assert np.median(alike) < 0.3
+    assert _part_of_sites(_people(rng, 3, 5, apart=10.0)).min() > 0.99
+    assert (_part_of_sites(_people(rng, 3, 5, apart=0.0, travelling=True)) == 1).all()
+
+
+def test_a_site_of_few_people_moves_less():
+    rng = np.random.default_rng(0)
+    people = [*_people(rng, 2, 100, apart=1.0), {"alone": rng.normal(size=8)}]
+    large, _, small = _part_of_sites(people).ravel()
+    assert small < 0.7 < 0.9 < large
+
+
+def test_one_person_a_site_tells_nothing_of_sites():
+    rng = np.random.default_rng(0)
+    assert (_part_of_sites(_people(rng, 2, 1, apart=10.0)) == 0).all()
+
+
+def test_who_was_scanned_twice_at_a_site_counts_once(lesson):
+    network = train(lesson, replace(QUICK, updates=20)).network
+    once, twice = (_moments(network, [*lesson.scans] * times, 0, "a") for times in (1, 2))
+    assert once.people.keys() == twice.people.keys()
+    np.testing.assert_allclose(once.mean, twice.mean)
+    np.testing.assert_allclose(once.covariance, twice.covariance)
+    assert twice.patches == 2 * once.patches
+
+
+def test_few_patches_do_not_tell_another_covariance(lesson):
+    network = train(lesson, replace(QUICK, aligned=False)).network
+    scans = [
+        replace(scan, neighbours=scan.neighbours[:5]) if scan.site == "a" else scan
+        for scan in lesson.scans
+    ]
+    align_codes(network, scans, lesson.sites)
+    gains = torch.linalg.eigvalsh(network.code_mixing[0])
+    assert 0.5 < gains.min() < gains.max() < 2
+
+
+def test_aligning_again_gives_the_same(lesson):
+    network = train(lesson, QUICK).network
+    before = network.code_mixing.clone(), network.code_shift.clone()
+    align_codes(network, lesson.scans, lesson.sites)
+    torch.testing.assert_close((network.code_mixing, network.code_shift), before)
