@@ -1,3 +1,4 @@
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -5,7 +6,6 @@ import pytest
 import torch
 
 from lessons import QUICK
-from siteless.network import Autoencoder
 from siteless.training import train
 from siteless.training._align import _moments, _part_of_sites, _transport, align_codes
 
@@ -31,15 +31,37 @@ def test_a_unit_that_is_not_used_stays_as_it_is():
     np.testing.assert_allclose(_transport(own, goal), np.diag([2.0, 1.0]), atol=1e-2)
 
 
+@pytest.fixture(scope="module")
+def unaligned(lesson):
+    return train(lesson, replace(QUICK, aligned=False)).network
+
+
+@pytest.fixture
+def travelled(lesson):
+    return [replace(scan, subject=scan.name[1:]) for scan in lesson.scans]
+
+
+@pytest.fixture
+def network(unaligned, travelled, lesson):
+    aligned = deepcopy(unaligned)
+    align_codes(aligned, travelled, lesson.sites)
+    return aligned
+
+
+def test_training_ends_with_codes_that_are_aligned(unaligned, travelled, lesson, network):
+    found = train(replace(lesson, scans=travelled), QUICK).network.state_dict()
+    for name, weight in network.state_dict().items():
+        torch.testing.assert_close(found[name], weight)
+    assert not torch.equal(found["code_mixing"], unaligned.code_mixing)
+
+
 def _codes(network, scan, site):
     patch = torch.from_numpy(scan.values[scan.neighbours]).flatten(1)
     with torch.no_grad():
         return network.encode(patch, torch.tensor([site]), network.frames(patch))
 
 
-def test_codes_of_all_sites_have_one_mean_and_covariance(lesson):
-    travelled = [replace(scan, subject=scan.name[1:]) for scan in lesson.scans]
-    network = train(replace(lesson, scans=travelled), QUICK).network
+def test_codes_of_all_sites_have_one_mean_and_covariance(lesson, network):
     found = [
         [_codes(network, scan, site).mean.numpy() for scan in lesson.scans if scan.site == label]
         for site, label in enumerate(lesson.sites)
@@ -51,16 +73,9 @@ def test_codes_of_all_sites_have_one_mean_and_covariance(lesson):
     np.testing.assert_allclose(spreads[0], network.code_covariance, rtol=0.03, atol=0.03)
 
 
-def test_variances_follow_the_codes(lesson):
+def test_variances_follow_the_codes(lesson, network, unaligned):
     """A posterior's variance is that of codes drawn from it and brought to the common ones."""
-    network = train(lesson, QUICK).network
-    plain = Autoencoder(network.settings)
-    plain.load_state_dict(network.state_dict())
-    units = network.settings.code
-    plain.set_alignment(
-        torch.zeros(2, units), torch.eye(units).expand(2, -1, -1), torch.eye(units)
-    )
-    one, before = (_codes(net, lesson.scans[0], 0) for net in (network, plain))
+    one, before = (_codes(net, lesson.scans[0], 0) for net in (network, unaligned))
     torch.manual_seed(0)
     drawn = torch.stack([before.sample()[0] for _ in range(4000)])
     moved = drawn @ network.code_mixing[0] + network.code_shift[0]
@@ -97,17 +112,16 @@ def test_one_person_a_site_tells_nothing_of_sites():
     assert (_part_of_sites(_people(rng, 2, 1, apart=10.0)) == 0).all()
 
 
-def test_who_was_scanned_twice_at_a_site_counts_once(lesson):
-    network = train(lesson, replace(QUICK, updates=20)).network
-    once, twice = (_moments(network, [*lesson.scans] * times, 0, "a") for times in (1, 2))
+def test_who_was_scanned_twice_at_a_site_counts_once(lesson, unaligned):
+    once, twice = (_moments(unaligned, [*lesson.scans] * times, 0, "a") for times in (1, 2))
     assert once.people.keys() == twice.people.keys()
     np.testing.assert_allclose(once.mean, twice.mean)
     np.testing.assert_allclose(once.covariance, twice.covariance)
     assert twice.patches == 2 * once.patches
 
 
-def test_few_patches_do_not_tell_another_covariance(lesson):
-    network = train(lesson, replace(QUICK, aligned=False)).network
+def test_few_patches_do_not_tell_another_covariance(lesson, unaligned):
+    network = deepcopy(unaligned)
     scans = [
         replace(scan, neighbours=scan.neighbours[:5]) if scan.site == "a" else scan
         for scan in lesson.scans
@@ -117,8 +131,7 @@ def test_few_patches_do_not_tell_another_covariance(lesson):
     assert 0.5 < gains.min() < gains.max() < 2
 
 
-def test_aligning_again_gives_the_same(lesson):
-    network = train(lesson, QUICK).network
+def test_aligning_again_gives_the_same(lesson, network, travelled):
     before = network.code_mixing.clone(), network.code_shift.clone()
-    align_codes(network, lesson.scans, lesson.sites)
+    align_codes(network, travelled, lesson.sites)
     torch.testing.assert_close((network.code_mixing, network.code_shift), before)
