@@ -166,13 +166,23 @@ def _command(manifest, out, *words):
     return [*map(str, command), "--epochs", "24", "--nprocs", "1", *words]
 
 
+_ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module")
+def whole(manifest, tmp_path_factory):
+    """Return the file of a fit that nothing has ended."""
+    out = tmp_path_factory.mktemp("whole") / "model.safetensors"
+    subprocess.run(_command(manifest, out), env=_ONE_THREAD, check=True)
+    return out
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_an_ended_fit_goes_on_to_the_same_bytes(manifest, tmp_path, how):
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    out, whole = tmp_path / "out" / "model.safetensors", tmp_path / "whole" / "model.safetensors"
+def test_an_ended_fit_goes_on_to_the_same_bytes(manifest, whole, tmp_path, how):
+    out = tmp_path / "out" / "model.safetensors"
     state = FitFiles(out).state
     process = subprocess.Popen(
-        _command(manifest, out), env=environment, stderr=subprocess.PIPE, text=True
+        _command(manifest, out), env=_ONE_THREAD, stderr=subprocess.PIPE, text=True
     )
     while not state.exists() and process.poll() is None:
         time.sleep(0.01)
@@ -182,8 +192,7 @@ def test_an_ended_fit_goes_on_to_the_same_bytes(manifest, tmp_path, how):
     assert not out.exists()
     if how == signal.SIGINT:
         assert told.splitlines()[-1] == "siteless: interrupted; go on with --resume"
-    subprocess.run(_command(manifest, out, "--resume"), env=environment, check=True)
-    subprocess.run(_command(manifest, whole), env=environment, check=True)
+    subprocess.run(_command(manifest, out, "--resume"), env=_ONE_THREAD, check=True)
     assert out.read_bytes() == whole.read_bytes()
     assert not state.exists()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -21,10 +22,11 @@ def draw_training(log: Sequence[Mapping[str, float]], path: Path) -> None:
     """Draw each term of the loss against updates, for training and validation scans."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 6), layout="constrained")
-    axes = figure.subplots(2, 3, sharex=True)
     updates = [row["update"] for row in log]
     shown = {k: v for k, v in _PANELS.items() if any(row.get(f"train_{v[0]}") for row in log)}
+    rows = math.ceil(len(shown) / 3)
+    figure = Figure(figsize=(11, 3 * rows), layout="constrained")
+    axes = figure.subplots(rows, 3, squeeze=False)
     for panel in axes.flat[len(shown) :]:
         panel.remove()
     for panel, (title, (term, unit)) in zip(axes.flat, shown.items(), strict=False):
