@@ -126,7 +126,8 @@ def test_a_field_is_found_and_taken_out():
     same = [_scan(site, 9, tilt=tilt) for site, tilt in (("a", 0.1), ("b", -0.1))]
     fitted = [fit_coefficients(scan, order=ORDER) for scan in same]
     before = [own.values for own in fitted]
-    after = [found.without(own, scan) for own, scan in zip(fitted, same, strict=True)]
+    of_scans = zip(fitted, same, strict=True)
+    after = [found.of(scan).without(own, scan.gradients) for own, scan in of_scans]
     unlike, alike = (np.abs(np.log(a[:, 0] / b[:, 0])).mean() for a, b in (before, after))
     assert alike < 0.15 * unlike
 
@@ -165,9 +166,11 @@ def test_a_scan_without_its_profile_is_the_scan_divided_and_blurred():
     profiles, scan = _profiles(_weights(), (2.0, 0.0)), _scan("a", 3)
     own = fit_coefficients(scan, order=ORDER, fit="pseudo-inverse")  # which keeps all
     divided = own.values / profiles.gains(scan.positions, "a")
-    np.testing.assert_allclose(profiles.without_field(own, scan), divided, rtol=1e-4)
+    np.testing.assert_allclose(
+        profiles.of(scan).without_field(own, scan.gradients), divided, rtol=1e-4
+    )
     expected = diffuse(divided, scan.mask, scan.voxel_size, 2.0)
-    found = profiles.without(own, scan)
+    found = profiles.of(scan).without(own, scan.gradients)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
     assert found.dtype == np.float32
 
@@ -181,7 +184,7 @@ def test_what_a_fit_takes_from_low_degrees_is_given_back():
         matrix = fitting_matrix(directions, order=ORDER, penalty=penalty)
         values.append(scan.volumes[shell.volumes][:, scan.voxels].T @ matrix.T)
     smooth = replace(plain, values=np.hstack(values), penalties=(penalty, penalty))
-    given = plain.values, smooth.values, profiles.without(smooth, scan)
+    given = plain.values, smooth.values, profiles.of(scan).without(smooth, scan.gradients)
     true, before, after = (degree_energies(one, ORDER).mean(axis=0) for one in given)
     assert (before[:, 1] < 0.9 * true[:, 1]).all()
     np.testing.assert_allclose(after[:, :2], true[:, :2], rtol=0.03)

@@ -16,7 +16,7 @@ from siteless.methods._torch import over_blocks, weights_of, with_weights
 from siteless.model import ModelCard, SignalModel, Translation
 from siteless.network import Autoencoder, NetworkSettings, Posterior
 from siteless.patches import cut, index_neighbours, surrounded
-from siteless.profiles import SiteProfiles, diffuse
+from siteless.profiles import ScanProfile, SiteProfiles, diffuse
 from siteless.tissue import tissue_mask, white_matter_level
 
 # Codes that are drawn to tell how far a rendering may vary.
@@ -124,8 +124,9 @@ class InvariantModel(SignalModel):
         where = tissue_mask(scan, self.card.tissue)
         inside = where.T[scan.mask.T]
         values = coefficients.values
-        if self.profiles:
-            values = self.profiles.without(coefficients, scan)
+        profile = self.profiles.of(scan) if self.profiles else None
+        if profile:
+            values = profile.without(coefficients, scan.gradients)
         neighbours = index_neighbours(scan.mask, scan.affine)
         passes = self.card.settings["training"]["surroundings"]
         values, patches = surrounded(values / np.float32(level), neighbours, inside, passes)
@@ -141,20 +142,20 @@ class InvariantModel(SignalModel):
         frames = np.concatenate(axes) if self.network.settings.turned else None
         lost = np.zeros((len(mean), 1 + len(self.card.bs)), dtype=np.float32)
         codes = Codes(mean, variance, where, scan.positions[inside], level, frames, lost)
-        if self.profiles:
-            codes = replace(codes, lost=self._lost(codes, coefficients, scan, self.profiles))
+        if profile:
+            codes = replace(codes, lost=self._lost(codes, coefficients, scan, profile))
         return codes
 
-    def _lost(self, codes: Codes, own: Coefficients, scan: Scan, profiles: SiteProfiles) -> Array:
+    def _lost(self, codes: Codes, own: Coefficients, scan: Scan, profile: ScanProfile) -> Array:
         """Return what codes do not hold of b0 and of shells' means, smoothed within the tissue.
 
         Codes hold what training scans have. What a lesion or a person has beyond that is the
         difference between a scan and its rendering at home; so is noise, which smoothing takes.
         """
-        site, inside = str(scan.site), codes.where.T[scan.mask.T]
-        measured = profiles.without_field(own, scan)[inside]
-        home = self.decode(codes, site, level=codes.level).values
-        home /= profiles.gains(codes.positions, site)
+        inside = codes.where.T[scan.mask.T]
+        measured = profile.without_field(own, scan.gradients)[inside]
+        home = self.decode(codes, str(scan.site), level=codes.level).values
+        home /= profile.gains[inside]
         lost = (measured - home)[:, mean_channels(self.card.order, len(self.card.bs))]
         return diffuse(lost / np.float32(codes.level), codes.where, scan.voxel_size, _LOST_SPREAD)
 

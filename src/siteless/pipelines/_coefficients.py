@@ -19,7 +19,7 @@ from siteless.acquisition import Array, Scan
 from siteless.bids import ScanFiles, read_scan
 from siteless.denoising import denoise
 from siteless.errors import OutputError, SitelessError, UnreadableFileError, errors_at
-from siteless.harmonics import FitName, at_shells, fit_coefficients
+from siteless.harmonics import Coefficients, FitName, at_shells, fit_coefficients
 from siteless.methods import BrainMaps, energies_of
 from siteless.microstructure import compute_maps
 from siteless.pipelines._choice import fingerprint
@@ -28,9 +28,9 @@ from siteless.profiles import SiteProfiles, Survey, survey
 from siteless.tissue import Tissue, white_matter_level
 from siteless.training import (
     TrainingScan,
+    gather_patches,
     is_stored,
     make_parts,
-    make_training_scan,
     open_scan,
     raise_everywhere,
     rank,
@@ -102,12 +102,12 @@ class Recipe:
             if self.denoiser:
                 scan = denoise(scan, self.denoiser)
             scan = at_shells(scan, self.bs)
+            own = fit_coefficients(scan, order=self.order, fit=self.fit)
             if lacks_values:
-                store_scan(self._training_scan(scan, files), place)
+                store_scan(self._training_scan(scan, own, files), place)
             if lacks_maps:
-                save_arrays(maps, self._maps_of(scan))
+                save_arrays(maps, _maps_of(scan, own))
             if lacks_survey:
-                own = fit_coefficients(scan, order=self.order, fit=self.fit)
                 save_arrays(surveyed, survey(scan, own, files.subject).arrays)
             for name, values in (compute_maps(scan, lacking) if lacking else {}).items():
                 save_arrays(self.microstructure(work, files, name), {name: values})
@@ -143,21 +143,22 @@ class Recipe:
             for one, place in zip(made, places, strict=True):
                 store_scan(one, place)
 
-    def _training_scan(self, scan: Scan, files: ScanFiles) -> TrainingScan:
-        return make_training_scan(
+    def _training_scan(self, scan: Scan, own: Coefficients, files: ScanFiles) -> TrainingScan:
+        return gather_patches(
             scan,
-            fit=self.fit,
+            own.values,
+            level=white_matter_level(scan),
             order=self.order,
             bs=self.bs,
             tissue=self.tissue,
             subject=files.subject,
         )
 
-    def _maps_of(self, scan: Scan) -> Mapping[str, Array]:
-        own = fit_coefficients(scan, order=self.order, fit=self.fit)
-        energies = vars(energies_of(scan, own, white_matter_level(scan)))
-        on_grid = {name: own.on_grid(values) for name, values in energies.items()}
-        return {**BrainMaps.of(scan, own).arrays, **on_grid}
+
+def _maps_of(scan: Scan, own: Coefficients) -> Mapping[str, Array]:
+    energies = vars(energies_of(scan, own, white_matter_level(scan)))
+    on_grid = {name: own.on_grid(values) for name, values in energies.items()}
+    return {**BrainMaps.of(scan, own).arrays, **on_grid}
 
 
 def store_scans(

@@ -5,13 +5,19 @@ before patches are cut; the target's fields are put in again after codes are ren
 """
 
 from siteless.profiles._field import Field, extend_fields, fit_fields
-from siteless.profiles._profiles import SiteProfiles, extend_profiles, learn_profiles
+from siteless.profiles._profiles import (
+    ScanProfile,
+    SiteProfiles,
+    extend_profiles,
+    learn_profiles,
+)
 from siteless.profiles._spread import diffuse
 from siteless.profiles._survey import SPREADS, Survey, survey
 
 __all__ = [
     "SPREADS",
     "Field",
+    "ScanProfile",
     "SiteProfiles",
     "Survey",
     "diffuse",

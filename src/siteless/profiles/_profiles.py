@@ -56,32 +56,11 @@ class SiteProfiles:
         """All but the sites and the order."""
         return {"spreads": self.spreads, "goal": self.goal, **vars(self.field)}
 
-    def without(self, own: Coefficients, scan: Scan) -> Array:
-        """Take the profile of a scan's site out of its coefficients.
-
-        Parameters
-        ----------
-        own
-            Of the scan's brain.
-        scan
-            That was fitted, of one of the sites.
-
-        Returns
-        -------
-        Array
-            Shape (voxel, channel).
-        """
-        spread = float(self.spreads[self.sites.index(str(scan.site))])
-        return diffuse(self.without_field(own, scan), scan.mask, scan.voxel_size, spread)
-
-    def without_field(self, own: Coefficients, scan: Scan) -> Array:
-        """Take the field of a scan's site out of its coefficients, as `without`, but no detail.
-
-        What the fit has taken from the degrees that fields are of is given back first: it depends
-        on the number of directions, and fields are of the signal.
-        """
-        values = own.values / _kept(own, scan.gradients)
-        return values / self.gains(scan.positions, str(scan.site))
+    def of(self, scan: Scan) -> ScanProfile:
+        """Return the profile of a scan's site over the scan's brain."""
+        site = str(scan.site)
+        spread = float(self.spreads[self.sites.index(site)])
+        return ScanProfile(scan, self.gains(scan.positions, site), spread)
 
     def logarithms(self, world: Array, site: str) -> Array:
         """Return the field of a site at places, within bounds, shape (place, feature)."""
@@ -97,6 +76,51 @@ class SiteProfiles:
         shells = np.arange(1, logs.shape[1], len(DEGREES))
         features = np.concatenate([[0], (shells[:, None] + degrees).ravel()])
         return np.take(np.exp(logs), features, axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class ScanProfile:
+    """What a site does to the brain of one of its scans.
+
+    Attributes
+    ----------
+    scan
+        Whose brain it is; of its volumes nothing is used.
+    gains
+        What the site multiplies channels by, shape (voxel, channel).
+    spread
+        What the scan is blurred by to be as blurred as those of the most blurred site, mm2.
+    """
+
+    scan: Scan
+    gains: Array
+    spread: float
+
+    def without(self, own: Coefficients, gradients: GradientTable) -> Array:
+        """Take the profile out of coefficients of the brain.
+
+        Parameters
+        ----------
+        own
+            Of the brain.
+        gradients
+            That they were fitted to.
+
+        Returns
+        -------
+        Array
+            Shape (voxel, channel).
+        """
+        values = self.without_field(own, gradients)
+        return diffuse(values, self.scan.mask, self.scan.voxel_size, self.spread)
+
+    def without_field(self, own: Coefficients, gradients: GradientTable) -> Array:
+        """Take the field out of coefficients, as `without`, but no detail.
+
+        What the fit has taken from the degrees that fields are of is given back first: it depends
+        on the number of directions, and fields are of the signal.
+        """
+        return own.values / (self.gains * _kept(own, gradients))
 
 
 def _kept(own: Coefficients, gradients: GradientTable) -> Array:

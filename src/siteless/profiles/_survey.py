@@ -88,12 +88,14 @@ def survey(scan: Scan, own: Coefficients, person: str) -> Survey:
     kept = noise.kept[:, : len(DEGREES)]
     energies, structures = [], []
     low = _low_channels(own.order, len(own.bs))
-    blurred = values[:, low]
+    blurred, pairs = values[:, low], _pairs(scan.white_matter)
     for before, spread in pairwise((0.0, *SPREADS)):
         blurred = diffuse(blurred, scan.mask, scan.voxel_size, spread - before)
         left = covariance_of_noise(spread, scan.voxel_size, [0])[0, 0]
         energies.append(blocks.log_means(_features(blurred, variance * left, kept)))
-        structures.append(_structure(scan, blurred, inside, variance[inside, :, 1].mean(), spread))
+        differences = _differences(blurred[inside], pairs)
+        given = 2 * variance[inside, :, 1].mean() * len(own.bs)
+        structures.append(differences - given * _apart(spread, scan.voxel_size))
     return Survey(
         site=str(scan.site),
         person=person or scan.name,
@@ -120,24 +122,34 @@ def _features(values: Array, noise: Array, kept: Array) -> Array:
     return np.hstack([values[:, :1], energies.reshape(len(values), -1)])
 
 
-def _structure(scan: Scan, values: Array, inside: Array, noise: float, spread: float) -> Array:
-    """Return mean square differences of degree 2, without noise, shape (axis, lag)."""
+def _pairs(inside: Array) -> list[list[tuple[Array, Array]]]:
+    """Return the voxels of a mask that lie each of the lags apart, by number, along each axis."""
+    rows = np.full(inside.shape, -1, dtype=np.int32)
+    rows.T[inside.T] = np.arange(np.count_nonzero(inside), dtype=np.int32)
+
+    def apart(line: Array, lag: int) -> tuple[Array, Array]:
+        both = (line[:-lag] >= 0) & (line[lag:] >= 0)
+        return line[:-lag][both], line[lag:][both]
+
+    return [[apart(np.moveaxis(rows, axis, 0), lag) for lag in _LAGS] for axis in range(3)]
+
+
+def _differences(values: Array, pairs: list[list[tuple[Array, Array]]]) -> Array:
+    """Return mean square differences of degree 2 over pairs, shape (axis, lag), or NaN."""
     shells = (values.shape[1] - 1) // 6
     second = values[:, 1:].reshape(len(values), shells, 6)[:, :, 1:].reshape(len(values), -1)
-    rows = np.full(scan.mask.size, -1)
-    rows[scan.voxels[inside]] = np.flatnonzero(inside)
-    grid = rows.reshape(scan.mask.shape, order="F")
-    found = np.full((3, len(_LAGS)), np.nan)
-    for axis in range(3):
-        line = np.moveaxis(grid, axis, 0)
-        for position, lag in enumerate(_LAGS):
-            near, far = line[:-lag].ravel(), line[lag:].ravel()
-            both = (near >= 0) & (far >= 0)
-            if both.any():
-                squares = np.square(second[near[both]] - second[far[both]])
-                found[axis, position] = squares.sum(axis=1, dtype=float).mean()
-    own, *others = covariance_of_noise(spread, scan.voxel_size, (0, *_LAGS)).T
-    return found - 2 * noise * shells * (own[:, None] - np.stack(others, axis=1))
+
+    def mean(near: Array, far: Array) -> float:
+        squares = np.square(second[near] - second[far])
+        return squares.sum(dtype=float) / len(near) if len(near) else np.nan
+
+    return np.array([[mean(*one) for one in along] for along in pairs])
+
+
+def _apart(spread: float, voxel_size: Array) -> Array:
+    """Return half the mean square difference of blurred noise of variance one, (axis, lag)."""
+    own, *others = covariance_of_noise(spread, voxel_size, (0, *_LAGS)).T
+    return own[:, None] - np.stack(others, axis=1)
 
 
 class _Blocks:
@@ -145,8 +157,9 @@ class _Blocks:
 
     def __init__(self, world: Array, inside: Array, voxel_volume: float) -> None:
         cell = np.floor(world / _BLOCK).astype(int)
-        _, block = np.unique(cell, axis=0, return_inverse=True)
-        self.block, self.inside = block.ravel(), inside
+        cell -= cell.min(axis=0)
+        self.block = np.ravel_multi_index(cell.T, cell.max(axis=0) + 1)
+        self.inside = inside
         count, whole = np.bincount(self.block, inside), np.bincount(self.block)
         self.kept = np.flatnonzero(count * voxel_volume >= _LEAST_SHARE * _BLOCK**3)
         self.count = count[self.kept]

@@ -46,9 +46,10 @@ def make_parts(
     The last one has some patches of all directions, as rendering has them, to tell what their
     codes are like. It is not to be trained on: its signal still has the field in it.
     """
+    profile = profiles.of(scan) if profiles else None
 
     def without(fitted: Coefficients, of: Scan) -> Array:
-        return profiles.without(fitted, of) if profiles else fitted.values
+        return profile.without(fitted, of.gradients) if profile else fitted.values
 
     gather = partial(
         gather_patches,
@@ -61,9 +62,8 @@ def make_parts(
     )
     whole = at_shells(scan, bs)
     own, correction = fit_coefficients(whole, order=order, fit=fit), None
-    if profiles:
-        gains = profiles.gains(scan.positions, str(scan.site))
-        correction = own.values / gains - own.values
+    if profile:
+        correction = own.values / profile.gains - own.values
     number = part_volumes(scan.gradients, parts)
     made = []
     for part in range(parts):
