@@ -62,14 +62,39 @@ def _profiles(strength):
     return SiteProfiles(("a", "b"), np.zeros(2), field, ORDER, np.array([2.0, 0.2]))
 
 
-def test_what_codes_do_not_hold_of_means_is_kept(model, scan):
-    """A lesion such as no training scan has: smoothing keeps sums, and so does rendering."""
-    signal = scan.signal.copy()
+def _lesion(scan):
+    """A ball of white matter."""
     lesion = np.zeros(scan.mask.shape, dtype=bool)
     lesion[tuple(np.argwhere(scan.white_matter).mean(axis=0).astype(int))] = True
-    lesion = ndimage.binary_dilation(lesion, iterations=2) & scan.white_matter
-    signal[lesion] *= 2.5
-    ill, full = scan.with_signal(signal), replace(model, profiles=_profiles(0.2))
+    return ndimage.binary_dilation(lesion, iterations=2) & scan.white_matter
+
+
+def _ill(scan, factor):
+    return scan.with_signal(np.where(_lesion(scan)[..., None], factor * scan.signal, scan.signal))
+
+
+def test_voxels_unlike_all_that_was_learned_keep_their_signal(model, scan):
+    ill, full = _ill(scan, 4), replace(model, profiles=_profiles(0.2))
+    own = full.fit(ill)
+    codes = full.encode(ill, own)
+    inside = ill.white_matter.T[ill.mask.T]
+    lesion = _lesion(scan).T[ill.white_matter.T]
+    assert codes.unfamiliar[lesion].all()
+    assert codes.unfamiliar[~lesion].mean() < 0.01
+    without_field = full.profiles.of(ill).without_field(own, ill.gradients)[inside]
+    made = full.decode(codes, "b", level=codes.level)
+    expected = without_field[codes.unfamiliar] * np.exp(-0.2)
+    np.testing.assert_allclose(made.values[codes.unfamiliar], expected, rtol=1e-4)
+    middle = full.decode(codes, "average", level=codes.level).values[codes.unfamiliar]
+    expected = without_field[codes.unfamiliar] * np.cosh(0.2)
+    np.testing.assert_allclose(middle, expected, rtol=1e-4)
+    spread = full.spread(codes, "b", made, level=codes.level)
+    assert (spread[lesion].mean(axis=0) > 3 * spread[~lesion].mean(axis=0)).all()
+
+
+def test_what_codes_do_not_hold_of_means_is_kept(model, scan):
+    """A lesion such as no training scan has: smoothing keeps sums, and so does rendering."""
+    ill, full = _ill(scan, 2.5), replace(model, profiles=_profiles(0.2))
     own = full.fit(ill)
     means = mean_channels(ORDER, len(BS))
     inside = ill.white_matter.T[ill.mask.T]

@@ -47,6 +47,10 @@ class Codes:
     lost
         What codes do not hold of b0 and of shells' means, smoothed, in units of the level, shape
         (voxel, 1 + shell).
+    unfamiliar, kept
+        Voxels that are unlike those that were learned from, shape (voxel,), bool; and their
+        coefficients, which no code is trusted with, in units of the level, without the field of
+        their site, shape (unfamiliar voxel, channel).
     """
 
     mean: Array
@@ -56,6 +60,8 @@ class Codes:
     level: float
     frames: Array | None
     lost: Array
+    unfamiliar: Array
+    kept: Array
 
     def on_grid(self) -> Array:
         """Return the means on the grid, shape (x, y, z, unit), zero elsewhere."""
@@ -140,27 +146,46 @@ class InvariantModel(SignalModel):
         *encoded, axes = zip(*over_blocks(encode, len(patches)), strict=True)
         mean, variance = map(np.concatenate, encoded)
         frames = np.concatenate(axes) if self.network.settings.turned else None
-        lost = np.zeros((len(mean), 1 + len(self.card.bs)), dtype=np.float32)
-        codes = Codes(mean, variance, where, scan.positions[inside], level, frames, lost)
-        if profile:
-            codes = replace(codes, lost=self._lost(codes, coefficients, scan, profile))
-        return codes
+        codes = Codes(
+            mean,
+            variance,
+            where,
+            scan.positions[inside],
+            level,
+            frames,
+            lost=np.zeros((len(mean), 1 + len(self.card.bs)), dtype=np.float32),
+            unfamiliar=np.zeros(len(mean), dtype=bool),
+            kept=np.empty((0, values.shape[1]), dtype=np.float32),
+        )
+        return self._with_own(codes, coefficients, scan, profile) if profile else codes
 
-    def _lost(self, codes: Codes, own: Coefficients, scan: Scan, profile: ScanProfile) -> Array:
-        """Return what codes do not hold of b0 and of shells' means, smoothed within the tissue.
+    def _with_own(
+        self, codes: Codes, coefficients: Coefficients, scan: Scan, profile: ScanProfile
+    ) -> Codes:
+        """Add what a scan has of its own, which codes do not hold.
 
-        Codes hold what training scans have. What a lesion or a person has beyond that is the
-        difference between a scan and its rendering at home; so is noise, which smoothing takes.
+        Codes hold what training scans have. What a person has beyond that is the difference
+        between a scan and its rendering at home; so is noise, which smoothing takes. Unfamiliar
+        voxels keep all that is theirs, and nothing flows from or to them.
         """
-        inside = codes.where.T[scan.mask.T]
-        measured = profile.without_field(own, scan.gradients)[inside]
-        home = self.decode(codes, str(scan.site), level=codes.level).values
-        home /= profile.gains[inside]
-        lost = (measured - home)[:, mean_channels(self.card.order, len(self.card.bs))]
-        return diffuse(lost / np.float32(codes.level), codes.where, scan.voxel_size, _LOST_SPREAD)
+        inside, means = (
+            codes.where.T[scan.mask.T],
+            mean_channels(self.card.order, len(self.card.bs)),
+        )
+        own = profile.without_field(coefficients, scan.gradients)[inside] / np.float32(codes.level)
+        home = self.decode(codes, str(scan.site), level=1.0).values / profile.gains[inside]
+        unfamiliar = self.unfamiliar(scan, coefficients)
+        familiar, lost = codes.where.copy(), np.zeros_like(codes.lost)
+        familiar.T[codes.where.T] = ~unfamiliar
+        difference = (own - home)[~unfamiliar][:, means]
+        lost[~unfamiliar] = diffuse(difference, familiar, scan.voxel_size, _LOST_SPREAD)
+        return replace(codes, lost=lost, unfamiliar=unfamiliar, kept=own[unfamiliar])
 
     def decode(self, codes: Codes, site: str, *, level: float | None = None) -> Coefficients:
-        """Render codes as a site, or as the average of sites, at its typical level or another."""
+        """Render codes as a site, or as the average of sites, at its typical level or another.
+
+        Unfamiliar voxels are not rendered from their codes: what they are gets the target's field.
+        """
         level, render = level or self.level(site), self._renderer(codes, site)
         mean = torch.from_numpy(codes.mean)
 
@@ -168,6 +193,10 @@ class InvariantModel(SignalModel):
             return (render(mean[block], block) * level).numpy()
 
         values = np.concatenate(over_blocks(decode, len(mean)))
+        if self.profiles and codes.unfamiliar.any():
+            places = codes.positions[codes.unfamiliar]
+            gains = [self.profiles.gains(places, label) for label in self.labels(site)]
+            values[codes.unfamiliar] = codes.kept * np.mean(gains, axis=0) * np.float32(level)
         bs, order = self.card.bs, self.card.order
         return Coefficients(values, codes.where, bs, order, penalties=(0.0,) * len(bs))
 

@@ -156,28 +156,19 @@ def render(
     difference = translated.values - ratio * own.values[inside]
     change[inside] = np.sqrt(mean_over_directions(np.square(difference), len(own.bs)))
     learned = tissue_mask(scan, model.card.tissue)
+    unfamiliar = np.zeros(scan.mask.shape, dtype=bool)
+    unfamiliar.T[learned.T] = model.unfamiliar(scan, own)
     return Rendering(
         scan=scan.with_signal(signal, gradients=table, site=Site(site, origin="rendered")),
         spread=translated.on_grid(np.hypot(made.spread, _spread_within_voxel(translated))),
         change=own.on_grid(change),
         rendered=translated.mask,
         learned=learned,
-        unfamiliar=_unfamiliar(model, scan, own, learned, made.levels[0]),
+        unfamiliar=unfamiliar,
         levels=made.levels,
         interpolated=interpolated_bs(*shells),
         left_out=unused_bs(*shells),
     )
-
-
-def _unfamiliar(
-    model: Model, scan: Scan, own: Coefficients, learned: Array, level: float
-) -> Array:
-    """Return the voxels of the learned tissue that are unlike the training scans', on the grid."""
-    rows = own.values[learned.T[scan.mask.T]]
-    typical = model.card.sites[str(scan.site)].typical
-    unfamiliar = np.zeros(scan.mask.shape, dtype=bool)
-    unfamiliar.T[learned.T] = typical.is_unlike(rows / np.float32(level), own.order)
-    return unfamiliar
 
 
 def _spread_within_voxel(rendered: Coefficients) -> Array:

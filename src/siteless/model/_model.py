@@ -18,7 +18,7 @@ from siteless.denoising import denoise
 from siteless.errors import ModelError
 from siteless.harmonics import Coefficients, at_shells, fit_coefficients, table_at_shells
 from siteless.model._card import ModelCard
-from siteless.tissue import white_matter_level
+from siteless.tissue import tissue_mask, white_matter_level
 
 # The target that favours no site: the mean of what every site of the model would show.
 AVERAGE = "average"
@@ -83,6 +83,18 @@ class Model(ABC):
         """Fit a scan as those that were learned from."""
         scan = at_shells(scan, self.card.bs)
         return fit_coefficients(scan, order=self.card.order, fit=self.card.fit)
+
+    def unfamiliar(self, scan: Scan, own: Coefficients) -> Array:
+        """Tell which voxels of the learned tissue are unlike the training scans' of their site.
+
+        Returns
+        -------
+        Array
+            Shape (voxel of the tissue,), bool.
+        """
+        rows = own.values[tissue_mask(scan, self.card.tissue).T[scan.mask.T]]
+        typical = self.card.sites[str(scan.site)].typical
+        return typical.is_unlike(rows / np.float32(white_matter_level(scan)), own.order)
 
     def level(self, site: str) -> float:
         """Return a target's typical level; the average's is the sites' geometric mean."""
