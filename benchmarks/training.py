@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.measure import best_time, row
 from siteless.bids import find_scans, read_scan
+from siteless.harmonics import fit_coefficients
 from siteless.network import adversarial_loss, kl_to_marginal, kl_to_prior, reconstruction_loss
 from siteless.patches import cut
 from siteless.pipelines import simulate_cohort
@@ -102,13 +103,9 @@ def read_lesson(dataset: Path, settings: TrainingSettings) -> Lesson:
     for files in scans:
         split = files.attributes["split"]
         if files.subject in train or split == "val":
-            made = make_training_scan(
-                read_scan(files),
-                fit=settings.fit,
-                order=ORDER,
-                bs=BS,
-                tissue="white-matter",
-            )
+            scan = read_scan(files)
+            own = fit_coefficients(scan, order=ORDER, fit=settings.fit)
+            made = make_training_scan(scan, own, bs=BS, tissue="white-matter")
             parts[split].append(made)
     return Lesson(parts["train"], parts["val"], sorted({str(s.site) for s in scans}))
 

@@ -51,7 +51,12 @@ def training_scan(site, seed):
     scan = make_scan(gradients, seed=seed, site=Site(site), name=f"{site}{seed}")
     scan = scan.with_signal(scan.signal * np.float32(1 + 0.1 * seed))
     recipe = {"fit": "laplace-beltrami", "order": ORDER, "bs": BS, "tissue": "white-matter"}
-    return make_training_scan(scan, **recipe)
+    return fitted_scan(scan, **recipe)
+
+
+def fitted_scan(scan, *, fit, order, **recipe):
+    """Fit a scan, and gather what training needs of it."""
+    return make_training_scan(scan, fit_coefficients(scan, order=order, fit=fit), **recipe)
 
 
 def lesson():

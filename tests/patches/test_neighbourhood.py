@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from siteless.patches import FACES, cut, index_neighbours, stitch, surrounded
+from siteless.patches import FACES, _neighbourhood, cut, index_neighbours, stitch, surrounded
 
 masks = arrays(bool, st.tuples(*[st.integers(1, 5)] * 3)).filter(lambda mask: mask.any())
 
@@ -59,3 +59,11 @@ def test_surroundings_are_means_of_means(mask, passes):
         for _ in range(count):
             expected = cut(expected, near).mean(axis=1)
         np.testing.assert_allclose(cut(rows, patches)[:, column], expected[wanted], atol=1e-12)
+
+
+def test_surroundings_do_not_depend_on_how_channels_are_parted(monkeypatch):
+    values = np.random.default_rng(0).normal(size=(27, 7))
+    near, wanted = index_neighbours(np.ones((3, 3, 3))), np.arange(27) % 2 == 0
+    whole, _ = surrounded(values, near, wanted, (1, 3))
+    monkeypatch.setattr(_neighbourhood, "_BLOCK_BYTES", 2 * values[:, 0].nbytes)
+    np.testing.assert_allclose(surrounded(values, near, wanted, (1, 3))[0], whole, atol=1e-12)

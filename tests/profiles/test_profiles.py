@@ -55,6 +55,12 @@ def _survey(scan, person="p"):
     return survey(scan, fit_coefficients(scan, order=ORDER), person)
 
 
+def _without(profiles, own, scan):
+    """Take the profile of a scan's site out of its coefficients."""
+    profile = profiles.of(scan)
+    return profile.blurred(profile.without_field(own, scan.gradients))
+
+
 def test_noise_changes_neither_energies_nor_structure():
     clean, noisy = (_survey(_scan(noise=noise)) for noise in (0.0, 0.05))
     np.testing.assert_allclose(noisy.energies, clean.energies, atol=0.12)
@@ -127,7 +133,7 @@ def test_a_field_is_found_and_taken_out():
     fitted = [fit_coefficients(scan, order=ORDER) for scan in same]
     before = [own.values for own in fitted]
     of_scans = zip(fitted, same, strict=True)
-    after = [found.of(scan).without(own, scan.gradients) for own, scan in of_scans]
+    after = [_without(found, own, scan) for own, scan in of_scans]
     unlike, alike = (np.abs(np.log(a[:, 0] / b[:, 0])).mean() for a, b in (before, after))
     assert alike < 0.15 * unlike
 
@@ -170,7 +176,7 @@ def test_a_scan_without_its_profile_is_the_scan_divided_and_blurred():
         profiles.of(scan).without_field(own, scan.gradients), divided, rtol=1e-4
     )
     expected = diffuse(divided, scan.mask, scan.voxel_size, 2.0)
-    found = profiles.of(scan).without(own, scan.gradients)
+    found = _without(profiles, own, scan)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
     assert found.dtype == np.float32
 
@@ -184,7 +190,7 @@ def test_what_a_fit_takes_from_low_degrees_is_given_back():
         matrix = fitting_matrix(directions, order=ORDER, penalty=penalty)
         values.append(scan.volumes[shell.volumes][:, scan.voxels].T @ matrix.T)
     smooth = replace(plain, values=np.hstack(values), penalties=(penalty, penalty))
-    given = plain.values, smooth.values, profiles.of(scan).without(smooth, scan.gradients)
+    given = plain.values, smooth.values, _without(profiles, smooth, scan)
     true, before, after = (degree_energies(one, ORDER).mean(axis=0) for one in given)
     assert (before[:, 1] < 0.9 * true[:, 1]).all()
     np.testing.assert_allclose(after[:, :2], true[:, :2], rtol=0.03)

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from scipy.linalg import expm
 from scipy.special import ive
 
+from siteless.patches import _neighbourhood
 from siteless.profiles import diffuse
 from siteless.profiles._spread import covariance_of_noise
 
@@ -38,6 +39,19 @@ def test_it_is_the_exponential_of_the_laplacian(variance, which):
     values = np.random.default_rng(1).normal(size=(mask.sum(), 3)).astype(np.float32)
     expected = expm(variance / 2 * laplacian) @ values
     np.testing.assert_allclose(diffuse(values, mask, VOXEL, variance), expected, atol=2e-5)
+
+
+def test_channels_do_not_depend_on_how_they_are_parted(monkeypatch):
+    mask = _mask(2)
+    values = np.random.default_rng(1).normal(size=(mask.sum(), 7)).astype(np.float32)
+    whole = diffuse(values, mask, VOXEL, 3.0)
+    monkeypatch.setattr(_neighbourhood, "_BLOCK_BYTES", 2 * values[:, 0].nbytes)
+    np.testing.assert_allclose(diffuse(values, mask, VOXEL, 3.0), whole, atol=1e-6)
+
+
+def test_nothing_is_left_of_an_empty_mask():
+    values = np.empty((0, 4), dtype=np.float32)
+    assert diffuse(values, np.zeros((3, 3, 3), dtype=bool), VOXEL, 3.0).shape == (0, 4)
 
 
 @given(variance=st.floats(0.0, 30.0))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from lessons import BS, ORDER, SHELLS
+from lessons import BS, ORDER, SHELLS, fitted_scan
 from phantoms import centred_affine, make_gradients, make_scan
 from siteless.acquisition import Site
 from siteless.errors import DatasetError, TrainingError
@@ -14,7 +14,6 @@ from siteless.training import (
     Lesson,
     PairedSettings,
     find_pairs,
-    make_training_scan,
     train_paired,
 )
 
@@ -37,7 +36,7 @@ def _scan(site, person, *, snr=SNR, **fields):
 
 
 def _learnable(site, person, **options):
-    return make_training_scan(_scan(site, person, **options), subject=str(person), **RECIPE)
+    return fitted_scan(_scan(site, person, **options), subject=str(person), **RECIPE)
 
 
 @pytest.fixture(scope="module")

@@ -3,12 +3,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lessons import BS, ORDER, SHELLS
+from lessons import BS, ORDER, SHELLS, fitted_scan
 from phantoms import make_gradients, make_scan
 from siteless.acquisition import GradientTable, Site
 from siteless.harmonics import fit_coefficients
 from siteless.profiles import Field, SiteProfiles
-from siteless.training import WHOLE, make_parts, make_training_scan, part_volumes
+from siteless.training import WHOLE, make_parts, part_volumes
 
 RECIPE = {"fit": "laplace-beltrami", "order": ORDER, "bs": BS, "tissue": "white-matter"}
 
@@ -97,7 +97,7 @@ def test_patches_do_not_see_the_volumes_that_they_are_judged_by():
 
 def test_one_part_is_the_whole_scan():
     one, _ = make_parts(_scan(), None, parts=1, **RECIPE)
-    assert one.content == make_training_scan(_scan(), **RECIPE).content
+    assert one.content == fitted_scan(_scan(), **RECIPE).content
 
 
 def test_the_last_one_has_some_patches_of_all_directions(monkeypatch):
@@ -118,7 +118,7 @@ def test_a_single_b0_is_in_every_part():
     kept[only] = True
     table = GradientTable(scan.gradients.bvals[kept], scan.gradients.bvecs[kept])
     scan = scan.with_signal(scan.signal[..., kept], gradients=table)
-    whole = make_training_scan(scan, **RECIPE)
+    whole = fitted_scan(scan, **RECIPE)
     for one in make_parts(scan, None, parts=3, **RECIPE):
         np.testing.assert_allclose(one.signal[:, 0], whole.signal[:, 0], rtol=1e-6)
 

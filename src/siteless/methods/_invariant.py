@@ -8,6 +8,7 @@ from typing import Self
 
 import numpy as np
 import torch
+from scipy import ndimage
 from torch import Tensor
 
 from siteless.acquisition import Array, Scan
@@ -23,6 +24,8 @@ from siteless.tissue import tissue_mask, white_matter_level
 _DRAWS = 2
 # mm2, by which what codes do not hold is smoothed: noise is left out, and lesions are kept.
 _LOST_SPREAD = 4.0
+# Of the 26 voxels around an unfamiliar one that must be unfamiliar too, or it is left to its code.
+_LEAST_CLUSTER = 3
 # Before the names of the profiles' arrays in a model's file.
 _PROFILE = "profile."
 
@@ -48,9 +51,9 @@ class Codes:
         What codes do not hold of b0 and of shells' means, smoothed, in units of the level, shape
         (voxel, 1 + shell).
     unfamiliar, kept
-        Voxels that are unlike those that were learned from, shape (voxel,), bool; and their
-        coefficients, which no code is trusted with, in units of the level, without the field of
-        their site, shape (unfamiliar voxel, channel).
+        Voxels that are unlike those that were learned from, but for single ones, shape (voxel,),
+        bool; and their coefficients, which no code is trusted with, in units of the level,
+        without the field of their site, shape (unfamiliar voxel, channel).
     """
 
     mean: Array
@@ -129,10 +132,11 @@ class InvariantModel(SignalModel):
         coefficients = coefficients or self.fit(scan)
         where = tissue_mask(scan, self.card.tissue)
         inside = where.T[scan.mask.T]
-        values = coefficients.values
+        values = own = coefficients.values
         profile = self.profiles.of(scan) if self.profiles else None
         if profile:
-            values = profile.without(coefficients, scan.gradients)
+            own = profile.without_field(coefficients, scan.gradients)
+            values = profile.blurred(own)
         neighbours = index_neighbours(scan.mask, scan.affine)
         passes = self.card.settings["training"]["surroundings"]
         values, patches = surrounded(values / np.float32(level), neighbours, inside, passes)
@@ -157,10 +161,13 @@ class InvariantModel(SignalModel):
             unfamiliar=np.zeros(len(mean), dtype=bool),
             kept=np.empty((0, values.shape[1]), dtype=np.float32),
         )
-        return self._with_own(codes, coefficients, scan, profile) if profile else codes
+        if profile is None:
+            return codes
+        unfamiliar = _clustered(self.unfamiliar(scan, coefficients), where)
+        return self._with_own(codes, own[inside] / np.float32(level), unfamiliar, profile)
 
     def _with_own(
-        self, codes: Codes, coefficients: Coefficients, scan: Scan, profile: ScanProfile
+        self, codes: Codes, own: Array, unfamiliar: Array, profile: ScanProfile
     ) -> Codes:
         """Add what a scan has of its own, which codes do not hold.
 
@@ -168,16 +175,12 @@ class InvariantModel(SignalModel):
         between a scan and its rendering at home; so is noise, which smoothing takes. Unfamiliar
         voxels keep all that is theirs, and nothing flows from or to them.
         """
-        inside, means = (
-            codes.where.T[scan.mask.T],
-            mean_channels(self.card.order, len(self.card.bs)),
-        )
-        own = profile.without_field(coefficients, scan.gradients)[inside] / np.float32(codes.level)
-        home = self.decode(codes, str(scan.site), level=1.0).values / profile.gains[inside]
-        unfamiliar = self.unfamiliar(scan, coefficients)
+        scan, means = profile.scan, mean_channels(self.card.order, len(self.card.bs))
+        home = self.decode(codes, str(scan.site), level=1.0).values[:, means]
+        home /= profile.gains[codes.where.T[scan.mask.T]][:, means]
         familiar, lost = codes.where.copy(), np.zeros_like(codes.lost)
         familiar.T[codes.where.T] = ~unfamiliar
-        difference = (own - home)[~unfamiliar][:, means]
+        difference = (own[:, means] - home)[~unfamiliar]
         lost[~unfamiliar] = diffuse(difference, familiar, scan.voxel_size, _LOST_SPREAD)
         return replace(codes, lost=lost, unfamiliar=unfamiliar, kept=own[unfamiliar])
 
@@ -204,6 +207,8 @@ class InvariantModel(SignalModel):
         self, codes: Codes, site: str, rendered: Coefficients, *, level: float | None = None
     ) -> Array:
         """Return how much what `decode` has rendered varies under the posterior of the codes.
+
+        Of unfamiliar voxels, it is how far their own signal is from what codes would render.
 
         Returns
         -------
@@ -247,6 +252,22 @@ class InvariantModel(SignalModel):
             return torch.stack(shown).mean(dim=0) if len(shown) > 1 else shown[0]
 
         return render
+
+
+def _clustered(flagged: Array, where: Array) -> Array:
+    """Leave out voxels that are flagged alone: one in a thousand is, of healthy tissue.
+
+    Parameters
+    ----------
+    flagged
+        Shape (voxel,), bool.
+    where
+        The voxels, shape (x, y, z), bool.
+    """
+    grid = np.zeros(where.shape, dtype=np.int8)
+    grid.T[where.T] = flagged
+    around = ndimage.convolve(grid, np.ones((3, 3, 3), dtype=np.int8), mode="constant") - grid
+    return flagged & (around >= _LEAST_CLUSTER).T[where.T]
 
 
 def _as_array(tensor: Tensor | None) -> Array | None:

@@ -28,8 +28,9 @@ FACES: tuple[tuple[int, int, int], ...] = (
     (0, 0, -1),
     (0, 0, 1),
 )
-# That are averaged at a time.
-_CHANNELS = 48
+# Of values that are averaged at a time: allocators use memory of up to 32 MiB again, and fresh
+# pages take as long as the sums.
+_BLOCK_BYTES = 24 * 2**20
 
 
 def index_neighbours(mask: ArrayLike, affine: ArrayLike | None = None) -> Array:
@@ -111,7 +112,7 @@ def surrounded(
     size = neighbours.shape[1]
     mean = neighbour_means(neighbours, np.full(size, 1 / size, dtype=values.dtype))
     means = np.empty((len(passes), len(patches), values.shape[1]), dtype=values.dtype)
-    for block in channel_blocks(values.shape[1]):
+    for block in channel_blocks(values):
         blurred = np.ascontiguousarray(values[:, block])
         for number, (before, after) in enumerate(pairwise((0, *passes))):
             for _ in range(after - before):
@@ -138,9 +139,10 @@ def neighbour_means(neighbours: Array, weights: Array) -> sparse.csr_array:
     return sparse.csr_array((entries, neighbours.ravel(), ends), shape=(count, count))
 
 
-def channel_blocks(channels: int) -> Iterator[slice]:
-    """Part channels, so that a step over all voxels of a brain stays in the caches."""
-    return (slice(first, first + _CHANNELS) for first in range(0, channels, _CHANNELS))
+def channel_blocks(values: Array) -> Iterator[slice]:
+    """Part the channels of many voxels, so that memory of one block is used again for the next."""
+    size = max(1, _BLOCK_BYTES // max(1, len(values) * values.itemsize))
+    return (slice(first, first + size) for first in range(0, values.shape[1], size))
 
 
 def cut(values: Array, neighbours: Array) -> Array:

@@ -28,9 +28,9 @@ from siteless.profiles import SiteProfiles, Survey, survey
 from siteless.tissue import Tissue, white_matter_level
 from siteless.training import (
     TrainingScan,
-    gather_patches,
     is_stored,
     make_parts,
+    make_training_scan,
     open_scan,
     raise_everywhere,
     rank,
@@ -40,7 +40,7 @@ from siteless.training import (
 # Gives, for the name of a stage of the work, what is called as it goes on.
 Stages = Callable[[str], Progress]
 # Raised when what is stored of a scan changes.
-_STORE = 8
+_STORE = 9
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,10 @@ class Recipe:
             scan = at_shells(scan, self.bs)
             own = fit_coefficients(scan, order=self.order, fit=self.fit)
             if lacks_values:
-                store_scan(self._training_scan(scan, own, files), place)
+                made = make_training_scan(
+                    scan, own, bs=self.bs, tissue=self.tissue, subject=files.subject
+                )
+                store_scan(made, place)
             if lacks_maps:
                 save_arrays(maps, _maps_of(scan, own))
             if lacks_survey:
@@ -142,17 +145,6 @@ class Recipe:
             )
             for one, place in zip(made, places, strict=True):
                 store_scan(one, place)
-
-    def _training_scan(self, scan: Scan, own: Coefficients, files: ScanFiles) -> TrainingScan:
-        return gather_patches(
-            scan,
-            own.values,
-            level=white_matter_level(scan),
-            order=self.order,
-            bs=self.bs,
-            tissue=self.tissue,
-            subject=files.subject,
-        )
 
 
 def _maps_of(scan: Scan, own: Coefficients) -> Mapping[str, Array]:

@@ -96,8 +96,11 @@ class ScanProfile:
     gains: Array
     spread: float
 
-    def without(self, own: Coefficients, gradients: GradientTable) -> Array:
-        """Take the profile out of coefficients of the brain.
+    def without_field(self, own: Coefficients, gradients: GradientTable) -> Array:
+        """Take the field out of coefficients of the brain.
+
+        What the fit has taken from the degrees that fields are of is given back first: it depends
+        on the number of directions, and fields are of the signal.
 
         Parameters
         ----------
@@ -111,16 +114,11 @@ class ScanProfile:
         Array
             Shape (voxel, channel).
         """
-        values = self.without_field(own, gradients)
-        return diffuse(values, self.scan.mask, self.scan.voxel_size, self.spread)
-
-    def without_field(self, own: Coefficients, gradients: GradientTable) -> Array:
-        """Take the field out of coefficients, as `without`, but no detail.
-
-        What the fit has taken from the degrees that fields are of is given back first: it depends
-        on the number of directions, and fields are of the signal.
-        """
         return own.values / (self.gains * _kept(own, gradients))
+
+    def blurred(self, values: Array) -> Array:
+        """Take out of channels of the brain what the most blurred site does not show."""
+        return diffuse(values, self.scan.mask, self.scan.voxel_size, self.spread)
 
 
 def _kept(own: Coefficients, gradients: GradientTable) -> Array:

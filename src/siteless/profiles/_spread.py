@@ -48,7 +48,7 @@ def diffuse(values: Array, mask: Array, voxel_size: Array, variance: float) -> A
     terms = 2 * ive(np.arange(_FEW_TERMS + 4 * math.ceil(reach)), reach).astype(np.float32)
     further = terms[2:][terms[2:] > _LEAST_TERM]
     blurred = np.empty_like(values)
-    for block in channel_blocks(values.shape[1]):
+    for block in channel_blocks(values):
         before = np.ascontiguousarray(values[:, block])
         last = mean @ before
         total = before * (terms[0] / 2) + last * terms[1]

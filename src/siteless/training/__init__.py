@@ -12,7 +12,7 @@ from siteless.training._paired import (
     train_paired,
 )
 from siteless.training._parts import WHOLE, make_parts, part_volumes
-from siteless.training._scan import TrainingScan, gather_patches, make_training_scan
+from siteless.training._scan import TrainingScan, make_training_scan
 from siteless.training._settings import PRESETS, TrainingSettings
 from siteless.training._store import is_stored, open_scan, store_scan
 
@@ -30,7 +30,6 @@ __all__ = [
     "Watch",
     "adapt",
     "find_pairs",
-    "gather_patches",
     "is_stored",
     "joined",
     "make_parts",

@@ -49,7 +49,9 @@ def make_parts(
     profile = profiles.of(scan) if profiles else None
 
     def without(fitted: Coefficients, of: Scan) -> Array:
-        return profile.without(fitted, of.gradients) if profile else fitted.values
+        if profile is None:
+            return fitted.values
+        return profile.blurred(profile.without_field(fitted, of.gradients))
 
     gather = partial(
         gather_patches,

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from siteless.acquisition import Array, Scan
-from siteless.harmonics import FitName, fit_coefficients, nearest_shells, projection_matrix
+from siteless.harmonics import Coefficients, nearest_shells, projection_matrix
 from siteless.patches import index_neighbours, surrounded
 from siteless.tissue import Tissue, tissue_mask, white_matter_level
 
@@ -80,19 +80,18 @@ class TrainingScan:
 
 def make_training_scan(
     scan: Scan,
+    own: Coefficients,
     *,
-    fit: FitName,
-    order: int,
     bs: tuple[float, ...],
     tissue: Tissue,
     subject: str = "",
 ) -> TrainingScan:
-    """Fit a scan and gather what training needs of it."""
+    """Gather what training needs of a scan, given its coefficients."""
     return gather_patches(
         scan,
-        fit_coefficients(scan, order=order, fit=fit).values,
+        own.values,
         level=white_matter_level(scan),
-        order=order,
+        order=own.order,
         bs=bs,
         tissue=tissue,
         subject=subject,
