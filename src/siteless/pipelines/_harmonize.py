@@ -382,7 +382,7 @@ def _found(made: Rendering) -> dict[str, Any]:
 
 def _maps(made: Rendering, model: Model) -> dict[str, Map]:
     volumes = {"Volumes": ["b0", *(f"b={b:.0f}" for b in model.card.bs)]}
-    known = {"invariant": "of its code, and ", "paired": ""}.get(
+    known = {"invariant": "of its code (of unfamiliar voxels, to it), and ", "paired": ""}.get(
         model.card.method, "of the noise that is left, and "
     )
     spread = f"Standard deviation of the rendered signal: {known}within a voxel"
