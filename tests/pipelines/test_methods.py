@@ -7,7 +7,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from lessons import SHELLS
+from lessons import SHELLS, write_study
 from phantoms import RENDER, make_gradients, make_scan, write_mask, write_raw, write_table
 from siteless.bids import find_scans, read_scan
 from siteless.cli import main
@@ -368,3 +368,12 @@ def test_only_codes_can_be_encoded(manifest, tmp_path, capsys):
     assert main(["encode", str(manifest), str(tmp_path / "codes"), "--model", str(out)]) == 1
     told = capsys.readouterr().err
     assert "expected a model of the method invariant, found one of scaled" in told
+
+
+@pytest.mark.parametrize(("people", "told"), [(2, ["a, b"]), (3, [])])
+def test_sites_of_few_scans_are_warned_of(tmp_path, capsys, people, told):
+    study = write_study(tmp_path / "study", people=people)
+    words = [str(study), "--model", str(tmp_path / "m.safetensors"), "--method", "scaled"]
+    assert main(["fit", *words, "--nprocs", "1"]) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    assert [line.split("found fewer of ")[1].split(";")[0] for line in lines] == told

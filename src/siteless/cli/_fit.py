@@ -45,6 +45,9 @@ PRESETS = ("siteless", "paper")
 METHODS = ("invariant", "rish", "rish-glm", "paired", "combat", "scaled", "unchanged")
 MAPS = ("fa", "md", "mk", "rtop")
 
+# Scans of a site from which what is the site's can be told from what is people's.
+_FEW = 3
+
 
 def add_parser(commands: Any) -> None:
     """Add the command to the command line."""
@@ -179,11 +182,22 @@ def run(options: argparse.Namespace) -> int:
         )
         first = rank() == 0
     if first:
+        _tell_few(model.card)
         _tell_left_out(model.card.summary["left_out"])
         _tell_interpolated(model.card)
         _tell_not_registered(model.card.summary.get("not_registered", ()), options.model)
         show_card(model)
     return 0
+
+
+def _tell_few(card: ModelCard) -> None:
+    few = [site for site, scans in card.summary["training_scans"].items() if scans < _FEW]
+    if few:
+        print(  # noqa: T201
+            f"siteless: warning: expected {_FEW} scans or more of each site to learn from, found "
+            f"fewer of {', '.join(few)}; what single people have is then taken for the site's",
+            file=sys.stderr,
+        )
 
 
 def _tell_left_out(names: list[str]) -> None:
