@@ -52,9 +52,9 @@ def shown(folder):
 
 # What makes a command quick.
 QUICK = {
-    "fit": ["--epochs", "1"],
-    "group": ["--epochs", "1"],
-    "rish": ["--same-space"],
+    "fit": ["--nprocs", "1", "--epochs", "1"],
+    "group": ["--nprocs", "1", "--epochs", "1"],
+    "rish": ["--nprocs", "1", "--same-space"],
     "evaluate": ["--nprocs", "1", "--scores", "signal", "maps", "leakage"],
     "as_average": ["--no-report"],
     "harmonize": ["--nprocs", "1"],
