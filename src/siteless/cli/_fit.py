@@ -195,7 +195,8 @@ def _tell_few(card: ModelCard) -> None:
     if few:
         print(  # noqa: T201
             f"siteless: warning: expected {_FEW} scans or more of each site to learn from, found "
-            f"fewer of {', '.join(few)}; what single people have is then taken for the site's",
+            f"fewer of {', '.join(few)}; what single people have is then taken for the site's, so "
+            "add scans, or leave such sites out with --sites",
             file=sys.stderr,
         )
 
