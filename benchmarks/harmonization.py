@@ -128,7 +128,7 @@ def judge(name: str, dataset: Path, models: Path, *cohorts: Sources) -> Found:
     path = models / f"{file_stem(name)}.safetensors"
     record = path.with_name(f"{path.stem}_scores.json")
     if not record.exists():
-        seconds = fit_if_missing(dataset, path, **FITS[name])
+        seconds = fit_if_missing(dataset, path, work=models / "work", **FITS[name])
         model = load_model(path)
         denoiser = model.card.denoiser
         model = replace(model, card=replace(model.card, denoiser=""))
@@ -163,8 +163,8 @@ def file_stem(name: str) -> str:
     return name.replace(" --", "_").replace(" ", "_")
 
 
-def fit_if_missing(dataset: Path, path: Path, **fit: Any) -> float:
-    """Return the seconds that the fit took, now or earlier; NaN where nothing tells."""
+def fit_if_missing(dataset: Path, path: Path, *, work: Path, **fit: Any) -> float:
+    """Return the seconds that the fit took, after scans were read; NaN where nothing tells."""
     taken = path.with_name(f"{path.stem}_seconds.txt")
     if not path.exists():
         read = time.monotonic()
@@ -176,7 +176,7 @@ def fit_if_missing(dataset: Path, path: Path, **fit: Any) -> float:
 
             return done
 
-        fit_model(dataset, path, work=path.with_name("work"), progress=stage, **fit)
+        fit_model(dataset, path, work=work, progress=stage, **fit)
         taken.write_text(f"{time.monotonic() - read:.2f}\n")
     return float(taken.read_text()) if taken.exists() else np.nan
 

@@ -86,6 +86,14 @@ def test_the_command_scores_test_people_and_writes_what_it_says(contest, tmp_pat
     assert (out / "scores.tsv").read_bytes() == table
 
 
+def test_only_maps_that_are_named_are_scored(contest, tmp_path):
+    words = ["evaluate", str(contest / "data"), "--harmonized", str(contest / "scaled")]
+    words += ["--out", str(tmp_path / "s"), "--scores", "maps", "--maps", "md", "fa", "md"]
+    assert main([*words, "--nprocs", "1", "--no-report"]) == 0
+    metrics = [row["metric"].partition("_")[0] for row in _rows(tmp_path / "s")]
+    assert list(dict.fromkeys(metrics)) == ["md", "fa"]
+
+
 def test_the_target_itself_has_no_error(contest, tmp_path):
     perfect = _perfect(contest / "data", tmp_path / "perfect")
     kinds = ("signal", "maps")

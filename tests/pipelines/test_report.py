@@ -14,7 +14,8 @@ from siteless.bids import find_scans, read_scan
 from siteless.cli import main
 from siteless.errors import SitelessError
 from siteless.pipelines import evaluate_dataset, fit_model, harmonize_dataset, write_report
-from siteless.pipelines._portray import _Frame
+from siteless.pipelines._contest import find_judged
+from siteless.pipelines._portray import _Frame, portray
 from siteless.tissue import fit_tensor
 from travellers import write_travellers, write_visit
 
@@ -212,6 +213,34 @@ def test_a_part_of_the_scans_is_harmonized_and_reported(study, tmp_path, capsys,
     assert "warning" not in told.err
     assert ("index.html" in told.out) != ("--participant-label" in options)
     assert ("siteless report" in told.out) == ("--participant-label" in options)
+
+
+def test_scans_that_failed_are_named_on_the_page(study, tmp_path, capsys):
+    data = shutil.copytree(study / "my data", tmp_path / "data")
+    image = data / "sub-03/ses-a/dwi/sub-03_ses-a_dwi.nii.gz"
+    image.write_bytes(image.read_bytes()[:1000])
+    words = ["harmonize", str(data), str(tmp_path / "out"), "--to", "b", "--nprocs", "1"]
+    assert main([*words, "--model", str(study / "scaled.safetensors")]) == 1
+    assert "1 failed" in capsys.readouterr().out
+    page = (tmp_path / "out/report/index.html").read_text()
+    assert "Not rendered, and in no figure of this page: 1 of 12 scans" in page
+    assert "sub-03_ses-a." in page
+
+
+def test_uncertainty_is_shown_where_it_is_known(study, tmp_path):
+    made = shutil.copytree(study / "scaled", tmp_path / "made")
+    spread = next(made.rglob("*_stat-std_dwimap.nii.gz"))
+    image = nib.load(spread)
+    values = np.asarray(image.dataobj) + 1
+    values[:, :, : values.shape[2] // 2] = 0
+    nib.save(nib.Nifti1Image(values, image.affine, image.header), spread)
+    originals = find_scans(study / "my data").scans
+    [one] = [
+        j for j in find_judged(originals, {"m": [made]}) if j.image.dwi.parent == spread.parent
+    ]
+    shown = portray(one)[1].maps["FA"]["uncertainty"].data
+    mask = read_scan(one.source).mask
+    assert np.array_equal(np.isfinite(shown), mask & values.all(axis=3))
 
 
 def test_a_report_that_fails_is_a_warning(study, tmp_path, capsys):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from siteless.cli._options import (
+    MAPS,
     add_dataset_options,
     add_nprocs,
     filters_of,
@@ -71,6 +72,13 @@ def add_parser(commands: Any) -> None:
         "--scores", nargs="+", choices=KINDS, default=KINDS, help="only these (default: all)"
     )
     parser.add_argument(
+        "--maps",
+        nargs="+",
+        choices=MAPS,
+        default=MAPS,
+        help="maps to score (default: all that the shells allow; rtop takes longest)",
+    )
+    parser.add_argument(
         "--to", metavar="SITE", help="the target site, for derivatives that do not tell it"
     )
     parser.add_argument(
@@ -114,6 +122,7 @@ def run(options: argparse.Namespace) -> int:
             options.out,
             codes={name: folder for name, [folder] in codes.items()},
             kinds=options.scores,
+            maps=options.maps,
             to=options.to,
             labels=options.labels,
             fibres=options.fibres,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from siteless.cli._options import (
+    MAPS,
     add_dataset_options,
     add_nprocs,
     filters_of,
@@ -43,7 +44,6 @@ examples:
 """
 PRESETS = ("siteless", "paper")
 METHODS = ("invariant", "rish", "rish-glm", "paired", "combat", "scaled", "unchanged")
-MAPS = ("fa", "md", "mk", "rtop")
 
 # Scans of a site from which what is the site's can be told from what is people's.
 _FEW = 3

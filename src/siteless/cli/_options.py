@@ -8,6 +8,8 @@ from pathlib import Path
 
 from siteless.errors import DatasetError
 
+# Of `siteless.microstructure`, whose import takes a while.
+MAPS = ("fa", "md", "mk", "rtop")
 _WITHOUT_CHOICE = ("datatype", "suffix", "extension")
 
 

@@ -57,6 +57,7 @@ def evaluate_dataset(
     *,
     codes: Mapping[str, Path] | None = None,
     kinds: Collection[Kind] = KINDS,
+    maps: Collection[str] = tuple(MAPS),
     to: str | None = None,
     labels: Path | None = None,
     fibres: int | None = 1000,
@@ -86,6 +87,8 @@ def evaluate_dataset(
         Folders that `siteless encode` wrote, by name.
     kinds
         Of scores, all by default.
+    maps
+        Of `siteless.microstructure.MAPS`; those that the scans do not allow are left out.
     to
         The target site, for derivatives that do not tell it.
     labels
@@ -112,7 +115,7 @@ def evaluate_dataset(
     with errors_at(found.root):
         contest = set_contest(originals, harmonized, to=to)
     require_codes(codes, contest)
-    measures, notes = _measures(contest, out, found.root, kinds, regions, fibres)
+    measures, notes = _measures(contest, out, found.root, kinds, maps, regions, fibres)
     require_writable(out)
     scores = _run_heats(measures, contest, nprocs=nprocs, progress=progress)
     if "leakage" in kinds:
@@ -141,6 +144,7 @@ def _measures(
     out: Path,
     root: Path,
     kinds: Collection[str],
+    maps: Collection[str],
     regions: Labels | None,
     fibres: int | None,
 ) -> tuple[Measures, list[str]]:
@@ -151,18 +155,20 @@ def _measures(
             f"there are no scores of {min(unknown)!r}", remedy=f"choose of {', '.join(KINDS)}"
         )
     tables = [read_table(files) for files in contest.originals]
-    maps, lacking = _common_maps(tables)
+    allowed, lacking = _common_maps(tables, maps)
     engine, missing = _engine(contest, kinds)
     chosen = set(kinds) - (set() if engine else {"orientation"})
     order = common_order(tables)
-    measures = Measures(out, root, frozenset(chosen), maps, order, engine, fibres, regions)
+    measures = Measures(out, root, frozenset(chosen), allowed, order, engine, fibres, regions)
     return measures, [*contest.notes, *lacking, *missing]
 
 
-def _common_maps(tables: Sequence[GradientTable]) -> tuple[tuple[str, ...], list[str]]:
+def _common_maps(
+    tables: Sequence[GradientTable], names: Collection[str]
+) -> tuple[tuple[str, ...], list[str]]:
     """Return the maps that all tables allow; and why not the others."""
     maps, notes = [], []
-    for name in MAPS:
+    for name in dict.fromkeys(names):
         try:
             for table in tables:
                 require_maps([name], table)

@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from siteless.acquisition import GRID_TOLERANCE, Array, Scan, grid_offset, same_shells
 from siteless.bids import (
+    ScanFiles,
     derivative_path,
     read_header,
     read_scan,
@@ -72,7 +73,7 @@ def _portray(one: Judged) -> tuple[Portrait, ViewedScan]:
     after = _look(rendered) if rendered else _Looks(read_judged_maps(one, own))
     before = _look(own) if rendered else _Looks(compute_maps(own, list(after.maps)))
     portrait = Portrait(
-        name=name_of(one),
+        name=name_of(one.source),
         subject=one.source.subject,
         site=str(one.source.site),
         to=one.to,
@@ -81,12 +82,12 @@ def _portray(one: Judged) -> tuple[Portrait, ViewedScan]:
         **_numbers(before, after, own.white_matter),
     )
     volumes = dict(_volumes(before, after, own, _uncertainty(one, rendered)))
-    return portrait, ViewedScan(f"{name_of(one)}, {one.source.site}", volumes)
+    return portrait, ViewedScan(f"{name_of(one.source)}, {one.source.site}", volumes)
 
 
-def name_of(one: Judged) -> str:
+def name_of(files: ScanFiles) -> str:
     """Return what tells a scan from the others: files of many scans may have one name."""
-    return derivative_path(Path(), "scan", one.source.entities).name.removesuffix("_dwi.nii.gz")
+    return derivative_path(Path(), "scan", files.entities).name.removesuffix("_dwi.nii.gz")
 
 
 def told_of(one: Judged) -> dict[str, Any]:
@@ -184,11 +185,14 @@ def _density(values: Array, name: str) -> list[float]:
 
 
 def _uncertainty(one: Judged, rendered: Scan | None) -> Array | None:
-    """Return the standard deviation of the signal, % of white-matter b0; None when not told."""
+    """Return the standard deviation of the signal, % of white-matter b0; None when not told.
+
+    It is NaN where nothing tells it: in voxels that were scaled, not rendered.
+    """
     if rendered is None or not _spread(one).exists():
         return None
     spread = np.sqrt(np.square(read_signal(_spread(one))[0]).mean(axis=3))
-    return 100 * spread / white_matter_level(rendered)
+    return np.where(spread > 0, 100 * spread / white_matter_level(rendered), np.nan)
 
 
 def _spread(one: Judged) -> Path:

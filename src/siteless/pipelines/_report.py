@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from siteless.bids import (
+    ScanFiles,
     find_scans,
     read_json,
     read_rows,
@@ -24,6 +25,7 @@ from siteless.evaluation import ALL, Score, ScoreTable
 from siteless.methods import InvariantModel, load_model
 from siteless.pipelines._choice import (
     fingerprint,
+    read_table,
     require_writable,
     scans_of_sites,
     size_and_time,
@@ -49,7 +51,7 @@ PEOPLE = 40
 # Scans that the page of the study shows, one a site.
 _SHOWN = 4
 # Raised when numbers or pages change.
-_FORM = 2
+_FORM = 3
 # What sidecars tell of single scans.
 _OF_SCANS = ("SourceSite", "SourceFiles", "Covariates")
 
@@ -124,6 +126,7 @@ def write_report(
         portraits=portraits,
         scores=table,
         notes=notes,
+        missing=_missing(originals, judged),
         pages=pages,
         viewer=viewer_html(shown),
         is_tested=any(files.attributes.get("split") == "test" for files in originals),
@@ -149,6 +152,13 @@ def _require_one_target(judged: Sequence[Judged]) -> None:
             f"expected scans rendered as one site, found {', '.join(targets)}",
             remedy="give the folder of one target",
         )
+
+
+def _missing(originals: Sequence[ScanFiles], judged: Sequence[Judged]) -> list[str]:
+    """Return the names of scans that could have been rendered, and were not."""
+    made = {one.source.dwi for one in judged}
+    others = (files for files in originals if files.dwi not in made)
+    return [name_of(files) for files in others if read_table(files).shells]
 
 
 def _fields(path: Path, told: Mapping[str, str]) -> str:
@@ -289,7 +299,7 @@ def _run(
 def _examples(judged: Sequence[Judged], flags: Mapping[str, object]) -> list[Judged]:
     """Return a scan of each of some sites, one that stands out where there is one."""
     order = {name: place for place, name in enumerate(flags)}
-    ranked = sorted(judged, key=lambda one: order.get(name_of(one), len(order)))
+    ranked = sorted(judged, key=lambda one: order.get(name_of(one.source), len(order)))
     first = {str(one.source.site): one for one in reversed(ranked)}
     return [first[site] for site in sorted(first)][:_SHOWN]
 

@@ -56,6 +56,8 @@ class Study:
         That `siteless evaluate` gave; empty for none.
     notes
         What could not be scored, or shown.
+    missing
+        Names of scans that were not rendered.
     pages
         Files of people's pages, by subject.
     viewer
@@ -73,6 +75,7 @@ class Study:
     portraits: Sequence[Portrait]
     scores: ScoreTable = field(default_factory=lambda: ScoreTable(()))
     notes: Sequence[str] = ()
+    missing: Sequence[str] = ()
     pages: Mapping[str, str] = field(default_factory=dict)
     viewer: str = ""
     is_tested: bool = False
