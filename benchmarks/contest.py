@@ -3,16 +3,17 @@
 ``python -m benchmarks.contest FOLDER`` simulates the cohort of the paper's experiment, denoises a
 copy of it, fits every method to both, renders the test people in all six tasks (and everybody as
 the hub, for adversaries), evaluates all of it as `siteless evaluate` does, and prints tables in
-Markdown: means of the tasks, and each task. It takes hours; what an interrupted run has made is
-used again. ``python -m benchmarks.contest FOLDER ROW ...`` fits and renders these rows alone, so
-that several can be made side by side; derivatives of other tools that are in FOLDER/others are
-scored too.
+Markdown: means of the tasks, each task, and each task where slopes of the gain over the head do
+not count. It takes some five hours of a core; what an interrupted run has made is used again.
+``python -m benchmarks.contest FOLDER ROW ...`` fits and renders these rows alone, so that several
+can be made side by side.
 """
 
 from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,8 @@ from typing import Any
 import numpy as np
 from scipy import ndimage
 
-from benchmarks.harmonization import fit_if_missing
+from benchmarks.effects import SCORES as BY_TASK
+from benchmarks.harmonization import HUB, fit_if_missing, simulate
 from benchmarks.scores import noiseless_path
 from siteless.bids import (
     ScanFiles,
@@ -34,20 +36,13 @@ from siteless.bids import (
 )
 from siteless.denoising import denoise, find_denoiser
 from siteless.evaluation import ScoreTable, Target, score_signal
-from siteless.pipelines import (
-    encode_dataset,
-    evaluate_dataset,
-    harmonize_dataset,
-    simulate_cohort,
-)
+from siteless.pipelines import encode_dataset, evaluate_dataset, harmonize_dataset
 from siteless.pipelines._contest import Judged, set_contest
 from siteless.pipelines._judge import read_judged
-from siteless.simulation import PRESETS, draw_cohort, read_scanners
 from siteless.training import PRESETS as SETTINGS
 
-# The tasks lead from here to each other site, and back.
-HUB = "prisma30"
-# Voxels around white matter that are denoised too, as neighbours of patches are among them.
+# Voxels around white matter that are denoised too, as neighbours of patches are among them. All
+# of the brain would take twice as long.
 MARGIN = 1
 MAPS = ("fa", "md", "mk")
 # People whose fibres are compared.
@@ -67,6 +62,8 @@ ROWS = (*FITS, *(f"{name}-{DENOISED}" for name in FITS if name not in ("paper", 
 CODED = ("paper", "invariant")
 # Of which adversaries are told the source.
 TOLD = ("rish", "paired", *CODED)
+# Compared without slopes of the gain over the head.
+SLOPED = (f"rish-{DENOISED}", "invariant")
 # Of a column: its title, the metric, what it is multiplied by, and its decimals.
 COLUMNS = (
     ("RMSE to the scan", "rmse_percent", 1, 2),
@@ -83,14 +80,14 @@ COLUMNS = (
     ("of MK", "mk_cv", 100, 1),
     ("angle", "angle_largest_median", 1, 2),
 )
-# Compared without slopes of the gain over the head.
-SLOPED = (f"rish-{DENOISED}", "invariant")
-# Shown of each task.
-BY_TASK = ("rmse_truth_matched_percent", "block_matched_percent", "fa_block_percent")
 
 
 def main(folder: Path, *rows: str) -> None:
-    cohort = simulate(folder / "cohort")
+    unknown = set(rows) - set(ROWS)
+    if unknown:
+        sys.exit(f"there is no row {min(unknown)}; choose of {', '.join(ROWS)}")
+    cohort = folder / "cohort"
+    simulate(cohort, "cdmri2018")
     for row in rows or ROWS:
         of = denoised_copy(cohort, folder / DENOISED) if row.endswith(DENOISED) else cohort
         fit(row, of, folder)
@@ -100,20 +97,11 @@ def main(folder: Path, *rows: str) -> None:
         print_slopes(cohort, folder)
 
 
-def simulate(out: Path) -> Path:
-    preset, known = PRESETS["cdmri2018"], read_scanners()
-    scanners = tuple(known[site] for site in preset.sites)
-    cohort = draw_cohort(scanners, subjects=preset.subjects, voxel_size=preset.voxel_size)
-    simulate_cohort(out, cohort)
-    return out
-
-
 def denoised_copy(cohort: Path, out: Path) -> Path:
-    """Denoise white matter and what is near of every scan, into a copy of the dataset."""
+    """Denoise white matter and what is next to it, into a copy of the dataset."""
     denoiser = find_denoiser()
-    shutil.copytree(
-        cohort, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*_dwi.*", "truth")
-    )
+    if not out.exists():
+        shutil.copytree(cohort, out, ignore=shutil.ignore_patterns("*_dwi.*", "truth"))
     for files in find_scans(cohort).scans:
         image = out / files.dwi.relative_to(cohort)
         if not image.exists():
@@ -131,6 +119,7 @@ def _denoise(files: ScanFiles, image: Path, denoiser: str) -> None:
 
 
 def fit(row: str, dataset: Path, folder: Path) -> None:
+    """Fit a method. What rows share (coefficients, registrations) is made for the first."""
     path = folder / "models" / f"{row}.safetensors"
     path.parent.mkdir(exist_ok=True)
     options = FITS[row.removesuffix(f"-{DENOISED}")]
@@ -138,37 +127,36 @@ def fit(row: str, dataset: Path, folder: Path) -> None:
 
 
 def render(row: str, dataset: Path, folder: Path) -> None:
-    """Render test people in all tasks, and as the hub whom adversaries learn from."""
+    """Render test people in all tasks, and as the hub all whom adversaries are shown."""
     model, scans = folder / "models" / f"{row}.safetensors", find_scans(dataset).scans
-    people = {
-        split: {one.subject for one in scans if one.attributes["split"] == split}
-        for split in ("train", "test")
-    }
-    harmonize = partial(harmonize_dataset, dataset, model=model)
-    gradients = "own" if row.startswith("combat") else "target"
-    told = people["test"] | (people["train"] if row in TOLD else set())
-    for site in dict.fromkeys(str(one.site) for one in scans):
-        chosen, sources = (told, None) if site == HUB else (people["test"], [HUB])
-        harmonize(
-            folder / "rendered" / row / site,
-            to=site,
-            sites=sources,
-            filters={"sub": chosen},
-            gradients=gradients,
-        )
+    harmonize = partial(_harmonize, dataset, model=model)
+    for goal in (one for one in scans if one.attributes["split"] == "test"):
+        others = {str(one.site) for one in scans} - {HUB}
+        sources = others if str(goal.site) == HUB else {HUB}
+        own = "own" if row.startswith("combat") else (goal.bval, goal.bvec)
+        place = folder / "rendered" / row / str(goal.site)
+        harmonize(place, to=str(goal.site), sites=sources, people={goal.subject}, gradients=own)
+    told = {one.subject for one in scans if one.attributes["split"] != "val"}
+    if row in TOLD:
+        harmonize(folder / "told" / row, to=HUB, people=told, gradients="target")
     if row in CODED:
         encode_dataset(model, dataset, folder / "codes" / row, filters={"sub": told})
 
 
+def _harmonize(
+    dataset: Path, out: Path, *, people: set[str], sites: Iterable[str] = (), **options: Any
+) -> None:
+    chosen = sorted(sites) or None
+    report = harmonize_dataset(dataset, out, sites=chosen, filters={"sub": people}, **options)
+    if report.errors:
+        raise report.errors[0]
+
+
 def score(cohort: Path, folder: Path) -> ScoreTable:
-    """Score all that is in the folder; fibres of some people alone."""
-    others = sorted((folder / "others").glob("*/*/"))
+    """Score all that was rendered; fibres of some people alone."""
     places = {row: sorted((folder / "rendered" / row).glob("*/")) for row in ROWS}
-    places |= {place.parent.name: [] for place in others}
-    for place in others:
-        places[place.parent.name].append(place)
     scans = {row: own for row, own in places.items() if not row.startswith("combat")}
-    told = {row: places[row] for row in TOLD}
+    told = {row: [folder / "told" / row] for row in TOLD}
     codes = {row: folder / "codes" / row for row in CODED}
     judge, few = partial(evaluate_dataset, cohort, maps=MAPS), {"sub": set(FIBRES)}
     parts = (
@@ -180,22 +168,18 @@ def score(cohort: Path, folder: Path) -> ScoreTable:
 
 
 def print_tables(table: ScoreTable, folder: Path) -> None:
-    methods = dict.fromkeys(one.method for one in table.scores)
-    heads = [title for title, *_ in COLUMNS]
-    print_row("", *heads, "source told", "of codes", "fit, minutes")
-    print_row("---", *["---:"] * (len(heads) + 3))
-    for method in methods:
+    print_row("", *(title for title, *_ in COLUMNS), "source told", "of codes", "fit, minutes")
+    print_row("---", *["---:"] * (len(COLUMNS) + 3))
+    for method in table.methods(COLUMNS[-2][1]):
         cells = (show(table.mean(metric, method=method) * by, n) for _, metric, by, n in COLUMNS)
         told = show(table.mean("leakage_accuracy", method=method, task=f"all>{HUB}"), 3)
         codes = show(table.mean("leakage_accuracy", method=method, task="codes"), 3)
         taken = folder / "models" / f"{method}_seconds.txt"
         minutes = float(taken.read_text()) / 60 if taken.exists() else np.nan
         print_row(f"`{method}`", *cells, told, codes, show(minutes, 1))
-    tasks = sorted({one.task for one in table.select(COLUMNS[0][1])})
-    print()
-    print_row("", *tasks)
-    print_row("---", *["---:"] * len(tasks))
-    for method in methods:
+    tasks = sorted(table.tasks(COLUMNS[0][1]))
+    _print_tasks_head(f"{', '.join(BY_TASK)}:", tasks)
+    for method in table.methods(BY_TASK[0]):
         cells = (
             ", ".join(show(table.mean(metric, method=method, task=task), 2) for metric in BY_TASK)
             for task in tasks
@@ -204,20 +188,22 @@ def print_tables(table: ScoreTable, folder: Path) -> None:
 
 
 def print_slopes(cohort: Path, folder: Path) -> None:
-    """Print errors by task once more, where a slope of the gain over the head counts as no error.
+    """Print errors by task where a slope of the gain over the head counts as no error.
 
     Where a head lies in a receive field gives each scan a slope of its own, which no scan of
     another site can tell.
     """
-    scans = find_scans(cohort).scans
+    scans, found = find_scans(cohort).scans, {}
     for row in SLOPED:
         places = sorted((folder / "rendered" / row).glob("*/"))
-        found: dict[str, list[list[float]]] = {}
         for one in set_contest(scans, {row: places}).scored:
             if one.method == row and one.target:
-                found.setdefault(one.task, []).append(_score_without_slope(one, cohort))
-        cells = [[show(v, 2) for v in np.mean(found[task], axis=0)] for task in sorted(found)]
-        print_row(f"`{row}`", *map(", ".join, cells))
+                cell = found.setdefault(one.task, {}).setdefault(row, [])
+                cell.append(_score_without_slope(one, cohort))
+    _print_tasks_head(f"without slopes, {', '.join(BY_TASK[:2])}:", sorted(found))
+    for row in SLOPED:
+        means = (np.mean(found[task][row], axis=0) for task in sorted(found))
+        print_row(f"`{row}`", *(", ".join(show(value, 2) for value in own) for own in means))
 
 
 def _score_without_slope(one: Judged, cohort: Path) -> list[float]:
@@ -234,6 +220,12 @@ def _score_without_slope(one: Judged, cohort: Path) -> list[float]:
     signal.T[:, scan.white_matter.T] *= np.exp(places @ slope)
     found = score_signal(given.with_signal(signal), Target(scan, (), truth), scan.white_matter)
     return [found[metric] for metric in BY_TASK[:2]]
+
+
+def _print_tasks_head(title: str, tasks: list[str]) -> None:
+    print(f"\n{title}\n")
+    print_row("", *tasks)
+    print_row("---", *["---:"] * len(tasks))
 
 
 def show(value: float, decimals: int) -> str:

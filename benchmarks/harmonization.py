@@ -80,14 +80,15 @@ def main(*folders: Path) -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         dataset, lesions, models = (Path(folder) / n for n in ("cohort", "lesions", "models"))
-        simulate(dataset, subjects=PRESETS["small"].subjects)
-        simulate(lesions, subjects=2, lesions=2, seed=1)
+        simulate(dataset, "small")
+        simulate(lesions, "small", subjects=2, lesions=2, seed=1)
         compare(dataset, lesions, models)
 
 
-def simulate(out: Path, **options: int) -> None:
-    preset, known = PRESETS["small"], read_scanners()
+def simulate(out: Path, name: str, **options: int) -> None:
+    preset, known = PRESETS[name], read_scanners()
     scanners = tuple(known[site] for site in preset.sites)
+    options = {"subjects": preset.subjects, **options}
     simulate_cohort(out, draw_cohort(scanners, voxel_size=preset.voxel_size, **options))
 
 

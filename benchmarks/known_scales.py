@@ -1,7 +1,7 @@
 """Does RISH find scales that are known, and does any method harm scans that need nothing?
 
 ``python -m benchmarks.known_scales [FOLDER]`` simulates two sites that differ in nothing but
-smooth scales of b0 and of each order of the harmonics, and two that do not differ at all.
+smooth scales of b0 and of each degree of the harmonics, and two that do not differ at all.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SUBJECTS, VOXEL_SIZE, SNR = 8, 3.0, 28.0
 DIRECTIONS, B0 = 90, 8
 # mm.
 PERIOD = 320.0
-# Mean and amplitude of the scale of b0, and of the orders over b0.
+# Mean and amplitude of the scale of b0, and of the degrees over b0.
 OF_B0 = (1.1, 0.10)
 OF_ORDER = {0: (1.04, 0.05), 2: (0.90, 0.12), 4: (1.10, 0.15), 6: (1.0, 0.15), 8: (1.0, 0.15)}
 EFFECTS = ("gain", "echo-time", "receive", "nonlinearity", "blur", "position")
@@ -66,7 +66,7 @@ def simulate(out: Path, *, with_scales: bool) -> None:
 
 
 def known_scales(scan: Scan, order: int) -> Array:
-    """Return the scales of b0, and of orders over it, of brain voxels, (voxel, 1 + order)."""
+    """Return the scales of b0, and of degrees over it, of brain voxels, (voxel, 1 + order)."""
     voxels = np.stack(np.unravel_index(scan.voxels, scan.mask.shape, order="F"))
     x, y, z = scan.affine[:3, :3] @ voxels + scan.affine[:3, 3:]
     phases = 2 * np.pi * np.stack([x + y, y - z, x + z, z, x - y, y + z])[: 2 + order // 2]

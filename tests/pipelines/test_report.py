@@ -215,16 +215,24 @@ def test_a_part_of_the_scans_is_harmonized_and_reported(study, tmp_path, capsys,
     assert ("siteless report" in told.out) == ("--participant-label" in options)
 
 
-def test_scans_that_failed_are_named_on_the_page(study, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("ending", "spoil"),
+    [
+        ("nii.gz", lambda whole: whole[:1000]),
+        ("nii.gz", lambda _: b"x" * 500),
+        ("bval", lambda whole: whole.replace(b" ", b"", 1)),
+    ],
+)
+def test_scans_that_failed_are_named_on_the_page(study, tmp_path, capsys, ending, spoil):
     data = shutil.copytree(study / "my data", tmp_path / "data")
-    image = data / "sub-03/ses-a/dwi/sub-03_ses-a_dwi.nii.gz"
-    image.write_bytes(image.read_bytes()[:1000])
+    file = data / f"sub-03/ses-a/dwi/sub-03_ses-a_dwi.{ending}"
+    file.write_bytes(spoil(file.read_bytes()))
     words = ["harmonize", str(data), str(tmp_path / "out"), "--to", "b", "--nprocs", "1"]
     assert main([*words, "--model", str(study / "scaled.safetensors")]) == 1
     assert "1 failed" in capsys.readouterr().out
     page = (tmp_path / "out/report/index.html").read_text()
-    assert "Not rendered, and in no figure of this page: 1 of 12 scans" in page
-    assert "sub-03_ses-a." in page
+    assert "Of 12 scans of the dataset, 1 are not" in page
+    assert "this page: sub-03_ses-a." in page
 
 
 def test_uncertainty_is_shown_where_it_is_known(study, tmp_path):

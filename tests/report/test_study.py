@@ -181,11 +181,11 @@ def test_curves_are_drawn_at_the_middle_of_bins():
     assert [float(point.split(",")[0]) for point in first] == [12.5, 37.5, 62.5, 87.5]
 
 
-def test_scans_that_were_not_rendered_are_named():
+def test_scans_that_are_not_among_the_harmonized_are_named():
     page = _study(missing=[f"sub-{number}_dwi" for number in range(30)]).html()
-    assert "30 of 40 scans" in page
+    assert "Of 40 scans of the dataset, 30 are not" in page
     assert "sub-19_dwi, and 10 more" in page
-    assert "Not rendered" not in _study().html()
+    assert "not among the harmonized" not in _study().html()
 
 
 def test_scans_that_stand_out_come_first_in_the_table():

@@ -21,7 +21,7 @@ on after an interruption.
 """
 # Of what is printed at the end: metrics, with what they are, decimals and unit.
 _LINES = {
-    "leakage_accuracy": ("voxels whose source site an adversary names", "{:.2f}"),
+    "leakage_accuracy": ("share of voxels whose source site an adversary names rightly", "{:.2f}"),
     "fa_block_percent": ("error of FA to the noiseless target, 10 mm means", "{:.1f} %"),
     "fa_site_ks": (
         "largest distance between sites' distributions of FA, Kolmogorov-Smirnov, 0 to 1",

@@ -75,7 +75,6 @@ def add_parser(commands: Any) -> None:
         "--maps",
         nargs="+",
         choices=MAPS,
-        default=MAPS,
         help="maps to score (default: all that the shells allow; rtop takes longest)",
     )
     parser.add_argument(
@@ -112,6 +111,8 @@ def run(options: argparse.Namespace) -> int:
         raise DatasetError(f"two folders of codes are called {twice[0]!r}", remedy="rename one")
     if codes and "leakage" not in options.scores:
         raise DatasetError("--codes are scored by leakage", remedy="add it to --scores")
+    if options.maps and not {"maps", "biology"} & set(options.scores):
+        raise DatasetError("--maps are for scores of maps or biology", remedy="add one of them")
     from siteless.cli._console import shown_fit
     from siteless.pipelines import evaluate_dataset
 
@@ -122,7 +123,7 @@ def run(options: argparse.Namespace) -> int:
             options.out,
             codes={name: folder for name, [folder] in codes.items()},
             kinds=options.scores,
-            maps=options.maps,
+            maps=options.maps or MAPS,
             to=options.to,
             labels=options.labels,
             fibres=options.fibres,

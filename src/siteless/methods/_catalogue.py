@@ -49,7 +49,7 @@ METHODS = {
         ),
         Method(
             "rish",
-            "rotation-invariant energies of each shell and order, brought to the target's by "
+            "rotation-invariant energies of each shell and degree, brought to the target's by "
             "scale maps on a template (Mirzaalian et al. 2016, Cetin Karayumak et al. 2019)",
             RishModel,
         ),

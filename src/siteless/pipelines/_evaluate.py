@@ -168,7 +168,7 @@ def _common_maps(
 ) -> tuple[tuple[str, ...], list[str]]:
     """Return the maps that all tables allow; and why not the others."""
     maps, notes = [], []
-    for name in dict.fromkeys(names):
+    for name in dict.fromkeys([*(known for known in MAPS if known in names), *names]):
         try:
             for table in tables:
                 require_maps([name], table)

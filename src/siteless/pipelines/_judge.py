@@ -274,6 +274,7 @@ def _judge(one: Judged, rival: _Rival, *, scored: bool) -> Iterator[_Found]:
     if scored and {"maps", "biology"} & measures.kinds:
         where = [*masks.values(), *(rival.target.masks.values() if compared else ())]
         maps = maps_within(scan, measures.maps, where) if scan else read_judged_maps(one, own)
+        maps = {name: values for name, values in maps.items() if name in measures.maps}
     shown = {
         name: evenly_spaced(values.T[(own.white_matter & np.isfinite(values)).T], _SHOWN)
         for name, values in maps.items()

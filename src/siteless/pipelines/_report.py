@@ -20,7 +20,14 @@ from siteless.bids import (
     write_json,
     write_text,
 )
-from siteless.errors import DatasetError, MissingFileError, ModelError, OutputError, errors_at
+from siteless.errors import (
+    DatasetError,
+    MissingFileError,
+    ModelError,
+    OutputError,
+    SitelessError,
+    errors_at,
+)
 from siteless.evaluation import ALL, Score, ScoreTable
 from siteless.methods import InvariantModel, load_model
 from siteless.pipelines._choice import (
@@ -155,10 +162,17 @@ def _require_one_target(judged: Sequence[Judged]) -> None:
 
 
 def _missing(originals: Sequence[ScanFiles], judged: Sequence[Judged]) -> list[str]:
-    """Return the names of scans that could have been rendered, and were not."""
+    """Return the names of scans with shells that are not among the harmonized."""
     made = {one.source.dwi for one in judged}
     others = (files for files in originals if files.dwi not in made)
-    return [name_of(files) for files in others if read_table(files).shells]
+    return [name_of(files) for files in others if not _lacks_shells(files)]
+
+
+def _lacks_shells(files: ScanFiles) -> bool:
+    try:
+        return not read_table(files).shells
+    except SitelessError:  # which may be why it was not harmonized
+        return False
 
 
 def _fields(path: Path, told: Mapping[str, str]) -> str:

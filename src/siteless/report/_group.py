@@ -57,7 +57,7 @@ class Study:
     notes
         What could not be scored, or shown.
     missing
-        Names of scans that were not rendered.
+        Names of scans of the dataset that are not among the harmonized.
     pages
         Files of people's pages, by subject.
     viewer
