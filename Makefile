@@ -10,7 +10,7 @@ help:  ## list what make can do
 
 .venv/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else "siteless needs Python 3.11 or newer, but $(PYTHON) is %d.%d; set another with: make PYTHON=python3.12" % v[:2])'
-	@echo "installing into .venv, which takes a minute or two"
+	@echo "installing into .venv, which takes some minutes"
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@

@@ -231,7 +231,7 @@ def test_scans_that_failed_are_named_on_the_page(study, tmp_path, capsys, ending
     assert main([*words, "--model", str(study / "scaled.safetensors")]) == 1
     assert "1 failed" in capsys.readouterr().out
     page = (tmp_path / "out/report/index.html").read_text()
-    assert "Of 12 scans of the dataset, 1 are not" in page
+    assert "Of 12 scans of the dataset, 1 is not" in page
     assert "this page: sub-03_ses-a." in page
 
 

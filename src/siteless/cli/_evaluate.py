@@ -112,7 +112,9 @@ def run(options: argparse.Namespace) -> int:
     if codes and "leakage" not in options.scores:
         raise DatasetError("--codes are scored by leakage", remedy="add it to --scores")
     if options.maps and not {"maps", "biology"} & set(options.scores):
-        raise DatasetError("--maps are for scores of maps or biology", remedy="add one of them")
+        raise DatasetError(
+            "--maps are for scores of maps or biology", remedy="add one to --scores"
+        )
     from siteless.cli._console import shown_fit
     from siteless.pipelines import evaluate_dataset
 
