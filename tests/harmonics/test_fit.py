@@ -4,8 +4,6 @@ from dataclasses import replace
 import nibabel as nib
 import numpy as np
 import pytest
-from dipy.core.sphere import Sphere
-from dipy.reconst.shm import sf_to_sh
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
@@ -16,9 +14,11 @@ from siteless.errors import GradientTableError
 from siteless.harmonics import (
     Coefficients,
     choose_penalty,
+    coefficient_orders,
     count_coefficients,
     fit_coefficients,
     fitting_matrix,
+    max_order,
     project,
     rish,
     sh_basis,
@@ -58,24 +58,45 @@ def test_pseudo_inverse_of_few_directions_has_the_least_norm_of_all_that_fit():
     np.testing.assert_allclose(fitted, np.linalg.lstsq(basis, signal)[0], atol=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("penalty", [1e-3, 6e-3])
-def test_penalised_fit_is_dipys(penalty):
-    scan = make_scan(make_gradients({2000: 40}))
-    [shell] = scan.gradients.shells
-    directions = scan.gradients.directions[shell.volumes]
-    signal = scan.volumes[shell.volumes][:, scan.voxels].T
-    expected = sf_to_sh(
-        signal,
-        Sphere(xyz=directions),
-        sh_order_max=8,
-        basis_type="tournier07",
-        legacy=False,
-        smooth=penalty,
-    )
-    matrix = fitting_matrix(directions, order=8, penalty=penalty)
-    fitted = signal @ matrix.T
-    assert np.abs(fitted - expected).max() < 1e-5 * np.abs(expected).max()
+def test_penalised_fit_minimises_squares_and_roughness_above_degree_2(penalty):
+    directions = spread_directions(40)
+    basis, degrees = sh_basis(directions, 8), coefficient_orders(8)
+    signal = np.random.default_rng(0).normal(size=40)
+    rough = np.sqrt(penalty) * np.diag(np.where(degrees > 2, degrees * (degrees + 1), 0))
+    stacked = np.vstack([basis, rough]), np.append(signal, np.zeros(45))
+    expected = np.linalg.lstsq(*stacked)[0]
+    fitted = fitting_matrix(directions, order=8, penalty=penalty) @ signal
+    np.testing.assert_allclose(fitted, expected, atol=1e-5)
+
+
+@given(st.sampled_from([12, 30, 60]), st.floats(1e-6, 1.0), st.integers(0, 99))
+def test_no_penalty_changes_degrees_0_and_2(count, penalty, seed):
+    directions, order = spread_directions(count, seed), max_order(count)
+    low = np.random.default_rng(seed).normal(size=6)
+    signal = sh_basis(directions, order)[:, :6] @ low
+    fitted = fitting_matrix(directions, order=order, penalty=penalty) @ signal
+    np.testing.assert_allclose(fitted[:6], low, atol=2e-4)
+    np.testing.assert_allclose(fitted[6:], 0, atol=2e-4)
+
+
+@pytest.mark.parametrize("count", [12, 30, 60])
+@pytest.mark.parametrize("snr", [15, 20, 30])
+def test_noise_does_not_shrink_degrees_0_and_2(count, snr):
+    clean = make_scan(make_gradients({1000: count, 3000: count}), snr=np.inf)
+    truth = fit_coefficients(clean)
+    rng, repeats, sums = np.random.default_rng(snr), 6, 0
+    for _ in range(repeats):
+        noise = rng.normal(scale=1000 / snr, size=clean.signal.shape)
+        fitted = fit_coefficients(clean.with_signal((clean.signal + noise).astype(np.float32)))
+        again = clean.with_signal(fitted.on_grid(project(fitted, clean.gradients)))
+        sums = sums + fit_coefficients(again, order=fitted.order).values
+    mean = replace(fitted, values=sums / repeats)
+    for shell in range(2):
+        for degree in (slice(1), slice(1, 6)):
+            found, expected = mean.shell(shell)[:, degree], truth.shell(shell)[:, degree]
+            kept = (found * expected).sum() / np.square(expected).sum()
+            assert kept == pytest.approx(1, abs=0.005)
 
 
 @pytest.mark.usefixtures("mrtrix")
@@ -212,7 +233,7 @@ def test_projection_goes_to_any_vectors_of_known_shells():
     np.testing.assert_allclose(project(coefficients, table), expected, atol=1e-5)
 
 
-def test_order_follows_the_shell_with_fewest_directions():
+def test_order_follows_the_shell_with_fewestspread_directions():
     scan = make_scan(make_gradients({1000: 60, 2000: 12}))
     assert fit_coefficients(scan).order == 4
     assert fit_coefficients(make_scan()).order == 8

@@ -81,7 +81,7 @@ def test_voxels_unlike_all_that_was_learned_keep_their_signal(model, scan):
     lesion = _lesion(scan).T[ill.white_matter.T]
     assert codes.unfamiliar[lesion].mean() > 0.9
     assert codes.unfamiliar[~lesion].mean() < 0.01
-    without_field = full.profiles.of(ill).without_field(own, ill.gradients)[inside]
+    without_field = full.profiles.of(ill).without_field(own)[inside]
     made = full.decode(codes, "b", level=codes.level)
     expected = without_field[codes.unfamiliar] * np.exp(-0.2)
     np.testing.assert_allclose(made.values[codes.unfamiliar], expected, rtol=1e-4)
@@ -113,7 +113,7 @@ def test_what_codes_do_not_hold_of_means_is_kept(model, scan):
     def sums(codes, site):
         return full.decode(codes, site, level=codes.level).values[:, means].sum(axis=0)
 
-    measured = full.profiles.of(ill).without_field(own, ill.gradients)[inside][:, means]
+    measured = full.profiles.of(ill).without_field(own)[inside][:, means]
     expected = np.exp(0.2) * measured.sum(axis=0)
     np.testing.assert_allclose(sums(codes, "a"), expected, rtol=1e-3)
     assert np.abs(sums(without, "a") / expected - 1).max() > 0.01

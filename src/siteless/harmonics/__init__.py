@@ -23,7 +23,6 @@ from siteless.harmonics._fit import (
     common_order,
     fit_coefficients,
     fitting_matrix,
-    kept_amplitude,
 )
 from siteless.harmonics._noise import FitNoise, fit_noise
 from siteless.harmonics._shells import (
@@ -51,7 +50,6 @@ __all__ = [
     "fit_noise",
     "fitting_matrix",
     "interpolated_bs",
-    "kept_amplitude",
     "max_order",
     "mean_channels",
     "mean_over_directions",

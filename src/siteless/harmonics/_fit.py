@@ -26,6 +26,8 @@ FitName = Literal["laplace-beltrami", "pseudo-inverse"]
 FITS: tuple[FitName, ...] = get_args(FitName)
 
 _HIGHEST_ORDER = 8
+# Degrees up to this one are fitted without a penalty, so that noise does not shrink them.
+_HIGHEST_FREE = 2
 # Voxels fitted at a time: the signal of one shell then stays in a core's cache.
 _BLOCK = 8192
 # Voxels that the penalty is chosen from: far more than the second moments of a shell need.
@@ -96,8 +98,9 @@ def common_order(tables: Sequence[GradientTable]) -> int:
 def fitting_matrix(directions: ArrayLike, *, order: int, penalty: float) -> Array:
     """Return the matrix from a shell's signal to its coefficients.
 
-    With basis B and L = diag(l(l + 1))^2 it is (B'B + penalty L)^-1 B', as in DIPY, where the
-    penalty is called ``smooth``; without a penalty it is the pseudo-inverse of B.
+    With basis B and L = diag(l(l + 1))^2 above degree 2, it is (B'B + penalty L)^-1 B'; without a
+    penalty it is the pseudo-inverse of B. Degrees 0 and 2 are not penalised, unlike in DIPY: they
+    hold the mean signal and nearly all anisotropy, and a penalty would shrink FA.
 
     Returns
     -------
@@ -112,24 +115,11 @@ def fitting_matrix(directions: ArrayLike, *, order: int, penalty: float) -> Arra
     )
 
 
-def kept_amplitude(directions: ArrayLike, *, order: int, penalty: float) -> Array:
-    """Return the part of a signal's amplitude that a fit keeps at each degree.
-
-    Returns
-    -------
-    Array
-        Shape (order / 2 + 1,).
-    """
-    matrix = fitting_matrix(directions, order=order, penalty=penalty).astype(float)
-    kept, degrees = np.diag(matrix @ sh_basis(directions, order)), coefficient_orders(order)
-    return np.bincount(degrees // 2, kept) / np.bincount(degrees // 2)
-
-
 def choose_penalty(signal: Array, directions: ArrayLike, *, order: int) -> float:
     """Choose a shell's Laplace-Beltrami weight by generalised cross-validation.
 
     The weight minimises |(I - H) s|^2 / tr(I - H)^2 summed over voxels, where H is the matrix from
-    the measured to the fitted signal.
+    the measured to the fitted signal. It is 0 where no degree is penalised.
 
     Parameters
     ----------
@@ -140,6 +130,8 @@ def choose_penalty(signal: Array, directions: ArrayLike, *, order: int) -> float
     order
         Highest degree.
     """
+    if order <= _HIGHEST_FREE:
+        return 0.0
     signal = signal.astype(float)
     scores = _cross_validation(sh_basis(directions, order), signal @ signal.T, _roughness(order))
     return float(_PENALTIES[int(np.argmin(scores))])
@@ -170,7 +162,7 @@ def _cross_validation(basis: Array, moments: Array, roughness: Array) -> Array:
 
 def _roughness(order: int) -> Array:
     degrees = coefficient_orders(order).astype(float)
-    return np.diag((degrees * (degrees + 1)) ** 2)
+    return np.diag(np.where(degrees > _HIGHEST_FREE, degrees * (degrees + 1), 0) ** 2)
 
 
 def _apply(

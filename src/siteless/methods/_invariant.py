@@ -135,7 +135,7 @@ class InvariantModel(SignalModel):
         values = own = coefficients.values
         profile = self.profiles.of(scan) if self.profiles else None
         if profile:
-            own = profile.without_field(coefficients, scan.gradients)
+            own = profile.without_field(coefficients)
             values = profile.blurred(own)
         neighbours = index_neighbours(scan.mask, scan.affine)
         passes = self.card.settings["training"]["surroundings"]

@@ -9,8 +9,8 @@ from typing import Self
 
 import numpy as np
 
-from siteless.acquisition import Array, GradientTable, Scan
-from siteless.harmonics import Coefficients, coefficient_orders, kept_amplitude
+from siteless.acquisition import Array, Scan
+from siteless.harmonics import Coefficients, coefficient_orders
 from siteless.profiles._field import Field, extend_fields, fit_fields
 from siteless.profiles._spread import diffuse
 from siteless.profiles._survey import DEGREES, SPREADS, Survey, fine_detail
@@ -96,40 +96,13 @@ class ScanProfile:
     gains: Array
     spread: float
 
-    def without_field(self, own: Coefficients, gradients: GradientTable) -> Array:
-        """Take the field out of coefficients of the brain.
-
-        What the fit has taken from the degrees that fields are of is given back first: it depends
-        on the number of directions, and fields are of the signal.
-
-        Parameters
-        ----------
-        own
-            Of the brain.
-        gradients
-            That they were fitted to.
-
-        Returns
-        -------
-        Array
-            Shape (voxel, channel).
-        """
-        return own.values / (self.gains * _kept(own, gradients))
+    def without_field(self, own: Coefficients) -> Array:
+        """Divide coefficients of the brain by the site's gains, shape (voxel, channel)."""
+        return own.values / self.gains
 
     def blurred(self, values: Array) -> Array:
         """Take out of channels of the brain what the most blurred site does not show."""
         return diffuse(values, self.scan.mask, self.scan.voxel_size, self.spread)
-
-
-def _kept(own: Coefficients, gradients: GradientTable) -> Array:
-    """Return the part of each channel that fits keep, 1 above the degrees that fields are of."""
-    kept, degrees = [np.ones(1)], coefficient_orders(own.order)
-    for shell, penalty in zip(gradients.shells, own.penalties, strict=True):
-        directions = gradients.directions[shell.volumes]
-        of_degree = kept_amplitude(directions, order=own.order, penalty=penalty)
-        of_degree[len(DEGREES) :] = 1
-        kept.append(of_degree[degrees // 2])
-    return np.concatenate(kept).astype(np.float32)
 
 
 def learn_profiles(surveys: Sequence[Survey], sites: Sequence[str], order: int) -> SiteProfiles:

@@ -48,10 +48,8 @@ def make_parts(
     """
     profile = profiles.of(scan) if profiles else None
 
-    def without(fitted: Coefficients, of: Scan) -> Array:
-        if profile is None:
-            return fitted.values
-        return profile.blurred(profile.without_field(fitted, of.gradients))
+    def without(fitted: Coefficients) -> Array:
+        return fitted.values if profile is None else profile.blurred(profile.without_field(fitted))
 
     gather = partial(
         gather_patches,
@@ -72,10 +70,10 @@ def make_parts(
         judged = (number == part) | (number == WHOLE)
         seen = (number != part) | (number == WHOLE) if parts > 1 else judged
         shown = at_shells(_with_volumes(scan, seen), bs)
-        values = without(fit_coefficients(shown, order=order, fit=fit), shown)
+        values = without(fit_coefficients(shown, order=order, fit=fit))
         rendered = at_shells(_with_volumes(scan, judged), bs)
         made.append(gather(rendered, values, correction=correction))
-    return [*made, gather(whole, without(own, whole), most=_PATCHES_OF_WHOLE)]
+    return [*made, gather(whole, without(own), most=_PATCHES_OF_WHOLE)]
 
 
 def part_volumes(gradients: GradientTable, parts: int) -> Array:
