@@ -15,9 +15,7 @@ from siteless.harmonics import fit_coefficients
 from siteless.methods import (
     BrainMaps,
     CombatModel,
-    Covariate,
     Estimates,
-    covariate_columns,
     estimate,
     load_model,
     render,
@@ -25,6 +23,7 @@ from siteless.methods import (
 )
 from siteless.microstructure import compute_maps
 from siteless.model import save_model
+from siteless.population import Covariate, covariate_columns
 
 AGES = ["20", "35", "50", "65", "30", "45", "60", "75", "41", "52", "63", "28"]
 SEXES = list("FMFMMFFMFMMF")

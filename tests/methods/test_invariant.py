@@ -14,7 +14,7 @@ from siteless.harmonics import Coefficients, mean_channels, project
 from siteless.methods import InvariantModel, harmonize, render
 from siteless.methods._render import _scales, _spread_within_voxel
 from siteless.network import Autoencoder, NetworkSettings
-from siteless.profiles import Field, SiteProfiles
+from siteless.profiles import SiteProfiles, flat_fields
 from siteless.training import make_parts, train
 
 
@@ -55,10 +55,9 @@ def test_codes_are_of_the_patches_that_are_trained_on(scan):
 
 def _profiles(strength):
     """Make profiles of two sites that multiply all signal, and divide it by as much."""
-    box, unused = np.array([[-100.0] * 3, [100.0] * 3]), np.zeros((2, 5))
     weights = np.zeros((2, 35, 5))
     weights[:, 0, 0] = strength, -strength
-    field = Field(box, weights, np.zeros((72, 5)), unused, unused)
+    field = replace(flat_fields(2, 5), weights=weights)
     return SiteProfiles(("a", "b"), np.zeros(2), field, ORDER, np.array([2.0, 0.2]))
 
 

@@ -12,10 +12,10 @@ from siteless.harmonics import (
     projection_matrix,
 )
 from siteless.profiles import (
-    Field,
     SiteProfiles,
     diffuse,
     extend_profiles,
+    flat_fields,
     learn_profiles,
     survey,
 )
@@ -137,8 +137,7 @@ def test_a_field_is_found_and_taken_out():
 
 
 def _profiles(weights, spreads=(0.0, 0.0)):
-    box = np.array([[-100.0] * 3, [100.0] * 3])
-    field = Field(box, weights, np.zeros((72, 5)), np.zeros((2, 5)), np.zeros((2, 5)))
+    field = replace(flat_fields(2, 5), weights=weights)
     return SiteProfiles(("a", "b"), np.array(spreads), field, ORDER, np.array([2.5, 0.2]))
 
 

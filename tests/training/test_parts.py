@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +9,7 @@ from lessons import BS, ORDER, SHELLS, fitted_scan
 from phantoms import make_gradients, make_scan
 from siteless.acquisition import GradientTable, Site
 from siteless.harmonics import fit_coefficients
-from siteless.profiles import Field, SiteProfiles
+from siteless.profiles import SiteProfiles, flat_fields
 from siteless.training import WHOLE, make_parts, part_volumes
 
 RECIPE = {"fit": "laplace-beltrami", "order": ORDER, "bs": BS, "tissue": "white-matter"}
@@ -127,8 +129,7 @@ def test_the_signal_is_rid_of_the_field_and_keeps_its_sharpness():
     scan = _scan()
     weights = np.zeros((1, 35, 5))
     weights[0, 0, 0] = np.log(1.25)  # the first cosine is constant, the first feature b0
-    box = np.array([[-100.0] * 3, [100.0] * 3])
-    field = Field(box, weights, np.zeros((72, 5)), np.zeros((2, 5)), np.zeros((2, 5)))
+    field = replace(flat_fields(1, 5), weights=weights)
     profiles = SiteProfiles(("a",), np.array([4.0]), field, ORDER, np.array([2.5, 0.2]))
     plain, made = (make_parts(scan, p, parts=3, **RECIPE) for p in (None, profiles))
     own = fit_coefficients(scan, order=ORDER).values / plain[0].level

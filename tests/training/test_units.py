@@ -5,12 +5,19 @@ import pytest
 import torch
 
 from siteless.harmonics import coefficient_orders
+from siteless.population import Design
 from siteless.training._units import channel_units
+
+
+def _travelled(*scans):
+    return Design.of([scan.site for scan in scans], ["p"] * len(scans), ("a", "b"))
 
 
 @pytest.mark.parametrize("of_sites", [False, True])
 def test_in_their_units_channels_have_mean_zero_and_variance_one(lesson, of_sites):
-    offset, scale = channel_units(lesson.scans, lesson.sites, of_sites=of_sites)
+    design = lesson.design(lesson.scans) if of_sites else None
+    offset, scale = channel_units(lesson.scans, design)
+    offset, scale = (unit.expand(len(lesson.sites), -1) for unit in (offset, scale))
     units = [lesson.sites.index(scan.site) for scan in lesson.scans]
     centres = [torch.from_numpy(s.values[s.neighbours[:, 0]]) for s in lesson.scans]
     less = [c - offset[u] for c, u in zip(centres, units, strict=True)]
@@ -27,7 +34,7 @@ def test_a_site_that_shows_more_of_a_degree_has_a_larger_unit_for_it(lesson):
     more = np.where(degrees == 4, 1.2, 1).astype(np.float32)
     mean = first.values[first.neighbours[:, 0]].mean(axis=0)
     louder = replace(first, site="b", values=mean + (first.values - mean) * more)
-    offset, scale = channel_units([first, louder], ("a", "b"), of_sites=True)
+    offset, scale = channel_units([first, louder], _travelled(first, louder))
     torch.testing.assert_close(scale[1] / scale[0], torch.from_numpy(more), atol=1e-4, rtol=0)
     torch.testing.assert_close(offset[0], offset[1])  # means are signal
     centres = [torch.from_numpy(s.values[s.neighbours[:, 0]]) for s in (first, louder)]
@@ -39,11 +46,10 @@ def test_degrees_that_fields_are_of_have_the_same_units_at_all_sites(lesson):
     first = lesson.scans[0]
     degrees = np.concatenate([[0], *[coefficient_orders(first.order)] * 2])
     louder = replace(first, site="b", values=first.values * np.where(degrees <= 2, 1.2, 1))
-    _, scale = channel_units([first, louder], ("a", "b"), of_sites=True)
+    _, scale = channel_units([first, louder], _travelled(first, louder))
     torch.testing.assert_close(scale[1], scale[0])
 
 
 def test_without_units_of_their_own_sites_share_them(lesson):
-    offset, scale = channel_units(lesson.scans, lesson.sites, of_sites=False)
-    assert torch.equal(offset[0], offset[1])
-    assert torch.equal(scale[0], scale[1])
+    offset, scale = channel_units(lesson.scans, None)
+    assert len(offset) == len(scale) == 1

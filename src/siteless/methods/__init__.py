@@ -8,7 +8,6 @@ from siteless.methods._combat import (
     estimate,
     require_neurocombat,
 )
-from siteless.methods._covariates import Covariate, covariate_columns
 from siteless.methods._invariant import Codes, InvariantModel
 from siteless.methods._paired import PairedModel
 from siteless.methods._render import Outside, Rendering, harmonize, render
@@ -40,7 +39,6 @@ __all__ = [
     "BrainMaps",
     "Codes",
     "CombatModel",
-    "Covariate",
     "Energies",
     "Estimates",
     "HarmonizedMaps",
@@ -53,7 +51,6 @@ __all__ = [
     "RishModel",
     "ScaledModel",
     "UnchangedModel",
-    "covariate_columns",
     "energies_of",
     "estimate",
     "harmonize",

@@ -21,10 +21,10 @@ from threadpoolctl import threadpool_limits
 
 from siteless.acquisition import Array, Scan
 from siteless.errors import SitelessError
-from siteless.methods._covariates import Covariate, covariate_columns
 from siteless.methods._template import BrainMaps, Likeness, lay_well
 from siteless.microstructure import MAPS, compute_maps
 from siteless.model import AVERAGE, Model, ModelCard
+from siteless.population import Covariate, covariate_columns
 from siteless.registration import Alignment
 
 

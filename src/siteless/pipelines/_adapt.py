@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from siteless.bids import Dataset, ScanFiles, find_scans, require_outside
 from siteless.errors import DatasetError, ModelError, OutputError, errors_at
 from siteless.harmonics import table_at_shells
@@ -107,7 +109,8 @@ def adapt_model(
     network = adapt(
         known.network, lesson, settings, seed=seed, watch=show and partial(_tell, show)
     )
-    sites = {**card.sites, site: learned_site(whole, scans, recipe)}
+    level = float(np.exp(np.mean(np.log([scan.level for scan in whole]))))
+    sites = {**card.sites, site: learned_site(whole, scans, recipe, level=level)}
     changed: dict[str, Any] = {
         "settings": {**card.settings, "network": asdict(network.settings)},
         "summary": {**card.summary, **_added(card.summary, site, scans, seed)},

@@ -23,6 +23,8 @@ from siteless.pipelines._choice import read_table, require_writable
 from siteless.pipelines._coefficients import Recipe, Stages, store_scans
 from siteless.pipelines._cohort import Cohort, choose_cohort
 from siteless.pipelines._learn import FitFiles, Learned, Task, Watch, learner_of
+from siteless.pipelines._template import covariate_rows
+from siteless.population import estimate_site_effects
 from siteless.tissue import Tissue
 from siteless.training import (
     Lesson,
@@ -79,8 +81,8 @@ def fit_model(
         For ``rish``, ``rish-glm`` and ``combat``: whether scans are in a common space already. By
         default they are when their names have the entity ``space`` with a standard template.
     covariates
-        For ``rish-glm`` and ``combat``: columns of the tables, by default age and sex where they
-        are there.
+        For ``invariant``, ``rish-glm`` and ``combat``: columns of the tables that explain
+        people, by default age, sex and group where they are there.
     maps
         For ``combat``: of `siteless.microstructure.MAPS`, by default FA, MD, and with two shells
         MK.
@@ -154,7 +156,12 @@ def fit_model(
         progress=progress and progress("Reading scans"),
     )
     learning = len(cohort.learning)
-    lesson = Lesson(scans[:learning], scans[learning:], cohort.sites)
+    lesson = Lesson(
+        scans[:learning],
+        scans[learning:],
+        cohort.sites,
+        covariates=covariate_rows(cohort.learning, learner.covariates),
+    )
     if not resume and rank() == 0:
         files.state.unlink(missing_ok=True)
     raise_everywhere(None)
@@ -217,7 +224,7 @@ def _plain(value: Any) -> Any:
 def _card(method: str, task: Task, learned: Learned) -> ModelCard:
     return ModelCard(
         method=method,
-        sites={site: _site_of(site, task) for site in task.lesson.sites},
+        sites=_sites(task),
         **asdict(task.recipe),
         seed=task.seed,
         settings=learned.settings,
@@ -239,23 +246,34 @@ def _summary(lesson: Lesson, cohort: Cohort) -> dict[str, Any]:
     }
 
 
-def _site_of(site: str, task: Task) -> LearnedSite:
-    scans = [scan for scan in task.lesson.scans if scan.site == site]
-    files = [one for one in task.cohort.learning if str(one.site) == site]
-    return learned_site(scans, files, task.recipe)
+def _sites(task: Task) -> dict[str, LearnedSite]:
+    """Return what is learned of each site whatever the method."""
+    scans, files = task.lesson.scans, task.cohort.learning
+    levels = np.log([[scan.level] for scan in scans])
+    found = estimate_site_effects(levels, task.lesson.design(scans), np.zeros(1, dtype=int))
+    usual = np.exp(found.mean + found.sites)[:, 0]
+    return {
+        site: learned_site(
+            [scan for scan in scans if scan.site == site],
+            [one for one in files if str(one.site) == site],
+            task.recipe,
+            level=float(level),
+        )
+        for site, level in zip(task.lesson.sites, usual, strict=True)
+    }
 
 
 def learned_site(
-    scans: Sequence[TrainingScan], files: Sequence[ScanFiles], recipe: Recipe
+    scans: Sequence[TrainingScan], files: Sequence[ScanFiles], recipe: Recipe, *, level: float
 ) -> LearnedSite:
-    """Return what is learned of a site whatever the method, of its training scans."""
+    """Return what is learned of a site whatever the method, from its training scans."""
     most = min(_TYPICAL_PER_SCAN, _TYPICAL_PER_SITE // len(scans))
     centres = (scan.neighbours[:, 0] for scan in scans)
     rows = [own[:: max(1, len(own) // most)] for own in centres]
     samples = [scan.values[own] for scan, own in zip(scans, rows, strict=True)]
     protocol, _ = table_at_shells(_protocol(files), recipe.bs)
     return LearnedSite(
-        level=float(np.median([scan.level for scan in scans])),
+        level=level,
         bvals=tuple(protocol.bvals.tolist()),
         bvecs=tuple(map(tuple, protocol.bvecs.round(9).tolist())),
         typical=Typical.of(samples, recipe.order),

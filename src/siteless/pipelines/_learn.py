@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -128,6 +128,10 @@ class Learner(Protocol):
     def asked(self) -> Mapping[str, Any]:
         """Settings that a model is known by."""
 
+    @property
+    def covariates(self) -> Sequence[str]:
+        """Columns of the tables that explain people."""
+
     def learn(self, task: Task) -> Learned:
         """Learn from scans."""
 
@@ -140,6 +144,7 @@ class Invariant:
     settings: TrainingSettings
     minutes: float | None
     device: str
+    covariates: tuple[str, ...] = ()
     needs_maps = False
     microstructure = ()
 
@@ -157,14 +162,15 @@ class Invariant:
     def asked(self) -> Mapping[str, Any]:
         """All that training is told, but how fast arithmetic is done."""
         training = {k: v for k, v in asdict(self.settings).items() if k != "precision"}
-        return {"training": training}
+        return {"training": training, "covariates": list(self.covariates)}
 
     def learn(self, task: Task) -> Learned:
         """Train, and keep a log and its picture."""
         profiles = None
         if self.settings.profiles:
             surveys = read_surveys(task.recipe, task.work, task.cohort.learning)
-            profiles = learn_profiles(surveys, task.lesson.sites, task.recipe.order)
+            columns = task.lesson.design(task.lesson.scans).covariates
+            profiles = learn_profiles(surveys, task.lesson.sites, task.recipe.order, columns)
         found = train(
             self._lesson(task, profiles),
             self.settings,
@@ -213,7 +219,7 @@ class Invariant:
             for of_scans in (scans[:learning], scans[learning:])
         )
         whole = tuple(last for *_, last in scans[:learning])
-        return Lesson(training, validation, task.lesson.sites, whole)
+        return replace(task.lesson, scans=training, validation=validation, whole=whole)
 
 
 @dataclass(frozen=True)
@@ -222,6 +228,7 @@ class Paired:
 
     pairs: tuple[tuple[str, str], ...]
     settings: PairedSettings = field(default_factory=PairedSettings)
+    covariates = ()
     needs_maps = False
     needs_survey = False
     microstructure = ()
@@ -257,6 +264,7 @@ class Scaled:
     """Takes the mean attenuation of each shell at each site."""
 
     fit: FitName = "laplace-beltrami"
+    covariates = ()
     needs_maps = False
     needs_survey = False
     microstructure = ()
@@ -276,6 +284,7 @@ class Unchanged:
     """Learns nothing but the sites."""
 
     fit: FitName = "laplace-beltrami"
+    covariates = ()
     needs_maps = False
     needs_survey = False
     microstructure = ()
@@ -313,7 +322,7 @@ def learner_of(
     given = {
         "--travelling": (travelling, ("rish",)),
         "--same-space": (same_space, ("rish", "rish-glm", "combat")),
-        "--covariates": (covariates, ("rish-glm", "combat")),
+        "--covariates": (covariates, ("invariant", "rish-glm", "combat")),
         "--maps": (maps, ("combat",)),
         "--minutes": (minutes, ("invariant",)),
         "--preset": (preset != "siteless", ("invariant",)),
@@ -328,7 +337,9 @@ def learner_of(
             )
     match method:
         case "invariant":
-            return Invariant(preset, settings or PRESETS[preset], minutes, device)
+            chosen = settings or PRESETS[preset]
+            names = choose_covariates(cohort, covariates) if chosen.profiles else ()
+            return Invariant(preset, chosen, minutes, device, names)
         case "paired":
             return Paired(_travelled_pairs(cohort))
         case "scaled":

@@ -17,7 +17,6 @@ from siteless.harmonics import FitName
 from siteless.methods import (
     BrainMaps,
     CombatModel,
-    covariate_columns,
     estimate,
     mean_maps,
     require_neurocombat,
@@ -37,6 +36,7 @@ from siteless.pipelines._template import (
     require_people,
     site_numbers,
 )
+from siteless.population import covariate_columns
 from siteless.registration import Alignment
 
 # Of a template's voxel, the part that a scan's brain must cover to tell of it.

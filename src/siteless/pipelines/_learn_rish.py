@@ -17,7 +17,6 @@ from siteless.methods import (
     BrainMaps,
     Energies,
     RishModel,
-    covariate_columns,
     mean_maps,
     site_energies,
     site_weights,
@@ -35,6 +34,7 @@ from siteless.pipelines._template import (
     require_people,
     site_numbers,
 )
+from siteless.population import covariate_columns
 from siteless.registration import Alignment
 
 _ENERGIES = ("signal", "noise", "weight")

@@ -18,7 +18,6 @@ from siteless.bids import ScanFiles, write_table
 from siteless.errors import DatasetError, SignalError
 from siteless.methods import (
     BrainMaps,
-    Covariate,
     Likeness,
     lay,
     mean_maps,
@@ -27,6 +26,7 @@ from siteless.methods import (
 from siteless.pipelines._coefficients import Recipe, is_whole, load_arrays, run_stage, save_arrays
 from siteless.pipelines._cohort import Cohort
 from siteless.pipelines._learn import Task
+from siteless.population import Covariate, covariate_columns
 from siteless.registration import Alignment, place, resample_grid
 
 # People of a site whose mean is more than that of themselves.
@@ -37,6 +37,9 @@ _REFERENCES, _FIRST = 3, 60
 _VOXEL_SIZE = 2.5
 # Names of spaces that people share begin so, in the entity ``space``.
 _TEMPLATES = ("MNI", "ICBM", "IXI549", "OASIS", "NIHPD", "UNCInfant", "Talairach")
+
+# Columns of the tables that explain people by default.
+_USUAL_COVARIATES = ("age", "sex", "group")
 
 
 @dataclass(frozen=True)
@@ -187,7 +190,7 @@ def require_people(
 
 
 def choose_covariates(cohort: Cohort, asked: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the columns to regress on: those asked for, or age and sex where they are known.
+    """Return the columns to regress on: those asked for, or the usual ones where they are known.
 
     Raises
     ------
@@ -195,7 +198,7 @@ def choose_covariates(cohort: Cohort, asked: Sequence[str] | None) -> tuple[str,
         When a column is known of some scans only, or is asked for and the same for all.
     """
     scans = cohort.learning
-    names = ("age", "sex") if asked is None else asked
+    names = _USUAL_COVARIATES if asked is None else asked
     lacking = {n: [s for s in scans if s.attributes.get(n) in (None, "n/a")] for n in names}
     for name, some in lacking.items():
         if asked is not None and len(some) == len(scans):
@@ -228,6 +231,13 @@ def _people(scans: Sequence[ScanFiles]) -> str:
 def learn_covariates(scans: Sequence[ScanFiles], names: Sequence[str]) -> list[Covariate]:
     """Learn what columns of the tables hold."""
     return [Covariate.of(name, [scan.attributes[name] for scan in scans]) for name in names]
+
+
+def covariate_rows(scans: Sequence[ScanFiles], names: Sequence[str]) -> dict[str, Array]:
+    """Return the covariates of each scan by its name, shape (column,); empty without any."""
+    learned = learn_covariates(scans, names)
+    columns = covariate_columns(learned, [scan.attributes for scan in scans])
+    return {s.name: row for s, row in zip(scans, columns, strict=True)} if names else {}
 
 
 def _run(

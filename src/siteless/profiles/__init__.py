@@ -4,7 +4,7 @@ A patch cannot see either. Both are estimated from surveys of all training scans
 before patches are cut; the target's fields are put in again after codes are rendered.
 """
 
-from siteless.profiles._field import Field, extend_fields, fit_fields
+from siteless.profiles._field import Field, extend_fields, fit_fields, flat_fields
 from siteless.profiles._profiles import (
     ScanProfile,
     SiteProfiles,
@@ -24,6 +24,7 @@ __all__ = [
     "extend_fields",
     "extend_profiles",
     "fit_fields",
+    "flat_fields",
     "learn_profiles",
     "survey",
 ]

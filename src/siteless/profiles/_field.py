@@ -1,29 +1,28 @@
-"""Smooth fields over scanner coordinates, told from anatomy by regression.
+"""Smooth fields over scanner coordinates, separated from anatomy and from people.
 
-The logarithm of a block's energy is taken to be a sum of
+The logarithm of a block's energy is a sum of
 
     anatomy in head coordinates, the same for all people,
-    what a person has more or less of it, smooth and shrunk,
-    how much of the block is white matter, and
-    the field of the site in scanner coordinates, smooth and shrunk.
+    the share of white matter in the block,
+    the field of the site, smooth in scanner coordinates, and
+    what the person has more or less of it, partly explained by covariates.
 
-People who were scanned at several sites tell the fields best, as what is theirs is told apart;
-where nobody was, fields are what many people of a site have in common. How much fields are shrunk
-is chosen for each feature by how well people who were left out are predicted.
+What anatomy leaves over in a scan is expanded into smooth components, which are orthonormal over
+white matter. Their coefficients are features of the scan, and `estimate_site_effects` separates
+sites from people in each of them: a field is kept as far as the scans of a site prove it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import reduce
+from dataclasses import dataclass, fields, replace
 from itertools import product
-from operator import add
-from typing import Self
 
 import numpy as np
+from scipy.linalg import eigh
 
 from siteless.acquisition import Array
+from siteless.population import Design, SiteEffects, estimate_new_site, estimate_site_effects
 from siteless.profiles._survey import Survey, at_spread
 
 # Highest sum of the frequencies of cosines along the axes.
@@ -31,22 +30,12 @@ _DEGREE = 4
 _FREQUENCIES = np.array([f for f in product(range(_DEGREE + 1), repeat=3) if sum(f) <= _DEGREE])
 _SQUARED_FREQUENCIES = np.square(_FREQUENCIES).sum(axis=1)
 _COSINES = len(_FREQUENCIES)
+# Components whose site effects share a prior: the mean, slopes, curvatures, and finer ones.
+_BANDS = np.repeat(np.arange(4), (1, 3, 6, _COSINES - 10))
 # mm beyond the outermost blocks, where fields become flat.
 _MARGIN = 15.0
-# Weights of the penalties of sites' fields that are tried, the flattest first, which wins a draw.
-_FIELD_PENALTIES = (1e4, 1e2, 1e1, 1.0, 1e-1, 1e-2, 1e-3)
-# The penalty of what people have of their own: weak, as it is not to be taken for a field.
-_PERSON_PENALTY = 1e-2
-# Penalties that are tried of the field of a site of which few people are known.
-_FEW_PENALTIES = np.array([1e-1, 1.0, 1e1, 1e2, 1e3, 1e4, 1e6])
-# Standard deviations by which the mean of a site's people hardly ever differs from others'.
-_FAR_DEVIATIONS = 3.0
-# Keep the solution unique: what people share is anatomy's, and what sites share is not a field.
-_ANATOMY_PENALTY, _LEAST_PENALTY = 1e-6, 1e-3
-# Groups of people that are left out in turn.
-_FOLDS = 10
-# Voxels that count as one measurement: neighbours are alike.
-_VOXELS_PER_MEASUREMENT = 50.0
+# Keep regressions defined where blocks do not cover the box; in units of the mean square.
+_ANATOMY_PENALTY, _COMPONENT_PENALTY, _LEAST_MASS = 1e-6, 1e-2, 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,22 +47,26 @@ class Field:
     box
         Corners between which the cosines run, shape (2, 3), mm.
     weights
-        Shape (site, cosine, feature); the sites' mean is zero.
-    common
-        Weights of what all sites have: of cosines in head coordinates, of white matter's share,
-        and of cosines in scanner coordinates, shape (column, feature).
-    penalties
-        That were chosen: of sites, and of a site of which few people are known, shape
-        (2, feature).
-    variances
-        Of means over the head: of sites, and of single scans of a site, shape (2, feature).
+        Shape (site, cosine, feature).
+    deviations
+        Posterior standard deviation of each site's field, as a root mean square over white
+        matter, shape (site, feature).
+    anatomy
+        Weights of what all scans share: of cosines in head coordinates and of the share of
+        white matter, shape (column, feature).
+    components
+        Cosines to components, shape (cosine, component).
+    effects
+        Effects of sites, people and covariates on the components of features; features vary
+        fastest.
     """
 
     box: Array
     weights: Array
-    common: Array
-    penalties: Array
-    variances: Array
+    deviations: Array
+    anatomy: Array
+    components: Array
+    effects: SiteEffects
 
     def logarithms(self, world: Array, site: int) -> Array:
         """Return the field of a site at places, shape (place, feature)."""
@@ -82,13 +75,26 @@ class Field:
         return logarithms
 
     @property
+    def arrays(self) -> dict[str, Array]:
+        """Everything, for a file."""
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.type == "Array"}
+        return own | {f"effect.{name}": value for name, value in vars(self.effects).items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, Array]) -> Field:
+        """Make fields from what a file holds."""
+        effects = SiteEffects(**{f.name: arrays[f"effect.{f.name}"] for f in fields(SiteEffects)})
+        own = {f.name: arrays[f.name] for f in fields(cls) if f.type == "Array"}
+        return cls(**own, effects=effects)
+
+    @property
     def variation(self) -> Array:
         """Standard deviation of each site's field of b0 over the middle of the box (log)."""
         middle = self.box.mean(axis=0) + (self.box - self.box.mean(axis=0)) / 2
         grid = np.linspace(middle[0], middle[1], 9)
         places = np.stack(np.meshgrid(*grid.T), axis=-1).reshape(-1, 3)
-        fields: Array = cosines(places, self.box) @ self.weights[:, :, 0].T
-        return fields.std(axis=0)
+        found: Array = cosines(places, self.box) @ self.weights[:, :, 0].T
+        return found.std(axis=0)
 
 
 def cosines(world: Array, box: Array) -> Array:
@@ -101,221 +107,152 @@ def cosines(world: Array, box: Array) -> Array:
     return product_of_waves
 
 
-def fit_fields(surveys: Sequence[Survey], sites: Sequence[str], spreads: Sequence[float]) -> Field:
+def fit_fields(
+    surveys: Sequence[Survey],
+    sites: Sequence[str],
+    spreads: Sequence[float],
+    covariates: Array | None = None,
+) -> Field:
     """Estimate the fields of sites.
 
     Parameters
     ----------
     surveys
-        Of the training scans.
+        Surveys of the training scans.
     sites
         Labels; a site's number is its position.
     spreads
-        That scans of each site are blurred by, mm2.
+        What scans of each site are blurred by, mm2.
+    covariates
+        Of each survey's person, shape (survey, column).
     """
-    features = surveys[0].energies.shape[2]
-    usable = [one for one in surveys if len(one.count)]
-    if not usable:
-        return _flat(len(sites), features)
-    places = np.concatenate([one.position for one in usable])
+    usable = np.array([bool(len(one.count)) for one in surveys])
+    kept = [one for one in surveys if len(one.count)]
+    if not kept:
+        return flat_fields(len(sites), surveys[0].energies.shape[2])
+    places = np.concatenate([one.position for one in kept])
     box = np.stack([places.min(axis=0) - _MARGIN, places.max(axis=0) + _MARGIN])
-    sums: dict[str, _Sums] = {}
-    for one in usable:
-        number = list(sites).index(one.site)
-        found = _Sums.of(one, box, number, len(sites), at_spread(one.energies, spreads[number]))
-        sums[one.person] = sums[one.person] + found if one.person in sums else found
-    weights, penalties = _choose([sums[person] for person in sorted(sums)], len(sites))
-    anatomy, fields = np.split(weights, [-len(sites) * _COSINES])
-    fields = fields.reshape(len(sites), _COSINES, features)
-    mean = fields.mean(axis=0)
-    common, fields = np.concatenate([anatomy, mean]), fields - mean
-    numbers = [list(sites).index(one.site) for one in usable]
-    few, squares = _choose_for_few(
-        usable, [spreads[n] for n in numbers], box, common, fields[numbers]
+    blurs = [spreads[list(sites).index(one.site)] for one in kept]
+    anatomy = _fit_anatomy(kept, blurs, box)
+    components = _smooth_components(kept, box)
+    values = np.stack(
+        [
+            _component_values(one, blur, box, anatomy, components).ravel()
+            for one, blur in zip(kept, blurs, strict=True)
+        ]
     )
-    of_scans = squares / max(1, len(usable) - len(sites))
-    of_sites = (cosines(places, box).mean(axis=0) @ fields).var(axis=0, ddof=1)
-    if len(sums) == len(usable):  # nobody travelled: a site's mean is that of its people too
-        _, people = np.unique(numbers, return_counts=True)
-        of_sites = (of_sites - of_scans * np.mean(1 / people)).clip(min=0)
-    variances = np.stack([of_sites, of_scans])
-    return Field(box, fields, common, np.stack([penalties, few]), variances)
+    design = Design.of(
+        [one.site for one in kept],
+        [one.person for one in kept],
+        sites,
+        None if covariates is None else covariates[usable],
+    )
+    effects = estimate_site_effects(values, design, _groups(anatomy.shape[1]))
+    by_component = effects.sites.reshape(len(sites), _COSINES, -1)
+    variance = effects.variance.reshape(by_component.shape).sum(axis=1)
+    weights = np.einsum("ck,skf->scf", components, by_component)
+    return Field(box, weights, np.sqrt(variance), anatomy, components, effects)
 
 
-def extend_fields(field: Field, surveys: Sequence[Survey], spread: float) -> Field:
+def extend_fields(
+    field: Field, surveys: Sequence[Survey], spread: float, covariates: Array | None = None
+) -> Field:
     """Estimate the field of a new site beside those that are known, which stay.
-
-    Anatomy is known already; what is left over is parted between people and the site. Of its mean
-    the site gets as much as the variance among sites has of the sum of this and of people's, and
-    nearly all where people alone hardly ever explain it.
 
     Parameters
     ----------
     field
-        Of the sites that are known.
+        Fields of the sites that are known.
     surveys
-        Of scans of the new site.
+        Surveys of scans of the new site.
     spread
-        That they are blurred by, mm2.
+        What they are blurred by, mm2.
+    covariates
+        Of each survey's person, shape (survey, column).
     """
+    known, kept = field.effects, [bool(len(one.count)) for one in surveys]
     usable = [one for one in surveys if len(one.count)]
-    weights = np.zeros(field.weights.shape[1:])
+    effect = np.zeros(len(known.mean))
     if usable:
-        left = _total([_left_over(one, spread, field.box, field.common) for one in usable])
-        for feature, penalty in enumerate(field.penalties[1]):
-            weights[:, feature] = left.solve(_of_fields(penalty))[:, feature]
-        # The first cosine is 1, so that the first row of the gram is a sum of cosines.
-        mean = left.gram[0] @ weights / left.gram[0, 0]
-        of_site, of_people = field.variances / [[1], [len({one.person for one in usable})]]
-        far = np.square(mean) > _FAR_DEVIATIONS**2 * of_people
-        of_site = np.where(far, np.maximum(of_site, np.square(mean)), of_site)
-        weights[0] -= mean * of_people / np.maximum(of_site + of_people, np.finfo(float).tiny)
+        values = [
+            _component_values(one, spread, field.box, field.anatomy, field.components).ravel()
+            for one in usable
+        ]
+        left = np.mean(values, axis=0) - known.mean
+        if covariates is not None:
+            left -= covariates[kept].mean(axis=0) @ known.covariates
+        people = len({one.person for one in usable})
+        groups = _groups(field.anatomy.shape[1])
+        effect = estimate_new_site(left, known, people, groups)
+    weights = field.components @ effect.reshape(_COSINES, -1)
     return replace(field, weights=np.concatenate([field.weights, weights[None]]))
 
 
-def _left_over(one: Survey, spread: float, box: Array, common: Array) -> _Sums:
-    """Return the sums of what anatomy does not explain, with cosines of the scanner alone."""
-    left = at_spread(one.energies, spread) - _columns(one, box, 0, 1) @ common
-    sums = _Sums.of(one, box, 0, 1, left)
-    here = slice(-_COSINES, None)
-    return _Sums(sums.gram[here, here], sums.right[here], sums.square)
+def _groups(features: int) -> Array:
+    """Return the groups of components that share a prior: each feature's bands, (value,)."""
+    return (_BANDS[:, None] * features + np.arange(features)).ravel()
 
 
-def _of_fields(penalty: float) -> Array:
-    """Return the penalty of each cosine of a field, shape (cosine,)."""
-    return _LEAST_PENALTY + penalty * np.square(_SQUARED_FREQUENCIES)
+def _fit_anatomy(surveys: Sequence[Survey], blurs: Sequence[float], box: Array) -> Array:
+    """Fit what all scans share, every scan counting the same, shape (column, feature)."""
+    gram: Array = np.zeros((_COSINES + 2,) * 2)
+    right: Array = np.zeros((_COSINES + 2, surveys[0].energies.shape[2]))
+    for one, blur in zip(surveys, blurs, strict=True):
+        columns, weight = _anatomy_columns(one, box), one.count / one.count.sum()
+        weighted = columns.T * weight
+        gram += weighted @ columns
+        right += weighted @ at_spread(one.energies, blur)
+    penalty = _ANATOMY_PENALTY * len(surveys) * np.eye(len(gram))
+    fitted: Array = np.linalg.solve(gram + penalty, right)
+    return fitted
 
 
-def _choose_for_few(
-    surveys: Sequence[Survey], spreads: Sequence[float], box: Array, common: Array, known: Array
-) -> tuple[Array, Array]:
-    """Find the penalties with which single scans tell the fields of their sites best.
-
-    What a person has of their own is then part of what a field is told from. Means over the head
-    are left out of the comparison; how much they differ is told instead.
-
-    Parameters
-    ----------
-    surveys, spreads
-        Of scans, and what each is blurred by.
-    box, common
-        As in `Field`.
-    known
-        Weights of the field of each scan's site, shape (scan, cosine, feature).
-
-    Returns
-    -------
-    penalties, squares
-        The second is the sum of squares of scans' means about those of their sites, (feature,).
-    """
-    errors, squares = np.zeros((2, len(_FEW_PENALTIES), common.shape[1]))
-    for one, spread, weights in zip(surveys, spreads, known, strict=True):
-        left, waves = _left_over(one, spread, box, common), cosines(one.position, box)
-        for row, penalty in enumerate(_FEW_PENALTIES):
-            wrong = waves @ (left.solve(_of_fields(penalty)) - weights)
-            errors[row] += wrong.var(axis=0)
-            squares[row] += np.square(wrong.mean(axis=0))
-    best = errors.argmin(axis=0)
-    return _FEW_PENALTIES[best], squares[best, np.arange(len(best))]
-
-
-def _flat(sites: int, features: int) -> Field:
-    """Return fields that change nothing."""
-    box = np.array([[-100.0] * 3, [100.0] * 3])
-    weights, common = np.zeros((sites, _COSINES, features)), np.zeros((2 * _COSINES + 2, features))
-    penalties, variances = np.full((2, features), _FIELD_PENALTIES[0]), np.zeros((2, features))
-    return Field(box, weights, common, penalties, variances)
-
-
-def _choose(people: Sequence[_Sums], sites: int) -> tuple[Array, Array]:
-    """Return the weights of columns with the penalties that predict others best.
-
-    Returns
-    -------
-    weights, penalties
-        Shape (column, feature) and (feature,).
-    """
-    features = people[0].right.shape[1]
-    folds = [people[start::_FOLDS] for start in range(min(_FOLDS, len(people)))]
-    least = np.full(features, np.inf)
-    weights = np.zeros((len(people[0].gram), features))
-    penalties = np.zeros(features)
-    own = _PERSON_PENALTY * (1 + _SQUARED_FREQUENCIES)
-    parts = [_total([one.without_person(own) for one in fold]) for fold in folds]
-    whole = _total(parts)
-    for penalty in _FIELD_PENALTIES:
-        shrunk = np.full(len(whole.gram), _ANATOMY_PENALTY)
-        shrunk[-sites * _COSINES :] = np.tile(_of_fields(penalty), sites)
-        left_out = (part.errors((whole - part).solve(shrunk)) for part in parts)
-        error = np.sum(list(left_out), axis=0)
-        better = error < least
-        least = np.where(better, error, least)
-        weights[:, better] = whole.solve(shrunk)[:, better]
-        penalties[better] = penalty
-    return weights, penalties
-
-
-@dataclass(frozen=True, eq=False)
-class _Sums:
-    """What least squares need of measurements: sums over blocks.
-
-    Columns are cosines in head coordinates, those of white matter's share, and the sites' cosines
-    in scanner coordinates.
-
-    Attributes
-    ----------
-    gram, right, square
-        Shape (column, column), (column, feature) and (feature,).
-    """
-
-    gram: Array
-    right: Array
-    square: Array
-
-    @classmethod
-    def of(cls, one: Survey, box: Array, site: int, sites: int, energies: Array) -> Self:
-        """Add the blocks of a scan up."""
-        columns = _columns(one, box, site, sites)
-        weighted = columns * (one.count / _VOXELS_PER_MEASUREMENT)[:, None]
-        square = (one.count / _VOXELS_PER_MEASUREMENT) @ np.square(energies)
-        return cls(weighted.T @ columns, weighted.T @ energies, square)
-
-    def __add__(self, other: _Sums) -> _Sums:
-        return _Sums(self.gram + other.gram, self.right + other.right, self.square + other.square)
-
-    def __sub__(self, other: _Sums) -> _Sums:
-        return _Sums(self.gram - other.gram, self.right - other.right, self.square - other.square)
-
-    def without_person(self, penalty: Array) -> _Sums:
-        """Leave out what a person has of their own, in head coordinates, shrunk by a penalty."""
-        own = slice(len(penalty))
-        inverse = np.linalg.inv(self.gram[own, own] + np.diag(penalty))
-        through = self.gram[:, own] @ inverse
-        return _Sums(
-            self.gram - through @ self.gram[own],
-            self.right - through @ self.right[own],
-            self.square - (self.right[own] * (inverse @ self.right[own])).sum(axis=0),
-        )
-
-    def solve(self, penalty: Array) -> Array:
-        """Return the weights of columns, shape (column, feature)."""
-        return np.linalg.solve(self.gram + np.diag(penalty), self.right)
-
-    def errors(self, weights: Array) -> Array:
-        """Return the sum of squared errors of a prediction, shape (feature,)."""
-        explained = 2 * self.right - self.gram @ weights
-        return self.square - (weights * explained).sum(axis=0)
-
-
-def _columns(one: Survey, box: Array, site: int, sites: int) -> Array:
-    """Return what a scan's blocks are explained by, shape (block, column)."""
-    scanner = cosines(one.position, box)
-    fields = np.zeros((len(scanner), sites, _COSINES))
-    fields[:, site] = scanner
+def _anatomy_columns(one: Survey, box: Array) -> Array:
     share = one.share[:, None] ** [1, 2] - [0.5, 0.25]
-    head = cosines(one.head_position, box - box.mean(axis=0))
-    return np.hstack([head, share, fields.reshape(len(scanner), -1)])
+    return np.hstack([cosines(one.head_position, box - box.mean(axis=0)), share])
 
 
-def _total(parts: Sequence[_Sums]) -> _Sums:
-    return reduce(add, parts)
+def _smooth_components(surveys: Sequence[Survey], box: Array) -> Array:
+    """Return the mixtures of cosines that are orthonormal over white matter, smoothest first."""
+    gram = _LEAST_MASS * np.eye(_COSINES)
+    for one in surveys:
+        waves = cosines(one.position, box)
+        gram += (waves.T * (one.count / one.count.sum())) @ waves / len(surveys)
+    roughness = np.diag(np.square(_SQUARED_FREQUENCIES).astype(float))
+    _, components = eigh(roughness, gram)
+    return components * np.sign(components.sum(axis=0))
+
+
+def _component_values(
+    one: Survey, blur: float, box: Array, anatomy: Array, components: Array
+) -> Array:
+    """Expand what anatomy leaves over in a scan, shape (component, feature)."""
+    left = at_spread(one.energies, blur) - _anatomy_columns(one, box) @ anatomy
+    columns = cosines(one.position, box) @ components
+    weighted = columns.T * (one.count / one.count.sum())
+    penalty = np.append(0.0, np.full(_COSINES - 1, _COMPONENT_PENALTY))
+    values: Array = np.linalg.solve(weighted @ columns + np.diag(penalty), weighted @ left)
+    return values
+
+
+def flat_fields(sites: int, features: int) -> Field:
+    """Return fields that change nothing."""
+    box, values = np.array([[-100.0] * 3, [100.0] * 3]), _COSINES * features
+    effects = SiteEffects(
+        mean=np.zeros(values),
+        sites=np.zeros((sites, values)),
+        variance=np.zeros((sites, values)),
+        raw=np.zeros((sites, values)),
+        covariates=np.zeros((0, values)),
+        of_people=np.ones(values),
+        scales=np.full((4 * features, 1), 1e-3),
+        log_evidence=np.zeros((4 * features, 1)),
+    )
+    return Field(
+        box,
+        weights=np.zeros((sites, _COSINES, features)),
+        deviations=np.zeros((sites, features)),
+        anatomy=np.zeros((_COSINES + 2, features)),
+        components=np.eye(_COSINES),
+        effects=effects,
+    )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
 from siteless.acquisition import Array, Scan
 from siteless.harmonics import Coefficients, coefficient_orders
+from siteless.population import Design, estimate_site_effects
 from siteless.profiles._field import Field, extend_fields, fit_fields
 from siteless.profiles._spread import diffuse
 from siteless.profiles._survey import DEGREES, SPREADS, Survey, fine_detail
@@ -48,13 +49,13 @@ class SiteProfiles:
     @classmethod
     def from_arrays(cls, sites: Sequence[str], order: int, arrays: Mapping[str, Array]) -> Self:
         """Make profiles of what `arrays` holds."""
-        field = Field(*(arrays[one.name] for one in fields(Field)))
+        field = Field.from_arrays(dict(arrays))
         return cls(tuple(sites), arrays["spreads"], field, order, arrays["goal"])
 
     @property
     def arrays(self) -> dict[str, Array]:
         """All but the sites and the order."""
-        return {"spreads": self.spreads, "goal": self.goal, **vars(self.field)}
+        return {"spreads": self.spreads, "goal": self.goal, **self.field.arrays}
 
     def of(self, scan: Scan) -> ScanProfile:
         """Return the profile of a scan's site over the scan's brain."""
@@ -105,33 +106,73 @@ class ScanProfile:
         return diffuse(values, self.scan.mask, self.scan.voxel_size, self.spread)
 
 
-def learn_profiles(surveys: Sequence[Survey], sites: Sequence[str], order: int) -> SiteProfiles:
-    """Learn the profiles of sites from surveys of their training scans."""
+def learn_profiles(
+    surveys: Sequence[Survey],
+    sites: Sequence[str],
+    order: int,
+    covariates: Array | None = None,
+) -> SiteProfiles:
+    """Learn the profiles of sites from surveys of their training scans.
+
+    Parameters
+    ----------
+    surveys
+        Surveys of the training scans.
+    sites
+        Labels.
+    order
+        Order of the harmonics.
+    covariates
+        Of each survey's person, shape (survey, column).
+    """
     near = max(float(one.voxel_size.max()) for one in surveys)
-    details = [_detail(surveys, site, near) for site in sites]
-    least = min((d[0] for d in details if np.isfinite(d).all()), default=np.nan)
+    details = _site_details(surveys, sites, near, covariates)
+    least = float(np.nanmin(details[:, 0])) if np.isfinite(details).any() else np.nan
     spreads = np.array([_match(detail, least) for detail in details])
-    field = fit_fields(surveys, sites, spreads.tolist())
+    field = fit_fields(surveys, sites, spreads.tolist(), covariates)
     return SiteProfiles(tuple(sites), spreads, field, order, np.array([near, least]))
 
 
-def extend_profiles(profiles: SiteProfiles, surveys: Sequence[Survey], site: str) -> SiteProfiles:
+def extend_profiles(
+    profiles: SiteProfiles,
+    surveys: Sequence[Survey],
+    site: str,
+    covariates: Array | None = None,
+) -> SiteProfiles:
     """Learn the profile of a new site beside those that are known, which stay."""
     near, least = profiles.goal.tolist()
-    spread = _match(_detail(surveys, site, near), least)
+    found = np.stack([fine_detail(one, near) for one in surveys])
+    known = found[np.isfinite(found).all(axis=1)]
+    spread = _match(np.median(known, axis=0), least) if len(known) else 0.0
     return replace(
         profiles,
         sites=(*profiles.sites, site),
         spreads=np.append(profiles.spreads, spread),
-        field=extend_fields(profiles.field, surveys, spread),
+        field=extend_fields(profiles.field, surveys, spread, covariates),
     )
 
 
-def _detail(surveys: Sequence[Survey], site: str, near: float) -> Array:
-    """Return the fine detail of a site's scans after each of `SPREADS`, NaN when none tells it."""
-    found = [fine_detail(one, near) for one in surveys if one.site == site]
-    known = [one for one in found if np.isfinite(one).all()]
-    return np.median(known, axis=0) if known else np.full(len(SPREADS), np.nan)
+def _site_details(
+    surveys: Sequence[Survey], sites: Sequence[str], near: float, covariates: Array | None
+) -> Array:
+    """Return the fine detail of each site's scans after each of `SPREADS`, (site, spread).
+
+    It is NaN for a site none of whose scans shows it.
+    """
+    found = np.stack([fine_detail(one, near) for one in surveys])
+    known = np.isfinite(found).all(axis=1)
+    shown = [one for one, fine in zip(surveys, known, strict=True) if fine]
+    labels = [site for site in sites if any(one.site == site for one in shown)]
+    details = np.full((len(sites), len(SPREADS)), np.nan)
+    if not shown:
+        return details
+    columns = None if covariates is None else covariates[known]
+    people = [one.person for one in shown]
+    design = Design.of([one.site for one in shown], people, labels, columns)
+    effects = estimate_site_effects(np.log(found[known]), design, np.arange(len(SPREADS)))
+    rows = [list(sites).index(site) for site in labels]
+    details[rows] = np.exp(effects.mean + effects.sites)
+    return details
 
 
 def _match(detail: Array, goal: float) -> float:

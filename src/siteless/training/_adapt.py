@@ -70,7 +70,7 @@ def adapt(
         if watch:
             watch(update + 1, _UPDATES)
     if settings.aligned:  # only now, as the decoder is taught by codes that are not aligned
-        align_last(larger, lesson.whole or scans, *lesson.sites)
+        align_last(larger, lesson.whole or scans)
     return larger.requires_grad_(False).eval()  # noqa: FBT003
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
+import numpy as np
+
+from siteless.acquisition import Array
+from siteless.population import Design
 from siteless.training._scan import TrainingScan
 
 # Of a log: a figure for each name.
@@ -26,9 +30,22 @@ class Lesson:
     whole
         Scans with all their directions, when the others are in parts: codes of such scans are
         what a model gives.
+    covariates
+        Covariates of each scan's person by the scan's name, shape (column,); none by default.
     """
 
     scans: Sequence[TrainingScan]
     validation: Sequence[TrainingScan]
     sites: Sequence[str]
     whole: Sequence[TrainingScan] = ()
+    covariates: Mapping[str, Array] = field(default_factory=dict)
+
+    def design(self, scans: Sequence[TrainingScan]) -> Design:
+        """Return who was scanned where, for some of the scans."""
+        columns = [self.covariates[one.name] for one in scans] if self.covariates else None
+        return Design.of(
+            [one.site for one in scans],
+            [one.subject or one.name for one in scans],
+            self.sites,
+            None if columns is None else np.stack(columns),
+        )

@@ -110,7 +110,8 @@ def train(
     learner.network.load_state_dict(learner.best_weights)
     network = learner.network.cpu().eval()
     if settings.aligned:
-        align_codes(network, lesson.whole or lesson.scans, lesson.sites)
+        whole = lesson.whole or lesson.scans
+        align_codes(network, whole, lesson.design(whole))
     return Training(network, settings, learner.best, tuple(learner.log))
 
 
@@ -147,8 +148,8 @@ class _Learner(Resumable):
             sites=len(sites), neighbours=neighbours, shells=shells, order=first.order
         )
         self.network = Autoencoder(shape)
-        own = channel_units(scans, sites, of_sites=settings.site_units, network=self.network)
-        self.network.set_units(*own)
+        design = lesson.design(scans) if settings.site_units else None
+        self.network.set_units(*channel_units(scans, design, self.network))
         self.objective = Objective(self.network, settings, shells).to(device)
         self.adversary = Adversary(shape).to(device)
         self.objective_everywhere = _everywhere(self.objective)

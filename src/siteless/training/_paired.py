@@ -364,7 +364,7 @@ def _make_network(
         activation=settings.activation,
     )
     network = Translator(shape)
-    offset, scale = channel_units(scans, sites, of_sites=False)
+    offset, scale = channel_units(scans, None)
     network.set_units(offset[0], scale[0])
     return network
 

@@ -13,46 +13,47 @@ from siteless.acquisition import Array
 from siteless.harmonics import coefficient_orders
 from siteless.network import Autoencoder
 from siteless.patches import cut
+from siteless.population import Design, estimate_site_effects
 from siteless.training._scan import TrainingScan
 
 # Patches of a scan that are turned to tell its moments.
 _TURNED = 8192
+_LEAST_VARIANCE = 1e-12
 
 
 def channel_units(
-    scans: Sequence[TrainingScan],
-    sites: Sequence[str],
-    *,
-    of_sites: bool,
-    network: Autoencoder | None = None,
+    scans: Sequence[TrainingScan], design: Design | None, network: Autoencoder | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return the offset and scale of every site's channels, shape (site, channel) each.
 
-    In them channels have mean 0 and variance 1, every scan counting the same. With `of_sites`,
-    each site has units of its own: those in which the harmonics of a shell and degree vary as
-    much at every site. That is for degrees whose variance is mostly noise, which would tell the
-    number of directions. Degrees 0 and 2, and b0, are left to the fields of sites. Means are
-    signal, and the same at all sites.
+    In them channels have mean 0 and variance 1, every scan counting the same. With a design, each
+    site has units of its own: those in which the harmonics of a shell and degree vary as much at
+    every site, as far as that is not explained by people. They are for degrees whose variance is
+    mostly noise, which would reveal the number of directions. Degrees 0 and 2, and b0, are left
+    to the fields of sites. Means are signal, and the same at all sites.
 
     Channels are those of the frames that the network sees patches in, if it turns them.
+
+    Parameters
+    ----------
+    scans
+        Training scans.
+    design
+        Who was scanned where; None for the same units at all sites, in one row.
+    network
+        Sees the patches.
     """
     moments = [_moments(scan, network) for scan in scans]
     mean = np.mean([own for own, _ in moments], axis=0)
-    variances = [square - 2 * mean * own + mean**2 for own, square in moments]
-    ratios = np.ones((len(sites), len(mean)))
-    if of_sites:
-        of_sites_scans = [
-            [v for scan, v in zip(scans, variances, strict=True) if scan.site == site]
-            for site in sites
-        ]
-        pooled = np.stack(
-            [_pooled(np.mean(own, axis=0), scans[0].order) for own in of_sites_scans]
-        )
-        ratios = np.sqrt(pooled / np.exp(np.log(pooled).mean(axis=0)))
+    variances = np.stack([square - 2 * mean * own + mean**2 for own, square in moments])
+    ratios, own = np.ones((1, len(mean))), np.ones_like(variances)
+    if design is not None:
+        pooled = np.stack([_pooled(variance, scans[0].order) for variance in variances])
+        logs = np.log(np.maximum(pooled, _LEAST_VARIANCE))
+        ratios = np.exp(estimate_site_effects(logs, design, np.arange(len(mean))).sites / 2)
         ratios[:, _is_low(scans[0])] = 1
-    own = [ratios[list(sites).index(scan.site)] for scan in scans]
-    variance = np.mean([v / ratio**2 for v, ratio in zip(variances, own, strict=True)], axis=0)
-    scale = np.sqrt(np.maximum(variance, 1e-12)) * ratios
+        own = ratios[design.sites]
+    scale = np.sqrt(np.maximum((variances / own**2).mean(axis=0), _LEAST_VARIANCE)) * ratios
     return torch.from_numpy(mean).float().expand(scale.shape), torch.from_numpy(scale).float()
 
 

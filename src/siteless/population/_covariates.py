@@ -11,6 +11,9 @@ import numpy as np
 from siteless.acquisition import Array
 from siteless.errors import DatasetError
 
+# Distinct values that a spline needs, and the percentiles that its knots lie at.
+_LEAST_VALUES, _KNOTS = 20, (10, 50, 90)
+
 
 @dataclass(frozen=True)
 class Covariate:
@@ -23,13 +26,18 @@ class Covariate:
     words
         That were there, sorted; none for numbers.
     means
-        Of the columns of numbers that it becomes: itself, or one for all but the first of the
-        words; none when it was the same for everybody.
+        Of the columns of numbers that it becomes: itself, with a second column that bends it
+        where there are knots, or one for all but the first of the words; none when it was the
+        same for everybody.
+    knots
+        Three values between which numbers may act along a natural cubic spline; none for a
+        straight line.
     """
 
     name: str
     words: tuple[str, ...]
     means: tuple[float, ...]
+    knots: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, name: str, told: Sequence[str]) -> Self:
@@ -49,13 +57,16 @@ class Covariate:
                 f"{next(word for word in told if _is_number(word))!r} and {strange[0]!r}",
                 remedy="correct participants.tsv",
             )
+        knots: tuple[float, ...] = ()
         if not strange:
-            columns = [[float(word) for word in told]]
+            numbers = np.array([float(word) for word in told])
+            knots = _knots(numbers)
+            columns = _bent(numbers, knots).T.tolist()
         else:
             words = tuple(sorted(set(told)))
             columns = [[float(one == word) for one in told] for word in words[1:]]
         varies = [column for column in columns if len(set(column)) > 1]
-        return cls(name, words, tuple(float(np.mean(column)) for column in varies))
+        return cls(name, words, tuple(float(np.mean(column)) for column in varies), knots)
 
     def columns(self, told: Sequence[str]) -> Array:
         """Return numbers less their means, shape (scan, column).
@@ -72,7 +83,7 @@ class Covariate:
             numbers = np.array([[one == word for word in self.words[1:]] for one in told], float)
         else:
             self._require([_is_number(word) for word in told], told)
-            numbers = np.array([[float(word)] for word in told])
+            numbers = _bent(np.array([float(word) for word in told]), self.knots)
         return numbers - self.means
 
     def _require(self, known: Sequence[bool], told: Sequence[str]) -> None:
@@ -105,6 +116,23 @@ def covariate_columns(
             )
         parts.append(covariate.columns(told))
     return np.hstack(parts)
+
+
+def _knots(numbers: Array) -> tuple[float, ...]:
+    """Return the knots of a spline, or none where few people would bend it."""
+    if len(set(numbers.tolist())) < _LEAST_VALUES:
+        return ()
+    return tuple(np.percentile(numbers, _KNOTS).tolist())
+
+
+def _bent(numbers: Array, knots: Sequence[float]) -> Array:
+    """Return the columns of a natural cubic spline, shape (scan, column)."""
+    if not knots:
+        return numbers[:, None]
+    low, middle, high = knots
+    above = [np.maximum(numbers - knot, 0) ** 3 for knot in knots]
+    bend = above[0] - (above[1] * (high - low) - above[2] * (middle - low)) / (high - middle)
+    return np.column_stack([numbers, bend / (high - low) ** 2])
 
 
 def _is_number(word: str) -> bool:

@@ -1,0 +1,14 @@
+"""People: who was scanned where, their covariates, and site effects told apart from them."""
+
+from siteless.population._covariates import Covariate, covariate_columns
+from siteless.population._design import Design
+from siteless.population._effects import SiteEffects, estimate_new_site, estimate_site_effects
+
+__all__ = [
+    "Covariate",
+    "Design",
+    "SiteEffects",
+    "covariate_columns",
+    "estimate_new_site",
+    "estimate_site_effects",
+]

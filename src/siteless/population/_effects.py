@@ -1,0 +1,237 @@
+"""Site effects, separated from differences between people and shrunk by their uncertainty.
+
+A feature of a scan is modelled as
+
+    y = mean + site + covariates + person + rest,
+
+with normal person and rest terms. Sites and covariates are estimated by generalised least squares,
+so that people who were scanned at several sites count for what they are worth. The site effects
+of a group of features then share a normal prior, whose standard deviation is unknown: it is
+integrated out over a logarithmic grid. Where the scans prove a difference the estimate is kept;
+where chance in who was scanned explains it, the estimate is shrunk to zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from siteless.acquisition import Array
+from siteless.population._design import Design
+
+# Standard deviations of sites that are considered, relative to that of people, and their prior:
+# half-Cauchy, which prefers small ones and yet lets large ones be found.
+_RATIOS = np.geomspace(0.02, 50, 60)
+_TYPICAL_RATIO = 0.3
+_LOG_PRIOR = -np.log(_TYPICAL_RATIO / _RATIOS + _RATIOS / _TYPICAL_RATIO)
+# Correlations that are considered between scans of one person.
+_CORRELATIONS = np.array([0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99])
+# A covariate explains at most about as many standard deviations of people; it keeps the
+# regression defined where a covariate and the site coincide.
+_MOST_OF_COVARIATE = 10.0
+# Degrees of freedom that are needed to estimate how much people differ, and how much scans of one
+# person are taken to differ where there are fewer.
+_LEAST_FREEDOM, _CERTAIN = 0.5, 1e-6
+_TINY = np.finfo(float).tiny
+
+
+@dataclass(frozen=True, eq=False)
+class SiteEffects:
+    """Effects of sites on features.
+
+    Attributes
+    ----------
+    mean
+        Mean of each feature over sites, at mean covariates, shape (feature,).
+    sites, variance
+        Shrunken effects, whose sum over sites is zero before shrinkage, and their posterior
+        variance, shape (site, feature).
+    raw
+        Effects before shrinkage, shape (site, feature).
+    covariates
+        Effects of covariates, shape (column, feature).
+    of_people
+        Variance between scans of different people at one site, shape (feature,).
+    scales, log_evidence
+        Standard deviations of sites that were considered for each group of features, and their
+        log posterior, shape (group, scale).
+    """
+
+    mean: Array
+    sites: Array
+    variance: Array
+    raw: Array
+    covariates: Array
+    of_people: Array
+    scales: Array
+    log_evidence: Array
+
+
+def estimate_site_effects(values: Array, design: Design, groups: Array) -> SiteEffects:
+    """Estimate what each site adds to features.
+
+    Parameters
+    ----------
+    values
+        Features of each scan, shape (scan, feature).
+    design
+        Sites, people and covariates of the scans.
+    groups
+        Number of the group that each feature belongs to, shape (feature,). The effects in a group
+        share a prior.
+    """
+    regression = _Regression.fit(values, design)
+    raw, scatter = regression.centred_sites(design.count)
+    spread, contrasts = np.linalg.eigh(scatter)
+    found = contrasts.T @ raw * regression.proves_sites
+    scales, evidence, sites, variance = [], [], np.zeros_like(raw), np.zeros_like(raw)
+    for group in range(int(groups.max()) + 1):
+        own = groups == group
+        noise = spread[:, None].clip(min=0) * regression.variance[own]
+        prior = _prior_scales(regression.variance[own])
+        # The first contrast is the mean, which is zero.
+        fit = _LOG_PRIOR + _log_evidence(found[1:, own], noise[1:], prior)
+        kept, left = _shrink(found[:, own], noise, prior, fit)
+        sites[:, own] = contrasts[:, 1:] @ kept[1:]
+        variance[:, own] = np.square(contrasts[:, 1:]) @ left[1:]
+        scales.append(prior)
+        evidence.append(fit)
+    return SiteEffects(
+        mean=regression.weights[: design.count].mean(axis=0),
+        sites=sites,
+        variance=variance,
+        raw=raw,
+        covariates=regression.weights[design.count :],
+        of_people=regression.variance,
+        scales=np.stack(scales),
+        log_evidence=np.stack(evidence),
+    )
+
+
+def estimate_new_site(values: Array, known: SiteEffects, people: int, groups: Array) -> Array:
+    """Estimate the effect of a further site on features, shape (feature,).
+
+    Parameters
+    ----------
+    values
+        Mean over its scans of the features, without the mean of the known sites and the effects
+        of covariates, shape (feature,).
+    known
+        Effects of the sites that are known.
+    people
+        Number of people who were scanned there.
+    groups
+        As for `estimate_site_effects`.
+    """
+    effect, noise = np.zeros_like(values), known.of_people / people
+    for group, (prior, evidence) in enumerate(zip(known.scales, known.log_evidence, strict=True)):
+        own = groups == group
+        found = values[None, own], noise[None, own]
+        kept, _ = _shrink(*found, prior, evidence + _log_evidence(*found, prior))
+        effect[own] = kept[0]
+    return effect
+
+
+def _prior_scales(variance: Array) -> Array:
+    return _RATIOS * np.sqrt(max(float(variance.mean()), _TINY))
+
+
+def _log_evidence(found: Array, noise: Array, scales: Array) -> Array:
+    """Return the log-likelihood of effects under each standard deviation of sites, (scale,)."""
+    total = np.square(scales)[:, None, None] + noise
+    terms = np.log(np.maximum(total, _TINY)) + np.square(found) / np.maximum(total, _TINY)
+    return -terms.sum(axis=(1, 2)) / 2
+
+
+def _shrink(found: Array, noise: Array, scales: Array, evidence: Array) -> tuple[Array, Array]:
+    """Return the posterior mean and variance of effects, averaged over the scales."""
+    weight = np.exp(evidence - evidence.max())
+    weight = (weight / weight.sum())[:, None, None]
+    prior = np.square(scales)[:, None, None]
+    share = prior / np.maximum(prior + noise, _TINY)
+    mean = (weight * share).sum(axis=0) * found
+    variance = (weight * (share * noise + np.square(share * found - mean))).sum(axis=0)
+    return mean, variance
+
+
+@dataclass(frozen=True, eq=False)
+class _Regression:
+    """A generalised least-squares fit.
+
+    Attributes
+    ----------
+    weights, variance
+        Shape (column, feature), and the variance of a scan about the fit, (feature,).
+    scatter
+        Covariance of the weights, over that variance, shape (column, column).
+    proves_sites
+        False where each site has one person, whose difference may be their own.
+    """
+
+    weights: Array
+    variance: Array
+    scatter: Array
+    proves_sites: bool = True
+
+    @classmethod
+    def fit(cls, values: Array, design: Design) -> _Regression:
+        """Fit with the correlation between scans of one person that is most likely."""
+        if not design.travelled:
+            return cls._fit(values, design, 0.0)[0]
+        fits = [cls._fit(values, design, correlation) for correlation in _CORRELATIONS]
+        return max(fits, key=lambda fit: fit[1])[0]
+
+    @classmethod
+    def _fit(cls, values: Array, design: Design, correlation: float) -> tuple[_Regression, float]:
+        """Return the fit and its restricted log-likelihood."""
+        whitening = _Whitening.of(design.people, correlation)
+        columns, given = whitening(design.columns), whitening(values)
+        scale = design.covariates.std(axis=0).clip(min=np.finfo(float).eps)
+        penalty = np.append(np.zeros(design.count), np.square(scale / _MOST_OF_COVARIATE))
+        gram = columns.T @ columns + np.diag(penalty)
+        scatter = np.linalg.inv(gram)
+        weights = scatter @ (columns.T @ given)
+        left = np.square(given - columns @ weights).sum(axis=0)
+        free = len(values) - float(np.trace(scatter @ (columns.T @ columns)))
+        if free < _LEAST_FREEDOM:
+            variance = np.maximum(_CERTAIN * values.var(axis=0), _TINY)
+            return cls(weights, variance, scatter, design.travelled), correlation
+        variance = np.maximum(left / free, _TINY)
+        determinants = whitening.log_determinant + np.linalg.slogdet(gram)[1]
+        likelihood = -(free * np.log(variance) + determinants).sum() / 2
+        return cls(weights, variance, scatter), float(likelihood)
+
+    def centred_sites(self, count: int) -> tuple[Array, Array]:
+        """Return the sites' weights about their mean, and their covariance."""
+        centre = np.eye(count) - 1 / count
+        return centre @ self.weights[:count], centre @ self.scatter[:count, :count] @ centre
+
+
+@dataclass(frozen=True, eq=False)
+class _Whitening:
+    """Makes scans of one person, which are equally correlated, independent.
+
+    The covariance of a person's n scans is (1 - r) I + r 11', whose inverse square root takes a
+    part of their mean away.
+    """
+
+    people: Array
+    counts: Array
+    correlation: float
+
+    @classmethod
+    def of(cls, people: Array, correlation: float) -> _Whitening:
+        return cls(people, np.bincount(people), correlation)
+
+    def __call__(self, values: Array) -> Array:
+        rest, largest = 1 - self.correlation, 1 + (self.counts - 1) * self.correlation
+        sums = np.zeros((len(self.counts), values.shape[1]))
+        np.add.at(sums, self.people, values)
+        part = (1 - np.sqrt(rest / largest)) / self.counts
+        return (values - (part[:, None] * sums)[self.people]) / np.sqrt(rest)
+
+    @property
+    def log_determinant(self) -> float:
+        rest, largest = 1 - self.correlation, 1 + (self.counts - 1) * self.correlation
+        return float(((self.counts - 1) * np.log(rest) + np.log(largest)).sum())

@@ -1,0 +1,149 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from siteless.population import Design, estimate_new_site, estimate_site_effects
+
+SITES = ("a", "b", "c", "d")
+ONE = np.zeros(1, dtype=int)
+
+
+def _unpaired(people, covariates=None):
+    labels = [site for site in SITES for _ in range(people)]
+    return Design.of(labels, [str(n) for n in range(len(labels))], SITES, covariates)
+
+
+def _drawn(rng, design, effects, *, of_people=1.0, rest=0.0):
+    """Draw one feature: effects of sites, people who differ, and what differs between scans."""
+    people = rng.normal(scale=of_people, size=design.people.max() + 1)
+    noise = rng.normal(scale=rest, size=len(design.sites)) if rest else 0.0
+    return (np.asarray(effects)[design.sites] + people[design.people] + noise)[:, None]
+
+
+@given(st.integers(0, 10**6), st.integers(2, 30), st.floats(0, 3))
+def test_estimates_lie_between_zero_and_the_difference_of_means(seed, people, apart):
+    rng, design = np.random.default_rng(seed), _unpaired(people)
+    values = _drawn(rng, design, apart * rng.normal(size=4))
+    found = estimate_site_effects(values, design, ONE)
+    means = np.array([values[design.sites == site].mean() for site in range(4)])
+    np.testing.assert_allclose(found.raw[:, 0], means - means.mean(), atol=1e-9)
+    shares = (found.sites[:, 0] / found.raw[:, 0]).round(9)
+    assert (shares >= 0).all()
+    assert (shares <= 1).all()
+    assert np.ptp(shares) < 1e-6  # a balanced design shrinks all sites alike
+
+
+@pytest.mark.parametrize("people", [3, 5, 10, 20])
+@pytest.mark.parametrize("of_sites", [0.0, 0.3, 1.0, 3.0])
+def test_on_average_harmonizing_is_never_worse_than_doing_nothing_nor_than_means(people, of_sites):
+    design, errors = _unpaired(people), []
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        effects = of_sites * rng.normal(size=4)
+        found = estimate_site_effects(_drawn(rng, design, effects), design, ONE)
+        true = effects - effects.mean()
+        errors.append([np.square(e - true).sum() for e in (found.sites[:, 0], found.raw[:, 0], 0)])
+    shrunk, raw, nothing = np.mean(errors, axis=0)
+    assert shrunk < 1.2 * raw
+    assert shrunk < nothing + 0.2 * raw
+
+
+@pytest.mark.parametrize("people", [10, 20])
+def test_the_posterior_variance_is_that_of_the_error(people):
+    design, errors, variances = _unpaired(people), [], []
+    for seed in range(400):
+        rng = np.random.default_rng(seed)
+        effects = rng.normal(size=4)
+        found = estimate_site_effects(_drawn(rng, design, effects), design, ONE)
+        errors.append(np.square(found.sites[:, 0] - effects + effects.mean()).mean())
+        variances.append(found.variance.mean())
+    assert np.mean(errors) == pytest.approx(np.mean(variances), rel=0.3)
+
+
+def test_travelling_people_are_compared_with_themselves():
+    labels = [site for site in SITES for _ in range(4)]
+    design = Design.of(labels, [str(n) for n in range(4)] * 4, SITES)
+    rng, effects = np.random.default_rng(0), np.array([0.3, -0.1, 0.0, -0.2])
+    values = _drawn(rng, design, effects, of_people=1.0, rest=0.01)
+    found = estimate_site_effects(values, design, ONE)
+    np.testing.assert_allclose(found.sites[:, 0], effects, atol=0.02)
+    strangers = estimate_site_effects(values, _unpaired(4), ONE)
+    assert np.abs(strangers.sites).max() < np.abs(effects).max() / 2
+
+
+def test_two_bridging_people_count_for_what_they_are_worth():
+    """Forty people at one site each, and two at all of them."""
+    labels = [*(site for site in SITES for _ in range(10)), *SITES, *SITES]
+    people = [*map(str, range(40)), *["x"] * 4, *["y"] * 4]
+    errors = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        design, effects = Design.of(labels, people, SITES), rng.normal(size=4)
+        values = _drawn(rng, design, effects, rest=0.05)
+        true = effects - effects.mean()
+        bridged = estimate_site_effects(values, design, ONE).sites[:, 0]
+        alone = estimate_site_effects(values[:40], _unpaired(10), ONE).sites[:, 0]
+        errors.append([np.square(found - true).mean() for found in (bridged, alone)])
+    bridged, alone = np.mean(errors, axis=0)
+    assert bridged < 0.1 * alone
+
+
+def _confounded(rng, gap, people=10):
+    ages = rng.normal(scale=10, size=4 * people) + np.repeat(gap * np.linspace(-1, 1, 4), people)
+    return (ages - ages.mean())[:, None]
+
+
+def test_what_age_explains_is_not_the_sites():
+    found = []
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+        ages = _confounded(rng, gap=10)
+        design = _unpaired(10, ages)
+        values = _drawn(rng, design, np.zeros(4)) - 0.1 * ages
+        adjusted = estimate_site_effects(values, design, ONE)
+        naive = estimate_site_effects(values, _unpaired(10), ONE)
+        found.append([np.abs(one.sites).max() for one in (adjusted, naive)])
+    adjusted, naive = np.mean(found, axis=0)
+    assert adjusted < 0.4 * naive
+
+
+def test_a_site_that_age_determines_changes_nothing():
+    rng = np.random.default_rng(0)
+    ages = np.repeat([-30.0, -10.0, 10.0, 30.0], 8)[:, None]
+    design = _unpaired(8, ages)
+    values = _drawn(rng, design, np.zeros(4), of_people=0.2) - 0.1 * ages
+    assert np.abs(estimate_site_effects(values, design, ONE).sites).max() < 0.1
+
+
+def test_one_person_a_site_proves_nothing_unless_they_travelled():
+    rng = np.random.default_rng(0)
+    effects = np.array([1.0, 2.0, -1.0, -2.0])
+    alone, values = _unpaired(1), _drawn(rng, _unpaired(1), effects)
+    assert np.abs(estimate_site_effects(values, alone, ONE).sites).max() < 0.05
+    traveller = Design.of(SITES, ["p"] * 4, SITES)
+    values = _drawn(rng, traveller, effects)
+    found = estimate_site_effects(values, traveller, ONE)
+    np.testing.assert_allclose(found.sites[:, 0], effects, atol=0.01)
+
+
+def test_groups_of_features_have_priors_of_their_own():
+    rng, design = np.random.default_rng(0), _unpaired(5)
+    large = np.hstack([_drawn(rng, design, 5 * rng.normal(size=4)) for _ in range(6)])
+    small = np.hstack([_drawn(rng, design, np.zeros(4)) for _ in range(6)])
+    found = estimate_site_effects(np.hstack([large, small]), design, np.repeat([0, 1], 6))
+    kept = np.sqrt(np.square(found.sites).sum(axis=0) / np.square(found.raw).sum(axis=0))
+    assert kept[:6].min() > 0.95
+    assert kept[6:].max() < 0.5
+
+
+def test_a_new_site_is_shrunk_as_known_sites_differ():
+    rng, design = np.random.default_rng(0), _unpaired(20)
+    alike, apart = (
+        estimate_site_effects(_drawn(rng, design, size * np.arange(4)), design, ONE)
+        for size in (0, 5)
+    )
+    new = np.array([1.0])
+    assert abs(estimate_new_site(new, alike, 2, ONE)[0]) < 0.5
+    assert estimate_new_site(new, apart, 2, ONE)[0] > 0.9
+    assert estimate_new_site(50 * new, alike, 2, ONE)[0] > 0.5 * 50
