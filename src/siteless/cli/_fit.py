@@ -128,8 +128,16 @@ def _add_template(parser: argparse.ArgumentParser) -> None:
         "--covariates",
         nargs="*",
         metavar="COLUMN",
-        help="rish-glm, combat: columns of participants.tsv, or none (default: age and sex, where "
-        "they are known)",
+        help="invariant, rish-glm, combat: columns of participants.tsv that explain people, or "
+        "none (default: age, sex and group, where they are known)",
+    )
+    parser.add_argument(
+        "--reference",
+        nargs="+",
+        type=_reference,
+        metavar="COLUMN=VALUE",
+        help="learn site effects from these people alone, as group=control; several values are "
+        "separated by commas (default: everybody)",
     )
     parser.add_argument(
         "--maps",
@@ -164,6 +172,7 @@ def run(options: argparse.Namespace) -> int:
             travelling=options.travelling,
             same_space=options.same_space,
             covariates=options.covariates,
+            reference=dict(options.reference or ()),
             maps=options.maps,
             preset=options.preset,
             settings=settings,
@@ -195,8 +204,14 @@ def _tell_few(card: ModelCard) -> None:
     if few:
         print(  # noqa: T201
             f"siteless: warning: expected {_FEW} scans or more of each site to learn from, found "
-            f"fewer of {', '.join(few)}; what single people have is then taken for the site's, so "
-            "add scans, or leave such sites out with --sites",
+            f"fewer of {', '.join(few)}; so few people hardly show what the scanner does, and "
+            "little of it is removed: add scans, or leave such sites out with --sites",
+            file=sys.stderr,
+        )
+    for site in card.summary["single_person_sites"]:
+        print(  # noqa: T201
+            f"siteless: warning: site {site} has one person, who was scanned nowhere else, so "
+            "that nothing separates the scanner from the person; add people to harmonize it",
             file=sys.stderr,
         )
 
@@ -231,6 +246,13 @@ def _tell_not_registered(names: Sequence[str], model: Path) -> None:
             f"see {model.with_name(f'{model.stem}_log.tsv')}",
             file=sys.stderr,
         )
+
+
+def _reference(text: str) -> tuple[str, list[str]]:
+    column, equals, values = text.partition("=")
+    if not (column and equals and values):
+        raise argparse.ArgumentTypeError(f"expected COLUMN=VALUE, got {text!r}")
+    return column, values.split(",")
 
 
 def _minutes(text: str) -> float:

@@ -100,11 +100,15 @@ def _profile_lines(model: Model) -> list[tuple[str, str]]:
     if not isinstance(model, InvariantModel) or model.profiles is None:
         return []
     told = [
-        f"{site}: blurred by {blur:.2f} mm2, b0 varies by {100 * spread:.1f} % over the head"
-        for site, blur, spread in zip(
+        f"{site}: blurred by {blur:.2f} mm2, b0 varies by {100 * spread:.1f} % over the head; "
+        f"{kept:.0%} of its difference is the scanner's, known to {100 * b0:.1f} % in b0, "
+        f"{50 * mean:.1f} % in shells' means and {50 * second:.1f} % in anisotropy"
+        for site, blur, spread, kept, (b0, mean, second, *_) in zip(
             model.profiles.sites,
             model.profiles.spreads,
             model.profiles.field.variation,
+            model.profiles.field.kept,
+            model.profiles.field.deviations,
             strict=True,
         )
     ]

@@ -109,7 +109,20 @@ class InvariantModel(SignalModel):
         level = self.levels(scan, site)[1]
         rendered = self.decode(codes, site, level=level)
         spread = self.spread(codes, site, rendered, level=level)
+        if self.profiles and self.labels(site) != [str(scan.site)]:
+            spread = np.hypot(spread, self._uncertainty_of_sites(scan, site, rendered))
         return Translation(rendered, spread, (codes.level, level))
+
+    def _uncertainty_of_sites(self, scan: Scan, site: str, rendered: Coefficients) -> Array:
+        """Return what the uncertain effects of source and target add, shape (voxel, 1 + shell)."""
+        assert self.profiles is not None
+        shells = len(self.card.bs)
+        labels = self.labels(site)
+        targets = [np.square(self.profiles.uncertainty(one, shells)) for one in labels]
+        of_target = np.sum(targets, axis=0) / len(labels) ** 2
+        of_source = np.square(self.profiles.uncertainty(str(scan.site), shells))
+        signal = np.sqrt(mean_over_directions(np.square(rendered.values), shells))
+        return (signal * np.sqrt(of_source + of_target)).astype(np.float32)
 
     def encode(self, scan: Scan, coefficients: Coefficients | None = None) -> Codes:
         """Return the codes of a scan's voxels of the tissue that the model is of.

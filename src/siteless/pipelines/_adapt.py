@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from siteless.acquisition import Array
 from siteless.bids import Dataset, ScanFiles, find_scans, require_outside
 from siteless.errors import DatasetError, ModelError, OutputError, errors_at
 from siteless.harmonics import table_at_shells
@@ -21,6 +22,7 @@ from siteless.pipelines._encode import require_invariant
 from siteless.pipelines._fit import learned_site
 from siteless.pipelines._learn import FitFiles
 from siteless.pipelines._parallel import Progress
+from siteless.population import Covariate, covariate_columns
 from siteless.profiles import extend_profiles
 from siteless.report import draw_profiles
 from siteless.training import Lesson, TrainingSettings, adapt
@@ -88,7 +90,8 @@ def adapt_model(
     )
     profiles = known.profiles
     if profiles:
-        profiles = extend_profiles(profiles, read_surveys(recipe, work, scans), site)
+        surveys = read_surveys(recipe, work, scans)
+        profiles = extend_profiles(profiles, surveys, site, _covariates(known, scans))
     parts = store_parts(
         recipe,
         work,
@@ -120,6 +123,15 @@ def adapt_model(
         draw_profiles(profiles, card.bs, files.profiles)
     save_model(adapted, files.model)
     return adapted
+
+
+def _covariates(known: InvariantModel, scans: Sequence[ScanFiles]) -> Array | None:
+    """Return the covariates of the new people; None, so their means, where some are unknown."""
+    learned = [Covariate(**one) for one in known.card.settings["learned_covariates"]]
+    told = [scan.attributes for scan in scans]
+    if any(one.get(covariate.name) in (None, "n/a") for one in told for covariate in learned):
+        return None
+    return covariate_columns(learned, told)
 
 
 def _tell(show: Progress, done: int, total: int) -> None:

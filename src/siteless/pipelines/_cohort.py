@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -135,3 +135,31 @@ def _validating_people(scans: Sequence[ScanFiles], seed: int) -> set[str]:
         if len(chosen) < max(1, len(people) // _VALIDATION) and left == sites:
             chosen.add(str(person))
     return chosen
+
+
+def reference_scans(cohort: Cohort, reference: Mapping[str, Collection[str]]) -> list[ScanFiles]:
+    """Return the training scans of the people that site effects are learned from.
+
+    Parameters
+    ----------
+    cohort
+        The scans of a fit.
+    reference
+        Values of the reference group by column of the tables, such as ``{"group": ["control"]}``.
+
+    Raises
+    ------
+    DatasetError
+        When no table has a column, or nobody has such a value.
+    """
+    kept = list(cohort.learning)
+    for column, values in reference.items():
+        known = {scan.attributes.get(column) for scan in cohort.learning} - {None, "n/a"}
+        kept = [scan for scan in kept if scan.attributes.get(column) in values]
+        if not kept:
+            found = ", ".join(sorted(map(str, known))[:5]) or "no such column"
+            raise DatasetError(
+                f"expected a reference group with {column}={','.join(values)}, found {found}",
+                remedy="give --reference COLUMN=VALUE with a column of participants.tsv",
+            )
+    return kept

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,15 @@ from siteless.methods import METHODS, load_model
 from siteless.model import LearnedSite, Model, ModelCard, Typical, save_model
 from siteless.pipelines._choice import read_table, require_writable
 from siteless.pipelines._coefficients import Recipe, Stages, store_scans
-from siteless.pipelines._cohort import Cohort, choose_cohort
+from siteless.pipelines._cohort import Cohort, choose_cohort, reference_scans
 from siteless.pipelines._learn import FitFiles, Learned, Task, Watch, learner_of
-from siteless.pipelines._template import covariate_rows
-from siteless.population import estimate_site_effects
+from siteless.pipelines._template import columns_by_covariate, covariate_rows
+from siteless.population import (
+    Design,
+    estimate_site_effects,
+    require_identifiable,
+    sites_of_one_person,
+)
 from siteless.tissue import Tissue
 from siteless.training import (
     Lesson,
@@ -37,6 +42,9 @@ from siteless.training import (
 # Voxels that tell what is typical of a site: of a scan, and at most of all its scans.
 _TYPICAL_PER_SCAN, _TYPICAL_PER_SITE = 20_000, 2_000_000
 
+# Methods that do not compare groups of people.
+_WITHOUT_REFERENCE = ("paired", "unchanged")
+
 
 def fit_model(
     dataset: Path | str,
@@ -47,6 +55,7 @@ def fit_model(
     travelling: bool = False,
     same_space: bool | None = None,
     covariates: Sequence[str] | None = None,
+    reference: Mapping[str, Collection[str]] | None = None,
     maps: Sequence[str] | None = None,
     preset: str = "siteless",
     settings: TrainingSettings | None = None,
@@ -83,6 +92,9 @@ def fit_model(
     covariates
         For ``invariant``, ``rish-glm`` and ``combat``: columns of the tables that explain
         people, by default age, sex and group where they are there.
+    reference
+        Values by column of the tables, such as ``{"group": ["control"]}``: site effects are
+        learned from these people alone, so that others keep what makes them differ.
     maps
         For ``combat``: of `siteless.microstructure.MAPS`, by default FA, MD, and with two shells
         MK.
@@ -122,6 +134,13 @@ def fit_model(
         require_outside(folder, Path(dataset))
     found = find_scans(dataset, site_from=site_from, filters=filters)
     cohort = choose_cohort(found, sites, validate=_is_trained(method), seed=seed)
+    referred = reference_scans(cohort, reference) if reference else None
+    if referred and method in _WITHOUT_REFERENCE:
+        raise DatasetError(
+            f"the method {method} has no --reference", remedy="leave it out, or choose another"
+        )
+    if referred and not _is_trained(method):
+        cohort = replace(cohort, learning=tuple(referred))
     learner = learner_of(
         method,
         cohort,
@@ -141,6 +160,8 @@ def fit_model(
         tissue=tissue,
         denoiser=find_denoiser() if denoise else "",
     )
+    if learner.needs_survey:
+        _require_identifiable(cohort, learner.covariates, referred)
     if files.model.exists():
         return _finished(files.model, method, recipe, learner.asked, seed, cohort)
     for folder in (files.model.parent, work):
@@ -161,17 +182,35 @@ def fit_model(
         scans[learning:],
         cohort.sites,
         covariates=covariate_rows(cohort.learning, learner.covariates),
+        reference=None if referred is None else {scan.name for scan in referred},
     )
     if not resume and rank() == 0:
         files.state.unlink(missing_ok=True)
     raise_everywhere(None)
-    task = Task(files, work, recipe, cohort, lesson, seed, nprocs, progress, watch)
+    task = Task(
+        files, work, recipe, cohort, lesson, reference or {}, seed, nprocs, progress, watch
+    )
     learned = learner.learn(task)
     model = learned.make(_card(method, task, learned))
     if rank() == 0:
         save_model(model, files.model)
         files.state.unlink(missing_ok=True)
     return model
+
+
+def _require_identifiable(
+    cohort: Cohort, covariates: Sequence[str], referred: Sequence[ScanFiles] | None
+) -> None:
+    """Refuse scans that cannot show what a site does."""
+    scans = cohort.learning
+    reference = None if referred is None else np.array([scan in referred for scan in scans])
+    design = Design.of(
+        [str(scan.site) for scan in scans],
+        [scan.subject for scan in scans],
+        cohort.sites,
+        reference=reference,
+    )
+    require_identifiable(design, columns_by_covariate(scans, covariates), cohort.sites)
 
 
 def _is_trained(method: str) -> bool:
@@ -228,7 +267,11 @@ def _card(method: str, task: Task, learned: Learned) -> ModelCard:
         **asdict(task.recipe),
         seed=task.seed,
         settings=learned.settings,
-        summary={**_summary(task.lesson, task.cohort), **learned.summary},
+        summary={
+            **_summary(task.lesson, task.cohort),
+            "reference": {name: sorted(values) for name, values in task.reference.items()},
+            **learned.summary,
+        },
         versions={name: version(name) for name in ("siteless", "torch", "numpy", "dipy")},
     )
 
@@ -241,6 +284,7 @@ def _summary(lesson: Lesson, cohort: Cohort) -> dict[str, Any]:
         "training_people": sorted({scan.subject for scan in cohort.learning}),
         "validation_people": sorted({scan.subject for scan in cohort.validating}),
         "masks_computed": sum(not (scan.mask and scan.white_matter) for scan in cohort.scans),
+        "single_person_sites": sites_of_one_person(lesson.design(lesson.scans), lesson.sites),
         "left_out": [scan.name for scan in cohort.left_out],
         "interpolated": [scan.name for scan in cohort.interpolated],
     }

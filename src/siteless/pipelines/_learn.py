@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -82,6 +82,7 @@ class Task:
     recipe: Recipe
     cohort: Cohort
     lesson: Lesson
+    reference: Mapping[str, Collection[str]]
     seed: int
     nprocs: int | None
     progress: Stages | None
@@ -166,11 +167,13 @@ class Invariant:
 
     def learn(self, task: Task) -> Learned:
         """Train, and keep a log and its picture."""
+        from siteless.pipelines._template import learn_covariates
+
         profiles = None
         if self.settings.profiles:
             surveys = read_surveys(task.recipe, task.work, task.cohort.learning)
-            columns = task.lesson.design(task.lesson.scans).covariates
-            profiles = learn_profiles(surveys, task.lesson.sites, task.recipe.order, columns)
+            design = task.lesson.design(task.lesson.scans)
+            profiles = learn_profiles(surveys, task.lesson.sites, task.recipe.order, design)
         found = train(
             self._lesson(task, profiles),
             self.settings,
@@ -185,8 +188,10 @@ class Invariant:
             draw_training(found.log, task.files.picture)
             if profiles:
                 draw_profiles(profiles, task.recipe.bs, task.files.profiles)
+        learned = learn_covariates(task.cohort.learning, self.covariates)
         settings = {
             **self.asked,
+            "learned_covariates": [asdict(one) for one in learned],
             "preset": self.preset,
             "precision": found.settings.precision,
             "network": asdict(found.network.settings),

@@ -235,9 +235,14 @@ def learn_covariates(scans: Sequence[ScanFiles], names: Sequence[str]) -> list[C
 
 def covariate_rows(scans: Sequence[ScanFiles], names: Sequence[str]) -> dict[str, Array]:
     """Return the covariates of each scan by its name, shape (column,); empty without any."""
-    learned = learn_covariates(scans, names)
-    columns = covariate_columns(learned, [scan.attributes for scan in scans])
+    columns = np.hstack([np.zeros((len(scans), 0)), *columns_by_covariate(scans, names).values()])
     return {s.name: row for s, row in zip(scans, columns, strict=True)} if names else {}
+
+
+def columns_by_covariate(scans: Sequence[ScanFiles], names: Sequence[str]) -> dict[str, Array]:
+    """Return the columns of each covariate by its name, shape (scan, column)."""
+    told = [scan.attributes for scan in scans]
+    return {one.name: covariate_columns([one], told) for one in learn_covariates(scans, names)}
 
 
 def _run(

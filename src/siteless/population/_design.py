@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 from siteless.acquisition import Array
 
@@ -24,13 +26,16 @@ class Design:
     people
         Number of the person in each scan, shape (scan,).
     covariates
-        Shape (scan, column); their means are zero in the reference group.
+        Shape (scan, column).
+    reference
+        Scans that site effects are estimated from, shape (scan,), bool.
     """
 
     sites: Array
     count: int
     people: Array
     covariates: Array
+    reference: Array
 
     @classmethod
     def of(
@@ -39,13 +44,40 @@ class Design:
         people: Sequence[str],
         sites: Sequence[str],
         covariates: Array | None = None,
+        reference: Array | None = None,
     ) -> Self:
         """Make a design from the site label and the person of each scan."""
         numbers = np.array([list(sites).index(label) for label in labels])
         _, persons = np.unique(np.asarray(people), return_inverse=True)
         if covariates is None:
             covariates = np.zeros((len(numbers), 0))
-        return cls(numbers, len(sites), persons, covariates)
+        if reference is None:
+            reference = np.ones(len(numbers), dtype=bool)
+        return cls(numbers, len(sites), persons, covariates, reference)
+
+    def part(self, chosen: Array) -> Self:
+        """Return the design of some scans, chosen by a mask of shape (scan,)."""
+        _, people = np.unique(self.people[chosen], return_inverse=True)
+        return replace(
+            self,
+            sites=self.sites[chosen],
+            people=people,
+            covariates=self.covariates[chosen],
+            reference=self.reference[chosen],
+        )
+
+    @property
+    def of_reference(self) -> Self:
+        """The design of the reference scans alone."""
+        return self.part(self.reference)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether people who travelled connect every site with every other."""
+        visits = np.zeros((self.count, self.people.max() + 1), dtype=bool)
+        visits[self.sites, self.people] = True
+        count, _ = connected_components(csr_array(visits.astype(int) @ visits.T))
+        return bool(count == 1)
 
     @property
     def travelled(self) -> bool:

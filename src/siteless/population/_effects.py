@@ -33,6 +33,8 @@ _MOST_OF_COVARIATE = 10.0
 # Degrees of freedom that are needed to estimate how much people differ, and how much scans of one
 # person are taken to differ where there are fewer.
 _LEAST_FREEDOM, _CERTAIN = 0.5, 1e-6
+# Standard deviations beyond which people count less, and how often their weights are updated.
+_FAR, _TURNS = 2.5, 4
 _TINY = np.finfo(float).tiny
 
 
@@ -81,7 +83,7 @@ def estimate_site_effects(values: Array, design: Design, groups: Array) -> SiteE
         Number of the group that each feature belongs to, shape (feature,). The effects in a group
         share a prior.
     """
-    regression = _Regression.fit(values, design)
+    regression = _Regression.fit(values[design.reference], design.of_reference)
     raw, scatter = regression.centred_sites(design.count)
     spread, contrasts = np.linalg.eigh(scatter)
     found = contrasts.T @ raw * regression.proves_sites
@@ -109,8 +111,10 @@ def estimate_site_effects(values: Array, design: Design, groups: Array) -> SiteE
     )
 
 
-def estimate_new_site(values: Array, known: SiteEffects, people: int, groups: Array) -> Array:
-    """Estimate the effect of a further site on features, shape (feature,).
+def estimate_new_site(
+    values: Array, known: SiteEffects, people: int, groups: Array
+) -> tuple[Array, Array]:
+    """Return the effect of a further site on features and its variance, shape (feature,) each.
 
     Parameters
     ----------
@@ -124,13 +128,14 @@ def estimate_new_site(values: Array, known: SiteEffects, people: int, groups: Ar
     groups
         As for `estimate_site_effects`.
     """
-    effect, noise = np.zeros_like(values), known.of_people / people
+    effect, variance = np.zeros_like(values), np.zeros_like(values)
+    noise = known.of_people / people
     for group, (prior, evidence) in enumerate(zip(known.scales, known.log_evidence, strict=True)):
         own = groups == group
         found = values[None, own], noise[None, own]
-        kept, _ = _shrink(*found, prior, evidence + _log_evidence(*found, prior))
-        effect[own] = kept[0]
-    return effect
+        kept, left = _shrink(*found, prior, evidence + _log_evidence(*found, prior))
+        effect[own], variance[own] = kept[0], left[0]
+    return effect, variance
 
 
 def _prior_scales(variance: Array) -> Array:
@@ -176,17 +181,28 @@ class _Regression:
 
     @classmethod
     def fit(cls, values: Array, design: Design) -> _Regression:
-        """Fit with the correlation between scans of one person that is most likely."""
-        if not design.travelled:
-            return cls._fit(values, design, 0.0)[0]
-        fits = [cls._fit(values, design, correlation) for correlation in _CORRELATIONS]
-        return max(fits, key=lambda fit: fit[1])[0]
+        """Fit with the correlation between scans of one person that is most likely.
+
+        People who are far from all others, as those with a damaged scan are, count less.
+        """
+        weights = np.ones(len(values))
+        for _ in range(_TURNS):
+            fits = [
+                cls._fit(values, design, correlation, weights)
+                for correlation in (_CORRELATIONS if design.travelled else _CORRELATIONS[:1])
+            ]
+            best = max(fits, key=lambda fit: fit[1])[0]
+            weights = best.usualness(values, design)
+        return best
 
     @classmethod
-    def _fit(cls, values: Array, design: Design, correlation: float) -> tuple[_Regression, float]:
+    def _fit(
+        cls, values: Array, design: Design, correlation: float, usual: Array
+    ) -> tuple[_Regression, float]:
         """Return the fit and its restricted log-likelihood."""
         whitening = _Whitening.of(design.people, correlation)
-        columns, given = whitening(design.columns), whitening(values)
+        root = np.sqrt(usual)[:, None]
+        columns, given = root * whitening(design.columns), root * whitening(values)
         scale = design.covariates.std(axis=0).clip(min=np.finfo(float).eps)
         penalty = np.append(np.zeros(design.count), np.square(scale / _MOST_OF_COVARIATE))
         gram = columns.T @ columns + np.diag(penalty)
@@ -201,6 +217,14 @@ class _Regression:
         determinants = whitening.log_determinant + np.linalg.slogdet(gram)[1]
         likelihood = -(free * np.log(variance) + determinants).sum() / 2
         return cls(weights, variance, scatter), float(likelihood)
+
+    def usualness(self, values: Array, design: Design) -> Array:
+        """Return the weight of each scan's person, at most 1, shape (scan,)."""
+        squares = np.square(values - design.columns @ self.weights) / self.variance
+        counts = np.bincount(design.people)
+        of_people = np.bincount(design.people, squares.mean(axis=1)) / counts
+        usual = _FAR**2 / np.maximum(of_people, _FAR**2)
+        return usual[design.people] if self.proves_sites else np.ones(len(values))
 
     def centred_sites(self, count: int) -> tuple[Array, Array]:
         """Return the sites' weights about their mean, and their covariance."""

@@ -88,6 +88,12 @@ class Field:
         return cls(**own, effects=effects)
 
     @property
+    def kept(self) -> Array:
+        """Part of the difference from other sites that is taken for the scanner's, (site,)."""
+        raw, kept = (np.square(one).sum(axis=1) for one in (self.effects.raw, self.effects.sites))
+        return np.sqrt(kept / np.maximum(raw, np.finfo(float).tiny))
+
+    @property
     def variation(self) -> Array:
         """Standard deviation of each site's field of b0 over the middle of the box (log)."""
         middle = self.box.mean(axis=0) + (self.box - self.box.mean(axis=0)) / 2
@@ -111,7 +117,7 @@ def fit_fields(
     surveys: Sequence[Survey],
     sites: Sequence[str],
     spreads: Sequence[float],
-    covariates: Array | None = None,
+    design: Design | None = None,
 ) -> Field:
     """Estimate the fields of sites.
 
@@ -123,8 +129,8 @@ def fit_fields(
         Labels; a site's number is its position.
     spreads
         What scans of each site are blurred by, mm2.
-    covariates
-        Of each survey's person, shape (survey, column).
+    design
+        Who was scanned where; the surveys' sites and people by default.
     """
     usable = np.array([bool(len(one.count)) for one in surveys])
     kept = [one for one in surveys if len(one.count)]
@@ -141,17 +147,17 @@ def fit_fields(
             for one, blur in zip(kept, blurs, strict=True)
         ]
     )
-    design = Design.of(
-        [one.site for one in kept],
-        [one.person for one in kept],
-        sites,
-        None if covariates is None else covariates[usable],
-    )
+    design = (design or design_of(surveys, sites)).part(usable)
     effects = estimate_site_effects(values, design, _groups(anatomy.shape[1]))
     by_component = effects.sites.reshape(len(sites), _COSINES, -1)
     variance = effects.variance.reshape(by_component.shape).sum(axis=1)
     weights = np.einsum("ck,skf->scf", components, by_component)
     return Field(box, weights, np.sqrt(variance), anatomy, components, effects)
+
+
+def design_of(surveys: Sequence[Survey], sites: Sequence[str]) -> Design:
+    """Return who was scanned where, without covariates."""
+    return Design.of([one.site for one in surveys], [one.person for one in surveys], sites)
 
 
 def extend_fields(
@@ -172,7 +178,8 @@ def extend_fields(
     """
     known, kept = field.effects, [bool(len(one.count)) for one in surveys]
     usable = [one for one in surveys if len(one.count)]
-    effect = np.zeros(len(known.mean))
+    effect, left = np.zeros((2, len(known.mean)))
+    variance = np.zeros(len(known.mean))
     if usable:
         values = [
             _component_values(one, spread, field.box, field.anatomy, field.components).ravel()
@@ -183,9 +190,20 @@ def extend_fields(
             left -= covariates[kept].mean(axis=0) @ known.covariates
         people = len({one.person for one in usable})
         groups = _groups(field.anatomy.shape[1])
-        effect = estimate_new_site(left, known, people, groups)
+        effect, variance = estimate_new_site(left, known, people, groups)
     weights = field.components @ effect.reshape(_COSINES, -1)
-    return replace(field, weights=np.concatenate([field.weights, weights[None]]))
+    deviations = np.sqrt(variance.reshape(_COSINES, -1).sum(axis=0))
+    return replace(
+        field,
+        weights=np.concatenate([field.weights, weights[None]]),
+        deviations=np.concatenate([field.deviations, deviations[None]]),
+        effects=replace(
+            known,
+            sites=np.concatenate([known.sites, effect[None]]),
+            variance=np.concatenate([known.variance, variance[None]]),
+            raw=np.concatenate([known.raw, left[None]]),
+        ),
+    )
 
 
 def _groups(features: int) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 from siteless.acquisition import Array, Scan
 from siteless.harmonics import Coefficients, coefficient_orders
 from siteless.population import Design, estimate_site_effects
-from siteless.profiles._field import Field, extend_fields, fit_fields
+from siteless.profiles._field import Field, design_of, extend_fields, fit_fields
 from siteless.profiles._spread import diffuse
 from siteless.profiles._survey import DEGREES, SPREADS, Survey, fine_detail
 
@@ -67,6 +67,15 @@ class SiteProfiles:
         """Return the field of a site at places, within bounds, shape (place, feature)."""
         return self.field.logarithms(world, self.sites.index(site)).clip(-_MOST, _MOST)
 
+    def uncertainty(self, site: str, shells: int) -> Array:
+        """Return the relative standard deviation of a site's gain of b0 and shells, (1 + shell,).
+
+        It is that of b0 and of each shell's mean over directions.
+        """
+        deviations = self.field.deviations[self.sites.index(site)]
+        of_shells = deviations[1 :: len(DEGREES)][:shells] / 2  # an amplitude, not an energy
+        return np.append(deviations[0], np.hypot(deviations[0], of_shells))
+
     def gains(self, world: Array, site: str) -> Array:
         """Return what a site multiplies channels by at places, shape (place, channel)."""
         logs = self.logarithms(world, site)
@@ -110,7 +119,7 @@ def learn_profiles(
     surveys: Sequence[Survey],
     sites: Sequence[str],
     order: int,
-    covariates: Array | None = None,
+    design: Design | None = None,
 ) -> SiteProfiles:
     """Learn the profiles of sites from surveys of their training scans.
 
@@ -122,14 +131,15 @@ def learn_profiles(
         Labels.
     order
         Order of the harmonics.
-    covariates
-        Of each survey's person, shape (survey, column).
+    design
+        Who was scanned where; the surveys' sites and people by default.
     """
+    design = design or design_of(surveys, sites)
     near = max(float(one.voxel_size.max()) for one in surveys)
-    details = _site_details(surveys, sites, near, covariates)
+    details = _site_details(surveys, design, near)
     least = float(np.nanmin(details[:, 0])) if np.isfinite(details).any() else np.nan
     spreads = np.array([_match(detail, least) for detail in details])
-    field = fit_fields(surveys, sites, spreads.tolist(), covariates)
+    field = fit_fields(surveys, sites, spreads.tolist(), design)
     return SiteProfiles(tuple(sites), spreads, field, order, np.array([near, least]))
 
 
@@ -152,27 +162,18 @@ def extend_profiles(
     )
 
 
-def _site_details(
-    surveys: Sequence[Survey], sites: Sequence[str], near: float, covariates: Array | None
-) -> Array:
+def _site_details(surveys: Sequence[Survey], design: Design, near: float) -> Array:
     """Return the fine detail of each site's scans after each of `SPREADS`, (site, spread).
 
-    It is NaN for a site none of whose scans shows it.
+    It is NaN where the scans of some site do not show it.
     """
     found = np.stack([fine_detail(one, near) for one in surveys])
-    known = np.isfinite(found).all(axis=1)
-    shown = [one for one, fine in zip(surveys, known, strict=True) if fine]
-    labels = [site for site in sites if any(one.site == site for one in shown)]
-    details = np.full((len(sites), len(SPREADS)), np.nan)
-    if not shown:
-        return details
-    columns = None if covariates is None else covariates[known]
-    people = [one.person for one in shown]
-    design = Design.of([one.site for one in shown], people, labels, columns)
-    effects = estimate_site_effects(np.log(found[known]), design, np.arange(len(SPREADS)))
-    rows = [list(sites).index(site) for site in labels]
-    details[rows] = np.exp(effects.mean + effects.sites)
-    return details
+    shown = np.isfinite(found).all(axis=1)
+    own = design.part(shown)
+    if len(np.unique(own.sites[own.reference])) < design.count:
+        return np.full((design.count, len(SPREADS)), np.nan)
+    effects = estimate_site_effects(np.log(found[shown]), own, np.arange(len(SPREADS)))
+    return np.exp(effects.mean + effects.sites)
 
 
 def _match(detail: Array, goal: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,6 +32,8 @@ class Lesson:
         what a model gives.
     covariates
         Covariates of each scan's person by the scan's name, shape (column,); none by default.
+    reference
+        Names of the scans that site effects are estimated from; None for all.
     """
 
     scans: Sequence[TrainingScan]
@@ -39,13 +41,14 @@ class Lesson:
     sites: Sequence[str]
     whole: Sequence[TrainingScan] = ()
     covariates: Mapping[str, Array] = field(default_factory=dict)
+    reference: Collection[str] | None = None
 
     def design(self, scans: Sequence[TrainingScan]) -> Design:
         """Return who was scanned where, for some of the scans."""
-        columns = [self.covariates[one.name] for one in scans] if self.covariates else None
-        return Design.of(
-            [one.site for one in scans],
-            [one.subject or one.name for one in scans],
-            self.sites,
-            None if columns is None else np.stack(columns),
-        )
+        columns = reference = None
+        if self.covariates:
+            columns = np.stack([self.covariates[one.name] for one in scans])
+        if self.reference is not None:
+            reference = np.array([one.name in self.reference for one in scans])
+        people = [one.subject or one.name for one in scans]
+        return Design.of([one.site for one in scans], people, self.sites, columns, reference)

@@ -1,0 +1,120 @@
+"""Who was scanned where decides what can be learned; what cannot is said in a line."""
+
+import pytest
+
+from lessons import QUICK, SHELLS
+from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
+from siteless.cli import main
+from siteless.methods import load_model
+from siteless.pipelines import fit_model
+
+
+def _write_visits(root, visits):
+    """Write a phantom for each visit: a person, a site, and columns of the table."""
+    rows = []
+    for person, site, columns in visits:
+        scan = make_scan(make_gradients(SHELLS, seed=10), seed=len(rows))
+        stem = f"{person}{site}"
+        image = write_raw(scan, root, stem)
+        mask = write_mask(scan.mask, scan.affine, root / f"{stem}_mask.nii.gz")
+        white = write_mask(scan.white_matter, scan.affine, root / f"{stem}_wm.nii.gz")
+        row = {"subject": person, "site": site, "dwi": image.name, "split": "train"}
+        rows.append(row | {"mask": mask.name, "wm_mask": white.name} | columns)
+    return write_table(root / "scans.tsv", rows)
+
+
+def _people(column, at_a, at_b):
+    return [
+        (f"{site}{number}", site, {column: value})
+        for site, values in (("a", at_a), ("b", at_b))
+        for number, value in enumerate(values)
+    ]
+
+
+def _fit(manifest, out, *words):
+    return main(["fit", str(manifest), "--model", str(out), "--nprocs", "1", *words])
+
+
+@pytest.mark.parametrize(
+    ("column", "at_a", "at_b"),
+    [
+        ("age", (20, 22, 24), (60, 62, 64)),
+        ("sex", "FFF", "MMM"),
+        ("group", ["control"] * 3, ["patient"] * 3),
+    ],
+)
+def test_what_follows_from_the_site_is_refused(tmp_path, capsys, column, at_a, at_b):
+    manifest = _write_visits(tmp_path / "data", _people(column, at_a, at_b))
+    assert _fit(manifest, tmp_path / "m.safetensors") == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert f"{column} and site cannot be separated" in line
+    assert "--covariates" in line
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_people_who_travelled_separate_age_and_site(tmp_path):
+    visits = _people("age", (20, 22), (60, 62))
+    visits += [("x", site, {"age": 40}) for site in "ab"]
+    manifest = _write_visits(tmp_path / "data", visits)
+    model = fit_model(manifest, tmp_path / "m.safetensors", settings=QUICK, nprocs=1)
+    assert model.card.settings["covariates"] == ["age"]
+
+
+def test_a_covariate_that_is_constant_at_one_site_is_used(tmp_path):
+    manifest = _write_visits(tmp_path / "data", _people("group", "ccpp", "pppp"))
+    model = fit_model(manifest, tmp_path / "m.safetensors", settings=QUICK, nprocs=1)
+    assert model.card.settings["covariates"] == ["group"]
+
+
+def test_a_covariate_that_some_lack_is_refused(tmp_path, capsys):
+    manifest = _write_visits(tmp_path / "data", _people("age", (20, 30, 40), (20, "n/a", 40)))
+    assert _fit(manifest, tmp_path / "m.safetensors") == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert "age of sub-b1" in line
+    assert "--covariates" in line
+
+
+def test_one_person_at_a_site_is_warned_of_and_changes_nothing(tmp_path, capsys):
+    manifest = _write_visits(tmp_path / "data", _people("age", (30,), (30,)))
+    model = fit_model(manifest, tmp_path / "m.safetensors", settings=QUICK, nprocs=1)
+    assert not model.profiles.field.weights.any()
+    assert _fit(manifest, tmp_path / "s.safetensors", "--method", "scaled") == 0
+    told = capsys.readouterr().err
+    assert "site a has one person, who was scanned nowhere else" in told
+    assert "site b has one person" in told
+
+
+def test_site_effects_are_learned_from_the_reference_group(tmp_path, capsys):
+    manifest = _write_visits(tmp_path / "data", _people("group", "ccpp", "cccp"))
+    words = ("--reference", "group=c", "--method", "scaled")
+    assert _fit(manifest, tmp_path / "m.safetensors", *words) == 0
+    summary = load_model(tmp_path / "m.safetensors").card.summary
+    assert summary["reference"] == {"group": ["c"]}
+    assert summary["training_scans"] == {"a": 2, "b": 3}
+    model = fit_model(
+        manifest,
+        tmp_path / "n.safetensors",
+        settings=QUICK,
+        reference={"group": ["c"]},
+        covariates=[],
+        nprocs=1,
+    )
+    assert model.card.summary["training_scans"] == {"a": 4, "b": 4}  # the network sees everybody
+    assert model.card.summary["reference"] == {"group": ["c"]}
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["group=x"], "expected a reference group with group=x, found c, p"),
+        (["hand=left"], "expected a reference group with hand=left, found no such column"),
+        (["group=c"], "site b has no scan of the reference group"),
+        (["group=c", "--method", "unchanged"], "the method unchanged has no --reference"),
+    ],
+)
+def test_reference_groups_that_cannot_be_used_are_refused(tmp_path, capsys, words, told):
+    manifest = _write_visits(tmp_path / "data", _people("group", "ccp", "ppp"))
+    assert _fit(manifest, tmp_path / "m.safetensors", "--reference", *words) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert told in line
