@@ -1,15 +1,16 @@
+from dataclasses import replace
+
 import numpy as np
 from PIL import Image
 
-from siteless.profiles import Field, SiteProfiles
+from siteless.profiles import SiteProfiles, flat_fields
 from siteless.report import draw_profiles
 
 
 def _draw(path, strength):
     weights = np.zeros((2, 35, 3))
     weights[:, -1, 0] = strength, -strength  # the last cosine runs along x
-    box, unused = np.array([[-80.0] * 3, [80.0] * 3]), np.zeros((2, 3))
-    field = Field(box, weights, np.zeros((72, 3)), unused, unused)
+    field = replace(flat_fields(2, 3), weights=weights)
     profiles = SiteProfiles(("here", "there"), np.array([0.0, 1.2]), field, 8, np.array([2, 0.2]))
     draw_profiles(profiles, (1000.0,), path)
     return np.asarray(Image.open(path).convert("RGB")).astype(int)
