@@ -33,6 +33,25 @@ _DISPERSION = 0.29  # radians
 
 
 @dataclass(frozen=True)
+class Visit:
+    """A session at a site.
+
+    Attributes
+    ----------
+    site
+        By name.
+    session
+        As in ``ses-<session>``.
+    years
+        Time since the person's first visit.
+    """
+
+    site: str
+    session: str
+    years: float = 0.0
+
+
+@dataclass(frozen=True)
 class Person:
     """Who is scanned.
 
@@ -41,7 +60,7 @@ class Person:
     label
         As in ``sub-<label>``.
     age
-        In years.
+        In years, at the first visit.
     sex
         F or M.
     split
@@ -50,14 +69,20 @@ class Person:
         Everything random about the person follows from it.
     lesion
         Whether there is a lesion in white matter.
+    group
+        control or patient, empty in cohorts without groups.
+    visits
+        When and where the person is scanned, empty for once at every site.
     """
 
     label: str
-    age: int
+    age: float
     sex: str
     split: str
     seed: tuple[int, ...]
     lesion: bool = False
+    group: str = ""
+    visits: tuple[Visit, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,196 @@
+"""Designs of studies: who is scanned where, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+
+from siteless.acquisition import Array
+from siteless.errors import DatasetError
+from siteless.simulation._cohort import Cohort, require_each_once
+from siteless.simulation._person import Person, Visit
+from siteless.simulation._scanner import Scanner
+
+# Years. Ages of people whose sites are alike, of test people, and of people who bridge sites.
+_AGES, _TEST_AGES, _BRIDGING_AGES = (20, 80), (25, 75), (35, 65)
+# Years. Ages within a site whose mean differs from the others'.
+_MEAN_AGE, _AGE_SPREAD, _AGE_LIMITS, _WIDEST_GAP = 50.0, 11.0, (18, 90), 60.0
+
+
+@dataclass(frozen=True)
+class Design:
+    """A design of a study, with people of its own at each site.
+
+    Attributes
+    ----------
+    name
+        A key of `DESIGNS`.
+    people_per_site
+        Training people: one number for all sites, or one for each.
+    test_people
+        People who are scanned at every site, so that the truth is known.
+    age_gap
+        Years between the mean ages of the first and the last site.
+    bridging
+        Training people who are scanned at every site.
+    """
+
+    name: str
+    people_per_site: tuple[int, ...] = (10,)
+    test_people: int = 5
+    age_gap: float = 0.0
+    bridging: int = 0
+
+
+DESIGNS = {
+    "unpaired": Design("unpaired"),
+    "confounded": Design("confounded", age_gap=20.0),
+    "bridged": Design("bridged", age_gap=20.0, bridging=2),
+}
+# The options that fit each design.
+_COMMON = ("people_per_site", "test_people")
+_FITTING = {
+    "travelling": ("subjects", "lesions"),
+    "unpaired": _COMMON,
+    "confounded": (*_COMMON, "age_gap"),
+    "bridged": (*_COMMON, "age_gap", "bridging"),
+}
+
+
+def require_fitting(name: str, options: Collection[str]) -> None:
+    """Refuse options that do not fit a design, ``travelling`` among the designs."""
+    if name not in _FITTING:
+        raise DatasetError(
+            f"there is no design {name!r}", remedy=f"choose among {', '.join(_FITTING)}"
+        )
+    for option in options:
+        if option not in _FITTING[name]:
+            fitting = [design for design, known in _FITTING.items() if option in known]
+            raise DatasetError(
+                f"--{option.replace('_', '-')} does not fit the design {name}",
+                remedy=f"leave it out, or use --design {' or '.join(fitting)}",
+            )
+
+
+def choose_design(name: str, **options: Any) -> Design:
+    """Return a design of `DESIGNS` with some of its attributes changed.
+
+    Raises
+    ------
+    DatasetError
+        When an option does not fit the design, such as an age gap in an unpaired one.
+
+    Examples
+    --------
+    >>> choose_design("confounded", age_gap=30).age_gap
+    30
+    """
+    require_fitting(name, options)
+    if name not in DESIGNS:
+        raise DatasetError(f"{name} subjects have no other options", remedy="use `draw_cohort`")
+    return replace(DESIGNS[name], **options)
+
+
+def draw_design(
+    scanners: tuple[Scanner, ...],
+    design: Design,
+    *,
+    voxel_size: float,
+    seed: int = 0,
+    rescans: bool = False,
+) -> Cohort:
+    """Draw the people of a design: the training people of each site, then those who travel.
+
+    Parameters
+    ----------
+    scanners
+        At least two sites, in order: the first has the lowest mean age where ages differ.
+    design
+        As `choose_design` returns it.
+    voxel_size
+        In mm.
+    seed
+        Random seed; everything random follows from it.
+    rescans
+        Whether test people are scanned twice in each session.
+    """
+    _require_sites(scanners, design)
+    rng = np.random.default_rng((seed, 0))
+    people = _Draw(rng, scanners, design).people()
+    digits = max(2, len(str(len(people))))
+    named = tuple(
+        replace(person, label=f"{number:0{digits}d}", seed=(seed, number))
+        for number, person in enumerate(people, start=1)
+    )
+    return Cohort(named, scanners, voxel_size, seed, rescans, design)
+
+
+def _require_sites(scanners: tuple[Scanner, ...], design: Design) -> None:
+    """Refuse sites and numbers that a design cannot have."""
+    require_each_once(scanners)
+    count, numbers = len(scanners), len(design.people_per_site)
+    if count < 2:
+        raise DatasetError(
+            f"the design {design.name} needs at least two sites, got {count}",
+            remedy="name more sites",
+        )
+    if numbers not in (1, count):
+        raise DatasetError(
+            f"{numbers} numbers of people do not fit {count} sites",
+            remedy=f"give one number, or {count}",
+        )
+    if abs(design.age_gap) > _WIDEST_GAP:
+        raise DatasetError(
+            f"an age gap of {design.age_gap:g} years is too wide",
+            remedy=f"choose at most {_WIDEST_GAP:g}",
+        )
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """Draws the people of a design, without labels and seeds."""
+
+    rng: np.random.Generator
+    scanners: tuple[Scanner, ...]
+    design: Design
+
+    def people(self) -> list[Person]:
+        people: list[Person] = []
+        numbers = np.resize(self.design.people_per_site, len(self.scanners))
+        for site, count in enumerate(numbers):
+            people += self._enrolled(site, int(count))
+        if self.design.bridging:
+            people += self._group(_spread(_BRIDGING_AGES, self.design.bridging), "train")
+        return people + self._group(_spread(_TEST_AGES, self.design.test_people), "test")
+
+    def _enrolled(self, site: int, count: int) -> list[Person]:
+        """Draw the training people of a site."""
+        place = self.scanners[site].site
+        people = self._group(self._ages(site, count), "train")
+        return [replace(person, visits=(Visit(place, place),)) for person in people]
+
+    def _ages(self, site: int, count: int) -> Array:
+        """Return ages that are spread alike at all sites, or about a mean of the site's own."""
+        if not self.design.age_gap:
+            return _spread(_AGES, count)
+        mean = _MEAN_AGE + self.design.age_gap * (site / (len(self.scanners) - 1) - 0.5)
+        quantiles = norm.ppf((np.arange(count) + 0.5) / count)
+        return np.clip(mean + _AGE_SPREAD * quantiles, *_AGE_LIMITS)
+
+    def _group(self, ages: Array, split: str) -> list[Person]:
+        """Make people of given ages, in a random order, of both sexes in equal numbers."""
+        ages = self.rng.permutation(ages.round().astype(int))
+        sexes = self.rng.permutation(np.resize(["F", "M"], len(ages)))
+        return [
+            Person(label="", age=int(age), sex=str(sex), split=split, seed=())
+            for age, sex in zip(ages, sexes, strict=True)
+        ]
+
+
+def _spread(ages: tuple[int, int], count: int) -> Array:
+    """Return ages that are spread evenly over a range, or its middle for one person."""
+    return np.linspace(*ages, count) if count > 1 else np.full(count, np.mean(ages))

@@ -1,0 +1,87 @@
+import csv
+import json
+
+import pytest
+
+from siteless.bids import find_scans
+from siteless.cli import _simulate, main
+from siteless.pipelines import check_dataset
+from siteless.simulation import DESIGNS
+
+TINY = ["--preset", "tiny", "--sites", "prisma30", "connectom60"]
+FEW = ["--people-per-site", "3", "--test-people", "1"]
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    """Simulate tiny cohorts, each design once."""
+    made = {}
+
+    def simulate(design):
+        if design not in made:
+            out = tmp_path_factory.mktemp("designs") / design
+            assert main(["simulate", str(out), "--design", design, *TINY, *FEW]) == 0
+            made[design] = out
+        return made[design]
+
+    return simulate
+
+
+def _rows(path):
+    with path.open(encoding="utf-8") as lines:
+        return list(csv.DictReader(lines, delimiter="\t"))
+
+
+def test_only_the_sessions_that_people_have_are_written(simulated):
+    out = simulated("confounded")
+    scans = find_scans(out).scans
+    assert len(scans) == 2 * 3 + 2
+    people = _rows(out / "participants.tsv")
+    assert [person["split"] for person in people] == ["train"] * 6 + ["test"]
+    assert list(people[0]) == ["participant_id", "age", "sex", "split"]
+    for person in people:
+        label = person["participant_id"]
+        sessions = [row["session_id"] for row in _rows(out / label / f"{label}_sessions.tsv")]
+        assert set(sessions) == {folder.name for folder in (out / label).glob("ses-*")}
+        assert len(sessions) == (2 if person["split"] == "test" else 1)
+
+
+@pytest.mark.parametrize("design", ["confounded"])
+def test_the_check_can_read_it(simulated, design):
+    found = {problem.code for problem in check_dataset(simulated(design)).problems}
+    assert found <= {"few-scans", "confounded"}
+
+
+def test_the_record_has_the_design(simulated):
+    record = simulated("confounded") / "derivatives" / "truth" / "simulation.json"
+    design = json.loads(record.read_text())["design"]
+    assert design["name"] == "confounded"
+    assert design["age_gap"] == 20
+
+
+def test_the_record_of_travelling_people_has_no_settings_of_other_designs(tmp_path):
+    assert main(["simulate", str(tmp_path), "--preset", "tiny", "--sites", "prisma30"]) == 0
+    record = json.loads((tmp_path / "derivatives" / "truth" / "simulation.json").read_text())
+    assert set(record) == {"siteless", "people", "scanners", "voxel_size", "seed", "rescans"}
+    person = {"label", "age", "sex", "split", "seed", "lesion"}
+    assert {name for one in record["people"] for name in one} == person
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--age-gap", "5"], "--age-gap does not fit the design travelling; leave it out, or use"),
+        (["--design", "unpaired", "--subjects", "5"], "use --design travelling"),
+        (["--design", "bridged", "--lesions", "1"], "--lesions does not fit the design bridged"),
+        (["--design", "unpaired", "--people-per-site", "1", "2", "3"], "give one number, or 2"),
+    ],
+)
+def test_options_that_do_not_fit_are_one_line(tmp_path, capsys, words, message):
+    assert main(["simulate", str(tmp_path / "out"), *TINY, *words]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert message in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_line_names_all_designs():
+    assert set(_simulate.DESIGNS) == {"travelling", *DESIGNS}

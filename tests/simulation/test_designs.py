@@ -1,0 +1,107 @@
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from siteless.errors import DatasetError
+from siteless.simulation import DESIGNS, choose_design, draw_design, read_scanners
+
+SITES = ("prisma30", "prisma60", "connectom30", "connectom60")
+
+
+def _draw(name, *, sites=SITES, seed=0, **options):
+    scanners = tuple(read_scanners()[site] for site in sites)
+    return draw_design(scanners, choose_design(name, **options), voxel_size=6.0, seed=seed)
+
+
+def _at(cohort, site):
+    """Return the training people who are scanned at one site only, and that is this one."""
+    return [
+        person
+        for person in cohort.people
+        if person.split == "train" and {visit.site for visit in person.visits} == {site}
+    ]
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_test_people_travel_and_nobody_validates(name):
+    cohort = _draw(name, test_people=3)
+    assert {person.split for person in cohort.people} == {"train", "test"}
+    travellers = [person for person in cohort.people if person.split == "test"]
+    assert sorted(person.age for person in travellers) == [25, 50, 75]
+    for person in travellers:
+        assert {visit.site for visit in cohort.visits(person)} == set(SITES)
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_one_seed_draws_the_same_people_and_another_does_not(name):
+    assert _draw(name) == _draw(name)
+    assert _draw(name).people != _draw(name, seed=1).people
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_labels_and_random_seeds_are_different(name):
+    people = _draw(name).people
+    assert len({person.label for person in people}) == len(people)
+    assert len({person.seed for person in people}) == len(people)
+
+
+@pytest.mark.parametrize("name", ["unpaired", "confounded"])
+def test_no_training_person_is_at_two_sites(name):
+    cohort = _draw(name, people_per_site=(3, 4, 5, 6))
+    people = [person for person in cohort.people if person.split == "train"]
+    assert all(len(cohort.visits(person)) == 1 for person in people)
+    assert Counter(person.visits[0].site for person in people) == dict(
+        zip(SITES, (3, 4, 5, 6), strict=True)
+    )
+
+
+def test_ages_and_sexes_of_unpaired_sites_are_alike():
+    cohort = _draw("unpaired", people_per_site=(7,))
+    for site in SITES:
+        people = _at(cohort, site)
+        assert sorted(person.age for person in people) == [20, 30, 40, 50, 60, 70, 80]
+        assert sorted(Counter(person.sex for person in people).values()) == [3, 4]
+
+
+@pytest.mark.parametrize("gap", [20.0, -30.0])
+def test_mean_ages_of_confounded_sites_are_evenly_apart(gap):
+    cohort = _draw("confounded", age_gap=gap, people_per_site=(20,))
+    ages = [np.array([person.age for person in _at(cohort, site)]) for site in SITES]
+    means = [one.mean() for one in ages]
+    np.testing.assert_allclose(means, 50 + gap * np.linspace(-0.5, 0.5, 4), atol=0.6)
+    assert all(9.5 < one.std() < 12 for one in ages)
+    assert 18 <= np.min(ages) <= np.max(ages) <= 90
+
+
+def test_bridging_people_are_at_every_site_and_train():
+    cohort = _draw("bridged", bridging=3, people_per_site=(4,))
+    bridging = [
+        person
+        for person in cohort.people
+        if person.split == "train" and len(cohort.visits(person)) == len(SITES)
+    ]
+    assert len(bridging) == 3
+    assert sum(len(_at(cohort, site)) for site in SITES) == 16
+
+
+def test_a_single_person_has_the_middle_age():
+    cohort = _draw("unpaired", people_per_site=(1,), test_people=1)
+    assert {person.age for person in cohort.people} == {50}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("unpaired", {"age_gap": 5}, "--age-gap does not fit the design unpaired; leave it out"),
+        ("confounded", {"bridging": 5}, "--bridging does not fit .*or use --design bridged"),
+        ("unpaired", {"people_per_site": (1, 2)}, "2 numbers of people do not fit 4 sites"),
+        ("confounded", {"age_gap": 70}, "an age gap of 70 years is too wide; choose at most 60"),
+        ("unpaired", {"sites": ("prisma30",)}, "needs at least two sites, got 1"),
+        ("unpaired", {"sites": ("prisma30",) * 2}, "site prisma30 is named twice"),
+        ("nothing", {}, "there is no design 'nothing'; choose among travelling, unpaired"),
+    ],
+)
+def test_designs_that_cannot_be_are_refused(name, options, message):
+    with pytest.raises(DatasetError, match=message):
+        _draw(name, **options)
