@@ -1,12 +1,13 @@
 import csv
 import json
 
+import nibabel as nib
 import pytest
 
 from siteless.bids import find_scans
 from siteless.cli import _simulate, main
 from siteless.pipelines import check_dataset
-from siteless.simulation import DESIGNS
+from siteless.simulation import DESIGNS, PATIENT_EFFECT
 
 TINY = ["--preset", "tiny", "--sites", "prisma30", "connectom60"]
 FEW = ["--people-per-site", "3", "--test-people", "1"]
@@ -46,7 +47,7 @@ def test_only_the_sessions_that_people_have_are_written(simulated):
         assert len(sessions) == (2 if person["split"] == "test" else 1)
 
 
-@pytest.mark.parametrize("design", ["confounded"])
+@pytest.mark.parametrize("design", ["confounded", "patients"])
 def test_the_check_can_read_it(simulated, design):
     found = {problem.code for problem in check_dataset(simulated(design)).problems}
     assert found <= {"few-scans", "confounded"}
@@ -57,6 +58,20 @@ def test_the_record_has_the_design(simulated):
     design = json.loads(record.read_text())["design"]
     assert design["name"] == "confounded"
     assert design["age_gap"] == 20
+
+
+def test_groups_and_what_they_change_are_written(simulated):
+    out = simulated("patients")
+    groups = {row["participant_id"]: row["group"] for row in _rows(out / "participants.tsv")}
+    truth = out / "derivatives" / "truth"
+    assert set(groups.values()) == {"control", "patient"}
+    for label in groups:
+        affected = nib.load(truth / label / "dwi" / f"{label}_label-affected_mask.nii.gz")
+        assert affected.get_fdata().any()
+    effect = json.loads((truth / "simulation.json").read_text())["patient_effect"]
+    assert effect["intra_axonal"] == PATIENT_EFFECT.intra_axonal
+    assert "group" in json.loads((out / "participants.json").read_text())
+    assert {files.attributes["group"] for files in find_scans(out).scans} == set(groups.values())
 
 
 def test_the_record_of_travelling_people_has_no_settings_of_other_designs(tmp_path):

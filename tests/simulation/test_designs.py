@@ -1,10 +1,18 @@
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from siteless.errors import DatasetError
-from siteless.simulation import DESIGNS, choose_design, draw_design, read_scanners
+from siteless.simulation import (
+    DESIGNS,
+    PATIENT_EFFECT,
+    choose_design,
+    draw_design,
+    make_anatomy,
+    read_scanners,
+)
 
 SITES = ("prisma30", "prisma60", "connectom30", "connectom60")
 
@@ -46,7 +54,7 @@ def test_labels_and_random_seeds_are_different(name):
     assert len({person.seed for person in people}) == len(people)
 
 
-@pytest.mark.parametrize("name", ["unpaired", "confounded"])
+@pytest.mark.parametrize("name", ["unpaired", "confounded", "patients"])
 def test_no_training_person_is_at_two_sites(name):
     cohort = _draw(name, people_per_site=(3, 4, 5, 6))
     people = [person for person in cohort.people if person.split == "train"]
@@ -83,6 +91,40 @@ def test_bridging_people_are_at_every_site_and_train():
     ]
     assert len(bridging) == 3
     assert sum(len(_at(cohort, site)) for site in SITES) == 16
+
+
+def test_the_share_of_patients_rises_from_site_to_site():
+    cohort = _draw("patients", people_per_site=(10,))
+    shares = [sum(p.group == "patient" for p in _at(cohort, site)) / 10 for site in SITES]
+    assert shares == [0.2, 0.4, 0.6, 0.8]
+    assert {person.group for person in cohort.people} == {"control", "patient"}
+    tested = Counter(person.group for person in cohort.people if person.split == "test")
+    assert sorted(tested.values()) == [2, 3]
+
+
+def test_every_site_of_three_has_a_patient_and_a_control():
+    cohort = _draw("patients", people_per_site=(3,))
+    for site in SITES:
+        assert {person.group for person in _at(cohort, site)} == {"control", "patient"}
+
+
+def test_some_patients_and_no_controls_have_a_lesion():
+    cohort = _draw("patients", people_per_site=(30,))
+    patients = [person for person in cohort.people if person.group == "patient"]
+    assert sum(person.lesion for person in patients) == pytest.approx(len(patients) / 3, abs=5)
+    assert not any(person.lesion for person in cohort.people if person.group == "control")
+
+
+def test_patients_differ_in_the_affected_white_matter_and_nowhere_else(person):
+    healthy = make_anatomy(replace(person, group="control"), voxel_size=6.0)
+    ill = make_anatomy(replace(person, group="patient"), voxel_size=6.0)
+    change = ill.intra_axonal - healthy.intra_axonal
+    assert healthy.affected.sum() > 50
+    assert (healthy.affected <= healthy.white_matter).all()
+    np.testing.assert_allclose(change[ill.affected], PATIENT_EFFECT.intra_axonal, atol=1e-12)
+    assert (change[~ill.affected] == 0).all()
+    for name in ("tissue", "directions", "populations", "dispersion", "affected", "lesion"):
+        np.testing.assert_array_equal(getattr(ill, name), getattr(healthy, name))
 
 
 def test_a_single_person_has_the_middle_age():

@@ -28,7 +28,7 @@ examples:
   siteless simulate cohort --design confounded --age-gap 25
 """
 PRESETS = ("cdmri2018", "small", "tiny")
-DESIGNS = ("travelling", "unpaired", "confounded", "bridged")
+DESIGNS = ("travelling", "unpaired", "confounded", "patients", "bridged")
 # Options that fit some designs only.
 _DESIGN_OPTIONS = (
     *("subjects", "lesions", "people_per_site", "test_people"),
@@ -104,7 +104,8 @@ def _add_design(parser: argparse.ArgumentParser) -> None:
         choices=DESIGNS,
         default="travelling",
         help="travelling: everyone is scanned at every site; unpaired: nobody but test people is; "
-        "confounded: unpaired, with mean ages that differ between sites; bridged: confounded, "
+        "confounded: unpaired, with mean ages that differ between sites; patients: unpaired, with "
+        "patients, and more of them at each site than at the one before; bridged: confounded, "
         "with a few training people who are scanned at every site (default: travelling)",
     )
     parser.add_argument(

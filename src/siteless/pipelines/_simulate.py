@@ -25,6 +25,7 @@ from siteless.bids import (
 from siteless.errors import OutputError
 from siteless.pipelines._parallel import Progress, run_all
 from siteless.simulation import (
+    PATIENT_EFFECT,
     Anatomy,
     Cohort,
     Person,
@@ -39,6 +40,9 @@ _ABOUT = {
     "unpaired": "every training person is scanned at one site,\nevery test person at all sites.",
     "confounded": "every training person is scanned at one site,\n"
     "every test person at all sites, and mean ages differ between sites.",
+    "patients": "every training person is scanned at one site,\n"
+    "every test person at all sites, and the share of patients differs between sites. Patients\n"
+    "have a lower intra-axonal part in the voxels of label-affected, and some have a lesion.",
     "bridged": "every training person is scanned at one site,\n"
     "a few of them and every test person at all sites, and mean ages differ between sites.",
 }
@@ -64,6 +68,12 @@ _COLUMNS = {
         "Description": "what the person is for",
         "Levels": {"train": "training", "val": "validation", "test": "test"},
     },
+}
+_GROUP = {
+    "group": {
+        "Description": "whether the person is ill",
+        "Levels": {"control": "healthy", "patient": "ill"},
+    }
 }
 
 
@@ -121,7 +131,12 @@ def _settings(cohort: Cohort) -> dict[str, Any]:
     def given(items: list[tuple[str, Any]]) -> dict[str, Any]:
         return {key: value for key, value in items if value or key not in _DESIGN_SETTINGS}
 
-    return asdict(cohort, dict_factory=given)
+    effect = {"patient_effect": asdict(PATIENT_EFFECT)} if _has_groups(cohort) else {}
+    return asdict(cohort, dict_factory=given) | effect
+
+
+def _has_groups(cohort: Cohort) -> bool:
+    return any(person.group for person in cohort.people)
 
 
 def _write_root(out: Path, cohort: Cohort) -> None:
@@ -132,7 +147,7 @@ def _write_root(out: Path, cohort: Cohort) -> None:
         folder = out / "derivatives" / name
         write_description(folder, name=f"{name} of simulated subjects", ignored=_NOT_IN_BIDS)
     write_table(out / "participants.tsv", [_participant(person) for person in cohort.people])
-    write_json(out / "participants.json", _COLUMNS)
+    write_json(out / "participants.json", _COLUMNS | (_GROUP if _has_groups(cohort) else {}))
     write_json(out / "sessions.json", _SESSION_COLUMNS)
     for person in cohort.people:
         rows = [{"session_id": f"ses-{v.session}", "site": v.site} for v in cohort.visits(person)]
@@ -145,6 +160,7 @@ def _participant(person: Person) -> dict[str, object]:
         "age": person.age,
         "sex": person.sex,
         "split": person.split,
+        **({"group": person.group} if person.group else {}),
     }
 
 
@@ -175,6 +191,8 @@ def _write_truth(out: Path, person: Person, anatomy: Anatomy) -> None:
         write_map(truth(name), anatomy.on_grid(values.astype("float32")), anatomy.affine)
     if person.lesion:
         write_map(truth("lesion"), anatomy.on_grid(anatomy.lesion), anatomy.affine)
+    if person.group:
+        write_map(truth("affected"), anatomy.on_grid(anatomy.affected), anatomy.affine)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,9 @@ from siteless.simulation._designs import (
 )
 from siteless.simulation._person import (
     INTRA_AXONAL_PER_YEAR,
+    PATIENT_EFFECT,
     Anatomy,
+    Effect,
     Person,
     Visit,
     make_anatomy,
@@ -30,11 +32,13 @@ __all__ = [
     "DESIGNS",
     "EFFECTS",
     "INTRA_AXONAL_PER_YEAR",
+    "PATIENT_EFFECT",
     "PRESETS",
     "SYSTEMS",
     "Anatomy",
     "Cohort",
     "Design",
+    "Effect",
     "Person",
     "Preset",
     "Scanner",

@@ -35,20 +35,26 @@ class Design:
         People who are scanned at every site, so that the truth is known.
     age_gap
         Years between the mean ages of the first and the last site.
+        None for ages that are spread alike at all sites.
     bridging
         Training people who are scanned at every site.
+    patients
+        Share of patients at the first and at the last site, evenly spaced in between; None for
+        no groups.
     """
 
     name: str
     people_per_site: tuple[int, ...] = (10,)
     test_people: int = 5
-    age_gap: float = 0.0
+    age_gap: float | None = None
     bridging: int = 0
+    patients: tuple[float, float] | None = None
 
 
 DESIGNS = {
     "unpaired": Design("unpaired"),
     "confounded": Design("confounded", age_gap=20.0),
+    "patients": Design("patients", patients=(0.2, 0.8)),
     "bridged": Design("bridged", age_gap=20.0, bridging=2),
 }
 # The options that fit each design.
@@ -57,6 +63,7 @@ _FITTING = {
     "travelling": ("subjects", "lesions"),
     "unpaired": _COMMON,
     "confounded": (*_COMMON, "age_gap"),
+    "patients": _COMMON,
     "bridged": (*_COMMON, "age_gap", "bridging"),
 }
 
@@ -143,7 +150,7 @@ def _require_sites(scanners: tuple[Scanner, ...], design: Design) -> None:
             f"{numbers} numbers of people do not fit {count} sites",
             remedy=f"give one number, or {count}",
         )
-    if abs(design.age_gap) > _WIDEST_GAP:
+    if design.age_gap is not None and not abs(design.age_gap) <= _WIDEST_GAP:
         raise DatasetError(
             f"an age gap of {design.age_gap:g} years is too wide",
             remedy=f"choose at most {_WIDEST_GAP:g}",
@@ -165,19 +172,46 @@ class _Draw:
             people += self._enrolled(site, int(count))
         if self.design.bridging:
             people += self._group(_spread(_BRIDGING_AGES, self.design.bridging), "train")
-        return people + self._group(_spread(_TEST_AGES, self.design.test_people), "test")
+        return people + self._test_people()
+
+    def _test_people(self) -> list[Person]:
+        people = self._group(_spread(_TEST_AGES, self.design.test_people), "test")
+        return self._grouped(people, 0.5) if self.design.patients else people
 
     def _enrolled(self, site: int, count: int) -> list[Person]:
         """Draw the training people of a site."""
         place = self.scanners[site].site
         people = self._group(self._ages(site, count), "train")
+        if self.design.patients:
+            people = self._grouped(people, self._between(*self.design.patients, site=site))
         return [replace(person, visits=(Visit(place, place),)) for person in people]
+
+    def _between(self, first: float, last: float, site: int) -> float:
+        """Interpolate between values of the first and the last site."""
+        return first + (last - first) * site / (len(self.scanners) - 1)
+
+    def _grouped(self, people: list[Person], share: float) -> list[Person]:
+        """Make a share of people patients, chosen at random; every third has a lesion."""
+        count = round(share * len(people))
+        if len(people) >= 3:
+            count = min(max(count, 1), len(people) - 1)
+        patients = self.rng.permutation(len(people))[:count]
+        lesions = patients[::3]
+        return [
+            replace(
+                person,
+                group="patient" if number in patients else "control",
+                lesion=number in lesions,
+            )
+            for number, person in enumerate(people)
+        ]
 
     def _ages(self, site: int, count: int) -> Array:
         """Return ages that are spread alike at all sites, or about a mean of the site's own."""
-        if not self.design.age_gap:
+        gap = self.design.age_gap
+        if gap is None:
             return _spread(_AGES, count)
-        mean = _MEAN_AGE + self.design.age_gap * (site / (len(self.scanners) - 1) - 0.5)
+        mean = self._between(_MEAN_AGE - gap / 2, _MEAN_AGE + gap / 2, site)
         quantiles = norm.ppf((np.arange(count) + 0.5) / count)
         return np.clip(mean + _AGE_SPREAD * quantiles, *_AGE_LIMITS)
 

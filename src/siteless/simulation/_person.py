@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from typing import Self
 
 import numpy as np
 from scipy import ndimage
@@ -30,6 +31,31 @@ INTRA_AXONAL = 0.55
 # The known effect of age on the intra-axonal part, a year.
 INTRA_AXONAL_PER_YEAR = -0.0015
 _DISPERSION = 0.29  # radians
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A change of white matter in an ellipsoid of the atlas.
+
+    Attributes
+    ----------
+    centre, radii
+        In MNI152 mm, along x, y and z.
+    intra_axonal
+        Added to the intra-axonal part.
+    """
+
+    centre: tuple[float, float, float]
+    radii: tuple[float, float, float]
+    intra_axonal: float
+
+    def holds(self, place: Array) -> Array:
+        """Return whether positions in the atlas, shape (voxel, 3), are in the ellipsoid."""
+        return np.square((place - self.centre) / self.radii).sum(axis=1) < 1
+
+
+# The known effect of being a patient: frontal white matter of both sides, about the genu.
+PATIENT_EFFECT = Effect((0.0, 30.0, 14.0), (34.0, 22.0, 24.0), intra_axonal=-0.06)
 
 
 @dataclass(frozen=True)
@@ -84,6 +110,10 @@ class Person:
     group: str = ""
     visits: tuple[Visit, ...] = ()
 
+    def after(self, years: float) -> Self:
+        """Return the same person at a later age."""
+        return replace(self, age=self.age + years) if years else self
+
 
 @dataclass(frozen=True, eq=False)
 class Anatomy:
@@ -110,6 +140,8 @@ class Anatomy:
         Voxels that are mostly white matter, or were before the lesion, shape (voxel,), bool.
     lesion
         Where the lesion is, shape (voxel,), bool.
+    affected
+        White matter that `PATIENT_EFFECT` changes in patients, shape (voxel,), bool.
     """
 
     affine: Array
@@ -121,6 +153,7 @@ class Anatomy:
     dispersion: Array
     white_matter: Array
     lesion: Array
+    affected: Array
 
     @cached_property
     def position(self) -> Array:
@@ -152,6 +185,9 @@ def make_anatomy(person: Person, *, voxel_size: float) -> Anatomy:
     lesion = _draw_lesion(person, position, tissue)
     tissue[lesion] = tissue[lesion] @ [[0.7, 0, 0.3], [0, 1, 0], [0, 0, 1]]
     intra, dispersion = _draw_microstructure(rng, person, warp(position))
+    affected = PATIENT_EFFECT.holds(warp(position)) & white
+    if person.group == "patient":
+        intra = intra + PATIENT_EFFECT.intra_axonal * affected
     return Anatomy(
         affine=affine,
         mask=mask,
@@ -162,6 +198,7 @@ def make_anatomy(person: Person, *, voxel_size: float) -> Anatomy:
         dispersion=dispersion,
         white_matter=white,
         lesion=lesion,
+        affected=affected,
     )
 
 
