@@ -1,13 +1,18 @@
 import csv
 import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import nibabel as nib
+import numpy as np
 import pytest
 
 from siteless.bids import find_scans
 from siteless.cli import _simulate, main
 from siteless.pipelines import check_dataset
-from siteless.simulation import DESIGNS, PATIENT_EFFECT
+from siteless.simulation import DESIGNS, INTRA_AXONAL_PER_YEAR, PATIENT_EFFECT
 
 TINY = ["--preset", "tiny", "--sites", "prisma30", "connectom60"]
 FEW = ["--people-per-site", "3", "--test-people", "1"]
@@ -47,7 +52,7 @@ def test_only_the_sessions_that_people_have_are_written(simulated):
         assert len(sessions) == (2 if person["split"] == "test" else 1)
 
 
-@pytest.mark.parametrize("design", ["confounded", "patients"])
+@pytest.mark.parametrize("design", ["confounded", "patients", "longitudinal"])
 def test_the_check_can_read_it(simulated, design):
     found = {problem.code for problem in check_dataset(simulated(design)).problems}
     assert found <= {"few-scans", "confounded"}
@@ -72,6 +77,52 @@ def test_groups_and_what_they_change_are_written(simulated):
     assert effect["intra_axonal"] == PATIENT_EFFECT.intra_axonal
     assert "group" in json.loads((out / "participants.json").read_text())
     assert {files.attributes["group"] for files in find_scans(out).scans} == set(groups.values())
+
+
+def test_ages_of_follow_ups_are_those_at_the_session(simulated):
+    out = simulated("longitudinal")
+    start = {row["participant_id"]: float(row["age"]) for row in _rows(out / "participants.tsv")}
+    scans = find_scans(out).scans
+    assert len(scans) == 3 * 2 + 4
+    for files in scans:
+        years = float(files.attributes["years"])
+        assert years == (3 if files.entities["ses"].endswith("followup") else 0)
+        assert float(files.attributes["age"]) == start[f"sub-{files.subject}"] + years
+        assert files.entities["ses"].startswith(str(files.site))
+
+
+def test_the_truth_of_both_visits_is_written(simulated):
+    truth = simulated("longitudinal") / "derivatives" / "truth" / "sub-01"
+    [before, after] = (
+        nib.load(path).get_fdata()
+        for path in (
+            truth / "ses-prisma30" / "dwi" / "sub-01_ses-prisma30_desc-intraaxonal_dwimap.nii.gz",
+            *truth.glob("ses-*followup/dwi/*_desc-intraaxonal_dwimap.nii.gz"),
+        )
+    )
+    brain = before > 0
+    np.testing.assert_allclose((after - before)[brain], 3 * INTRA_AXONAL_PER_YEAR, atol=1e-6)
+    assert not list((truth / "dwi").glob("*intraaxonal*"))
+
+
+def test_an_interrupted_run_goes_on(simulated, tmp_path):
+    whole, again = simulated("longitudinal"), tmp_path / "again"
+    shutil.copytree(whole, again)
+    lost = "sub-01/ses-connectom60followup/dwi/sub-01_ses-connectom60followup_dwi.nii.gz"
+    (again / lost).unlink()
+    words = ["--design", "longitudinal", *TINY, *FEW, "--nprocs", "1"]
+    assert main(["simulate", str(again), *words]) == 0
+    assert (again / lost).read_bytes() == (whole / lost).read_bytes()
+
+
+@pytest.mark.parametrize("part", ["", "derivatives/truth"])
+@pytest.mark.parametrize("design", ["patients", "longitudinal"])
+def test_the_validator_finds_no_error(simulated, design, part):
+    validator = Path(sys.executable).with_name("bids-validator-deno")
+    command = [validator, "--format", "json", simulated(design) / part]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False)
+    issues = json.loads(shown.stdout)["issues"]["issues"]
+    assert [issue for issue in issues if issue["severity"] == "error"] == []
 
 
 def test_the_record_of_travelling_people_has_no_settings_of_other_designs(tmp_path):

@@ -7,11 +7,13 @@ import pytest
 from siteless.errors import DatasetError
 from siteless.simulation import (
     DESIGNS,
+    INTRA_AXONAL_PER_YEAR,
     PATIENT_EFFECT,
     choose_design,
     draw_design,
     make_anatomy,
     read_scanners,
+    scan_person,
 )
 
 SITES = ("prisma30", "prisma60", "connectom30", "connectom60")
@@ -127,6 +129,55 @@ def test_patients_differ_in_the_affected_white_matter_and_nowhere_else(person):
         np.testing.assert_array_equal(getattr(ill, name), getattr(healthy, name))
 
 
+def test_most_people_are_followed_up_on_the_upgraded_scanner():
+    cohort = _draw("longitudinal", people_per_site=(6, 3), years=2.5)
+    sites = Counter(
+        tuple(visit.site for visit in person.visits)
+        for person in cohort.people
+        if person.split == "train"
+    )
+    assert sites == {
+        ("prisma30", "prisma60"): 4,
+        ("prisma30", "prisma30"): 2,
+        ("connectom30", "connectom60"): 2,
+        ("connectom30", "connectom30"): 1,
+    }
+    for person in cohort.people:
+        assert {visit.years for visit in person.visits} == {0, 2.5}
+        assert len({visit.session for visit in person.visits}) == len(person.visits)
+
+
+def test_the_last_of_three_sites_has_no_upgrade():
+    cohort = _draw("longitudinal", sites=SITES[:3], people_per_site=(4,))
+    assert len(_at(cohort, "connectom30")) == 4
+
+
+def test_travelling_test_people_have_both_visits_at_every_site():
+    cohort = _draw("longitudinal", test_people=2)
+    for person in cohort.people[-2:]:
+        visits = Counter((visit.site, visit.years) for visit in cohort.visits(person))
+        assert visits == {(site, years): 1 for site in SITES for years in (0, 3)}
+
+
+def test_white_matter_changes_with_the_years_by_the_known_slope(person):
+    before = make_anatomy(person, voxel_size=6.0)
+    after = make_anatomy(person.after(4), voxel_size=6.0)
+    change = after.intra_axonal - before.intra_axonal
+    np.testing.assert_allclose(change, 4 * INTRA_AXONAL_PER_YEAR, atol=1e-12)
+    for name in ("affine", "mask", "tissue", "directions", "populations", "dispersion"):
+        np.testing.assert_array_equal(getattr(after, name), getattr(before, name))
+
+
+def test_another_session_is_another_draw(person, anatomy, scanners):
+    scanner = replace(scanners["prisma30"], directions=6)
+    usual, again, named = (
+        scan_person(person, anatomy, scanner, session=session).signal
+        for session in ("", "prisma30followup", "prisma30")
+    )
+    assert (usual != again).any()
+    np.testing.assert_array_equal(usual, named)
+
+
 def test_a_single_person_has_the_middle_age():
     cohort = _draw("unpaired", people_per_site=(1,), test_people=1)
     assert {person.age for person in cohort.people} == {50}
@@ -139,6 +190,9 @@ def test_a_single_person_has_the_middle_age():
         ("confounded", {"bridging": 5}, "--bridging does not fit .*or use --design bridged"),
         ("unpaired", {"people_per_site": (1, 2)}, "2 numbers of people do not fit 4 sites"),
         ("confounded", {"age_gap": 70}, "an age gap of 70 years is too wide; choose at most 60"),
+        ("confounded", {"age_gap": float("nan")}, "an age gap of nan years is too wide"),
+        ("longitudinal", {"years": 0}, "visits cannot be 0 years apart; choose more than 0"),
+        ("longitudinal", {"people_per_site": (1, 2, 3)}, "3 numbers of people do not fit 2 sites"),
         ("unpaired", {"sites": ("prisma30",)}, "needs at least two sites, got 1"),
         ("unpaired", {"sites": ("prisma30",) * 2}, "site prisma30 is named twice"),
         ("nothing", {}, "there is no design 'nothing'; choose among travelling, unpaired"),

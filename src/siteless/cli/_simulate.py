@@ -28,11 +28,11 @@ examples:
   siteless simulate cohort --design confounded --age-gap 25
 """
 PRESETS = ("cdmri2018", "small", "tiny")
-DESIGNS = ("travelling", "unpaired", "confounded", "patients", "bridged")
+DESIGNS = ("travelling", "unpaired", "confounded", "patients", "bridged", "longitudinal")
 # Options that fit some designs only.
 _DESIGN_OPTIONS = (
     *("subjects", "lesions", "people_per_site", "test_people"),
-    *("age_gap", "bridging"),
+    *("age_gap", "bridging", "years"),
 )
 EFFECTS = (
     *("gain", "echo-time", "receive", "nonlinearity"),
@@ -106,7 +106,8 @@ def _add_design(parser: argparse.ArgumentParser) -> None:
         help="travelling: everyone is scanned at every site; unpaired: nobody but test people is; "
         "confounded: unpaired, with mean ages that differ between sites; patients: unpaired, with "
         "patients, and more of them at each site than at the one before; bridged: confounded, "
-        "with a few training people who are scanned at every site (default: travelling)",
+        "with a few training people who are scanned at every site; longitudinal: two visits, the "
+        "second of most training people on the next scanner (default: travelling)",
     )
     parser.add_argument(
         "--people-per-site",
@@ -132,6 +133,12 @@ def _add_design(parser: argparse.ArgumentParser) -> None:
         type=positive,
         metavar="N",
         help="training people who are scanned at every site (default: 2)",
+    )
+    parser.add_argument(
+        "--years",
+        type=float,
+        metavar="YEARS",
+        help="between the two visits of a person (default: 3)",
     )
 
 

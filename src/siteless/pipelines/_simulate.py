@@ -45,6 +45,9 @@ _ABOUT = {
     "have a lower intra-axonal part in the voxels of label-affected, and some have a lesion.",
     "bridged": "every training person is scanned at one site,\n"
     "a few of them and every test person at all sites, and mean ages differ between sites.",
+    "longitudinal": "every training person is scanned twice, years apart,\n"
+    "most of them on another scanner at the follow-up, and every test person twice at all\n"
+    "sites. The intra-axonal part is stored for each session.",
 }
 _README = """\
 {design} subjects, simulated by siteless: {about}
@@ -61,6 +64,10 @@ _DESIGN_SETTINGS = ("design", "group", "visits")
 # Names of the truth that BIDS has no rule for.
 _NOT_IN_BIDS = ("*_dwimap.nii.gz", "*_probseg.nii.gz", "*_mask.nii.gz", "simulation.json")
 _SESSION_COLUMNS = {"site": {"Description": "scanner and protocol of the session"}}
+_FOLLOW_UP_COLUMNS = {
+    "age": {"Description": "age at the session", "Units": "year"},
+    "years": {"Description": "time since the first session", "Units": "year"},
+}
 _COLUMNS = {
     "age": {"Description": "age", "Units": "year"},
     "sex": {"Description": "sex", "Levels": {"F": "female", "M": "male"}},
@@ -148,9 +155,10 @@ def _write_root(out: Path, cohort: Cohort) -> None:
         write_description(folder, name=f"{name} of simulated subjects", ignored=_NOT_IN_BIDS)
     write_table(out / "participants.tsv", [_participant(person) for person in cohort.people])
     write_json(out / "participants.json", _COLUMNS | (_GROUP if _has_groups(cohort) else {}))
-    write_json(out / "sessions.json", _SESSION_COLUMNS)
+    follow_up = _FOLLOW_UP_COLUMNS if any(map(_is_followed_up, cohort.people)) else {}
+    write_json(out / "sessions.json", _SESSION_COLUMNS | follow_up)
     for person in cohort.people:
-        rows = [{"session_id": f"ses-{v.session}", "site": v.site} for v in cohort.visits(person)]
+        rows = [_session(person, visit) for visit in cohort.visits(person)]
         write_table(out / f"sub-{person.label}" / f"sub-{person.label}_sessions.tsv", rows)
 
 
@@ -164,6 +172,18 @@ def _participant(person: Person) -> dict[str, object]:
     }
 
 
+def _session(person: Person, visit: Visit) -> dict[str, object]:
+    row: dict[str, object] = {"session_id": f"ses-{visit.session}", "site": visit.site}
+    if _is_followed_up(person):
+        age = person.after(visit.years).age
+        row |= {"age": f"{age:g}", "years": f"{visit.years:g}"}
+    return row
+
+
+def _is_followed_up(person: Person) -> bool:
+    return any(visit.years for visit in person.visits)
+
+
 def _simulate_person(out: Path, cohort: Cohort, person: Person) -> None:
     scans = [(v, run) for v in cohort.visits(person) for run in cohort.runs(person)]
     missing = [scan for scan in scans if not _image(out, person, *scan).exists()]
@@ -171,11 +191,12 @@ def _simulate_person(out: Path, cohort: Cohort, person: Person) -> None:
         return
     scanners = {scanner.site: scanner for scanner in cohort.scanners}
     with threadpool_limits(1):  # sums over threads would make bytes depend on their number
-        anatomy = make_anatomy(person, voxel_size=cohort.voxel_size)
-        _write_truth(out, person, anatomy)
-        for visit, run in missing:
-            scan = _Scan(person, scanners[visit.site], visit, run)
-            _write_scan(out, anatomy, scan)
+        for years in sorted({visit.years for visit, _ in missing}):
+            anatomy = make_anatomy(person.after(years), voxel_size=cohort.voxel_size)
+            _write_truth(out, person, anatomy)
+            for visit, run in missing:
+                if visit.years == years:
+                    _write_scan(out, anatomy, _Scan(person, scanners[visit.site], visit, run))
 
 
 def _write_truth(out: Path, person: Person, anatomy: Anatomy) -> None:
@@ -184,7 +205,7 @@ def _write_truth(out: Path, person: Person, anatomy: Anatomy) -> None:
         "tissue": anatomy.tissue,
         "fibre_directions": anatomy.directions.reshape(len(anatomy.tissue), -1),
         "fibre_fractions": anatomy.populations,
-        "intra_axonal": anatomy.intra_axonal,
+        **({} if _is_followed_up(person) else {"intra_axonal": anatomy.intra_axonal}),
         "dispersion": anatomy.dispersion,
     }
     for name, values in maps.items():
@@ -207,12 +228,15 @@ class _Scan:
 
 def _write_scan(out: Path, anatomy: Anatomy, one: _Scan) -> None:
     entities = _entities(one.person, one.visit, one.run)
-    scan = scan_person(one.person, anatomy, one.scanner, run=one.run)
+    scan = scan_person(one.person, anatomy, one.scanner, run=one.run, session=one.visit.session)
     header, sidecar = make_header(anatomy.affine), _sidecar(one.scanner)
     masks, truth = out / "derivatives" / "masks", out / "derivatives" / "truth"
     write_map(derivative_path(masks, "brain", entities), anatomy.mask, anatomy.affine)
     white = anatomy.on_grid(anatomy.white_matter)
     write_map(derivative_path(masks, "white_matter", entities), white, anatomy.affine)
+    if _is_followed_up(one.person) and one.run == 1:
+        intra = anatomy.on_grid(anatomy.intra_axonal.astype("float32"))
+        write_map(derivative_path(truth, "intra_axonal", entities), intra, anatomy.affine)
     noiseless = derivative_path(truth, "noiseless", entities)
     stripped = sidecar | {"SkullStripped": True}
     write_dwi(noiseless, scan.clean, scan.gradients, header, anatomy.affine, stripped)

@@ -19,6 +19,8 @@ from siteless.simulation._scanner import Scanner
 _AGES, _TEST_AGES, _BRIDGING_AGES = (20, 80), (25, 75), (35, 65)
 # Years. Ages within a site whose mean differs from the others'.
 _MEAN_AGE, _AGE_SPREAD, _AGE_LIMITS, _WIDEST_GAP = 50.0, 11.0, (18, 90), 60.0
+_MOST_YEARS = 20.0
+_FOLLOW_UP = "followup"
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,9 @@ class Design:
     patients
         Share of patients at the first and at the last site, evenly spaced in between; None for
         no groups.
+    years
+        Between the two visits of each person; None for one visit. Sites then come in pairs, the
+        scanner before and after an upgrade, and only the first of each pair enrols people.
     """
 
     name: str
@@ -49,6 +54,7 @@ class Design:
     age_gap: float | None = None
     bridging: int = 0
     patients: tuple[float, float] | None = None
+    years: float | None = None
 
 
 DESIGNS = {
@@ -56,6 +62,7 @@ DESIGNS = {
     "confounded": Design("confounded", age_gap=20.0),
     "patients": Design("patients", patients=(0.2, 0.8)),
     "bridged": Design("bridged", age_gap=20.0, bridging=2),
+    "longitudinal": Design("longitudinal", years=3.0),
 }
 # The options that fit each design.
 _COMMON = ("people_per_site", "test_people")
@@ -65,6 +72,7 @@ _FITTING = {
     "confounded": (*_COMMON, "age_gap"),
     "patients": _COMMON,
     "bridged": (*_COMMON, "age_gap", "bridging"),
+    "longitudinal": (*_COMMON, "years"),
 }
 
 
@@ -126,8 +134,9 @@ def draw_design(
         Whether test people are scanned twice in each session.
     """
     _require_sites(scanners, design)
-    rng = np.random.default_rng((seed, 0))
-    people = _Draw(rng, scanners, design).people()
+    draw = _Draw(np.random.default_rng((seed, 0)), scanners, design)
+    _require_numbers(design, len(draw.enrolling))
+    people = draw.people()
     digits = max(2, len(str(len(people))))
     named = tuple(
         replace(person, label=f"{number:0{digits}d}", seed=(seed, number))
@@ -137,23 +146,39 @@ def draw_design(
 
 
 def _require_sites(scanners: tuple[Scanner, ...], design: Design) -> None:
-    """Refuse sites and numbers that a design cannot have."""
+    """Refuse sites that a design cannot have."""
     require_each_once(scanners)
-    count, numbers = len(scanners), len(design.people_per_site)
-    if count < 2:
+    sites = [scanner.site for scanner in scanners]
+    if len(sites) < 2:
         raise DatasetError(
-            f"the design {design.name} needs at least two sites, got {count}",
-            remedy="name more sites",
+            f"the design {design.name} needs at least two sites, got {len(sites)}",
+            remedy="choose more sites",
         )
-    if numbers not in (1, count):
+    clash = [site for site in sites if site + _FOLLOW_UP in sites]
+    if design.years and clash:
         raise DatasetError(
-            f"{numbers} numbers of people do not fit {count} sites",
-            remedy=f"give one number, or {count}",
+            f"follow-up sessions of {clash[0]} would have the name of another site",
+            remedy=f"rename {clash[0]}{_FOLLOW_UP}",
+        )
+
+
+def _require_numbers(design: Design, enrolling: int) -> None:
+    """Refuse numbers that a design cannot have."""
+    numbers = len(design.people_per_site)
+    if numbers not in (1, enrolling):
+        raise DatasetError(
+            f"{numbers} numbers of people do not fit {enrolling} sites that enrol people",
+            remedy=f"give one number, or {enrolling}",
         )
     if design.age_gap is not None and not abs(design.age_gap) <= _WIDEST_GAP:
         raise DatasetError(
             f"an age gap of {design.age_gap:g} years is too wide",
             remedy=f"choose at most {_WIDEST_GAP:g}",
+        )
+    if design.years is not None and not 0 < design.years <= _MOST_YEARS:
+        raise DatasetError(
+            f"visits cannot be {design.years:g} years apart",
+            remedy=f"choose more than 0 and at most {_MOST_YEARS:g}",
         )
 
 
@@ -165,10 +190,15 @@ class _Draw:
     scanners: tuple[Scanner, ...]
     design: Design
 
+    @property
+    def enrolling(self) -> range:
+        """The sites that have training people of their own, by number."""
+        return range(0, len(self.scanners), 2 if self.design.years else 1)
+
     def people(self) -> list[Person]:
         people: list[Person] = []
-        numbers = np.resize(self.design.people_per_site, len(self.scanners))
-        for site, count in enumerate(numbers):
+        numbers = np.resize(self.design.people_per_site, len(self.enrolling))
+        for site, count in zip(self.enrolling, numbers, strict=True):
             people += self._enrolled(site, int(count))
         if self.design.bridging:
             people += self._group(_spread(_BRIDGING_AGES, self.design.bridging), "train")
@@ -176,15 +206,31 @@ class _Draw:
 
     def _test_people(self) -> list[Person]:
         people = self._group(_spread(_TEST_AGES, self.design.test_people), "test")
-        return self._grouped(people, 0.5) if self.design.patients else people
+        if self.design.patients:
+            return self._grouped(people, 0.5)
+        if self.design.years:
+            visits = [v for s in self.scanners for v in self._visits(s.site, s.site)]
+            return [replace(person, visits=tuple(visits)) for person in people]
+        return people
 
     def _enrolled(self, site: int, count: int) -> list[Person]:
         """Draw the training people of a site."""
-        place = self.scanners[site].site
         people = self._group(self._ages(site, count), "train")
         if self.design.patients:
             people = self._grouped(people, self._between(*self.design.patients, site=site))
-        return [replace(person, visits=(Visit(place, place),)) for person in people]
+        sites = [scanner.site for scanner in self.scanners[site:]]
+        visits = [
+            # Every third person is followed up before the upgrade.
+            self._visits(sites[0], sites[0] if number % 3 == 2 else sites[:2][-1])
+            for number in range(count)
+        ]
+        return [replace(one, visits=two) for one, two in zip(people, visits, strict=True)]
+
+    def _visits(self, first: str, second: str) -> tuple[Visit, ...]:
+        """Return the visits of a person: one, or a second one at the follow-up."""
+        if not self.design.years:
+            return (Visit(first, first),)
+        return Visit(first, first), Visit(second, second + _FOLLOW_UP, self.design.years)
 
     def _between(self, first: float, last: float, site: int) -> float:
         """Interpolate between values of the first and the last site."""
