@@ -34,6 +34,7 @@ NAMES: Mapping[str, tuple[Mapping[str, str], str]] = {
     "brain": ({"desc": "brain"}, "_mask.nii.gz"),
     "white_matter": ({"label": "WM"}, "_mask.nii.gz"),
     "lesion": ({"label": "lesion"}, "_mask.nii.gz"),
+    "affected": ({"label": "affected"}, "_mask.nii.gz"),
     "tissue": ({"desc": "tissue"}, "_probseg.nii.gz"),
     "fibre_directions": ({"desc": "fibredirections"}, "_dwimap.nii.gz"),
     "fibre_fractions": ({"desc": "fibrefractions"}, "_dwimap.nii.gz"),

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from siteless.cli._options import add_nprocs, natural, positive
 from siteless.errors import DatasetError
 
+if TYPE_CHECKING:
+    from siteless.simulation import Cohort, Scanner
+
 _DESCRIPTION = """\
-Write a simulated cohort of travelling subjects: everyone is scanned at every site, and the truth
-is known. The result is a BIDS dataset with masks and truth in its derivatives folder. The same
-seed gives the same bytes; an interrupted run goes on where it was.
+Write a simulated cohort whose truth is known. By default everyone is scanned at every site; in the
+other designs training people belong to one site, and test people travel to all. The result is a
+BIDS dataset with masks and truth in its derivatives folder. The same seed gives the same bytes; an
+interrupted run goes on where it was.
 """
 _EXAMPLES = """\
 examples:
@@ -20,8 +24,16 @@ examples:
   siteless simulate cohort --preset cdmri2018           15 people, 4 sites, 2.4 mm
   siteless simulate cohort --sites prisma30 connectom30 --without noise receive
   siteless simulate cohort --sites-file mine.toml --sites prisma30 mine
+  siteless simulate cohort --design unpaired --people-per-site 12 8 10 10
+  siteless simulate cohort --design confounded --age-gap 25
 """
 PRESETS = ("cdmri2018", "small", "tiny")
+DESIGNS = ("travelling", "unpaired", "confounded", "patients", "bridged", "longitudinal")
+# Options that fit some designs only.
+_DESIGN_OPTIONS = (
+    *("subjects", "lesions", "people_per_site", "test_people"),
+    *("age_gap", "bridging", "years"),
+)
 EFFECTS = (
     *("gain", "echo-time", "receive", "nonlinearity"),
     *("blur", "noise", "position", "b-values"),
@@ -32,7 +44,7 @@ def add_parser(commands: Any) -> None:
     """Add the command to the command line."""
     parser = commands.add_parser(
         "simulate",
-        help="write a cohort of travelling subjects with known truth",
+        help="write a cohort with known truth",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -45,7 +57,10 @@ def add_parser(commands: Any) -> None:
         help="cdmri2018: 15 people, 2.4 mm; small: 8, 3 mm; tiny: 3, 6 mm (default: small)",
     )
     parser.add_argument(
-        "--subjects", type=positive, metavar="N", help="people, if not the preset's"
+        "--subjects",
+        type=positive,
+        metavar="N",
+        help="travelling people, if not the preset's",
     )
     parser.add_argument(
         "--sites",
@@ -66,11 +81,15 @@ def add_parser(commands: Any) -> None:
         help=f"leave these effects out at every site: {', '.join(EFFECTS)}",
     )
     parser.add_argument(
-        "--rescans", action="store_true", help="scan each test subject twice at each site"
+        "--rescans", action="store_true", help="scan each test subject twice in each session"
     )
     parser.add_argument(
-        "--lesions", type=natural, default=0, metavar="N", help="people with a lesion (default: 0)"
+        "--lesions",
+        type=natural,
+        metavar="N",
+        help="travelling people with a lesion (default: 0)",
     )
+    _add_design(parser)
     parser.add_argument(
         "--seed", type=natural, default=0, help="of all that is random (default: 0)"
     )
@@ -78,33 +97,94 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(run=run, goes_on=True)
 
 
+def _add_design(parser: argparse.ArgumentParser) -> None:
+    """Add the design, and the options that some designs have."""
+    parser.add_argument(
+        "--design",
+        choices=DESIGNS,
+        default="travelling",
+        help="travelling: everyone is scanned at every site; unpaired: nobody but test people is; "
+        "confounded: unpaired, with mean ages that differ between sites; patients: unpaired, with "
+        "patients, and more of them at each site than at the one before; bridged: confounded, "
+        "with a few training people who are scanned at every site; longitudinal: two visits, the "
+        "second of most training people on the next scanner (default: travelling)",
+    )
+    parser.add_argument(
+        "--people-per-site",
+        type=positive,
+        nargs="+",
+        metavar="N",
+        help="training people at each site, one number or one for each site (default: 10)",
+    )
+    parser.add_argument(
+        "--test-people",
+        type=natural,
+        metavar="N",
+        help="test people, who are scanned at every site in all designs (default: 5)",
+    )
+    parser.add_argument(
+        "--age-gap",
+        type=float,
+        metavar="YEARS",
+        help="between the mean ages of the first and the last site (default: 20)",
+    )
+    parser.add_argument(
+        "--bridging",
+        type=positive,
+        metavar="N",
+        help="training people who are scanned at every site (default: 2)",
+    )
+    parser.add_argument(
+        "--years",
+        type=float,
+        metavar="YEARS",
+        help="between the two visits of a person (default: 3)",
+    )
+
+
 def run(options: argparse.Namespace) -> int:
     """Simulate and return the exit code."""
     from siteless.cli._console import count, shown_progress, stdout
     from siteless.pipelines import simulate_cohort
+
+    cohort = _draw(options)
+    with shown_progress("Simulating people", verbose=options.verbose) as progress:
+        out = simulate_cohort(options.out, cohort, nprocs=options.nprocs, progress=progress)
+    scans = sum(len(cohort.runs(p)) * len(cohort.visits(p)) for p in cohort.people)
+    people = "1 person" if len(cohort.people) == 1 else f"{len(cohort.people)} people"
+    sites = count(len(cohort.scanners), "site")
+    stdout().print(f"{count(scans, 'scan')} of {people} at {sites}: {out}")
+    return 0
+
+
+def _draw(options: argparse.Namespace) -> Cohort:
+    """Draw the cohort that the options describe."""
     from siteless.simulation import PRESETS as SIZES
-    from siteless.simulation import draw_cohort, read_scanners
+    from siteless.simulation import choose_design, draw_cohort, draw_design, require_fitting
 
     preset = SIZES[options.preset]
+    told = {name: getattr(options, name) for name in _DESIGN_OPTIONS}
+    given = {name: value for name, value in told.items() if value is not None}
+    require_fitting(options.design, given)
+    scanners = _scanners(options, preset.sites)
+    shared = {"voxel_size": preset.voxel_size, "seed": options.seed, "rescans": options.rescans}
+    if options.design == "travelling":
+        return draw_cohort(scanners, **({"subjects": preset.subjects} | given | shared))
+    if "people_per_site" in given:
+        given["people_per_site"] = tuple(given["people_per_site"])
+    return draw_design(scanners, choose_design(options.design, **given), **shared)
+
+
+def _scanners(options: argparse.Namespace, usual: tuple[str, ...]) -> tuple[Scanner, ...]:
+    """Return the sites that the options choose, without the effects that they leave out."""
+    from siteless.simulation import read_scanners
+
     known = read_scanners(options.sites_file)
     own = [site for site in known if site not in read_scanners()] if options.sites_file else []
-    chosen = options.sites or [*preset.sites, *own]
+    chosen = options.sites or [*usual, *own]
     unknown = [site for site in chosen if site not in known]
     if unknown:
         raise DatasetError(
             f"there is no site {unknown[0]!r}", remedy=f"choose of {', '.join(known)}"
         )
-    cohort = draw_cohort(
-        tuple(known[site].without(*options.without) for site in chosen),
-        subjects=options.subjects or preset.subjects,
-        voxel_size=preset.voxel_size,
-        seed=options.seed,
-        rescans=options.rescans,
-        lesions=options.lesions,
-    )
-    with shown_progress("Simulating people", verbose=options.verbose) as progress:
-        out = simulate_cohort(options.out, cohort, nprocs=options.nprocs, progress=progress)
-    scans = sum(len(cohort.runs(person)) for person in cohort.people) * len(cohort.scanners)
-    people = "1 person" if len(cohort.people) == 1 else f"{len(cohort.people)} people"
-    stdout().print(f"{count(scans, 'scan')} of {people} at {count(len(chosen), 'site')}: {out}")
-    return 0
+    return tuple(known[site].without(*options.without) for site in chosen)

@@ -1,9 +1,9 @@
-"""`siteless simulate`: a travelling-subject cohort with known truth, as a BIDS dataset."""
+"""`siteless simulate`: a cohort with known truth, as a BIDS dataset."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -24,10 +24,33 @@ from siteless.bids import (
 )
 from siteless.errors import OutputError
 from siteless.pipelines._parallel import Progress, run_all
-from siteless.simulation import Anatomy, Cohort, Person, Scanner, make_anatomy, scan_person
+from siteless.simulation import (
+    PATIENT_EFFECT,
+    Anatomy,
+    Cohort,
+    Person,
+    Scanner,
+    Visit,
+    make_anatomy,
+    scan_person,
+)
 
+_ABOUT = {
+    "travelling": "every person is scanned at every site.",
+    "unpaired": "every training person is scanned at one site,\nevery test person at all sites.",
+    "confounded": "every training person is scanned at one site,\n"
+    "every test person at all sites, and mean ages differ between sites.",
+    "patients": "every training person is scanned at one site,\n"
+    "every test person at all sites, and the share of patients differs between sites. Patients\n"
+    "have a lower intra-axonal part in the voxels of label-affected, and some have a lesion.",
+    "bridged": "every training person is scanned at one site,\n"
+    "a few of them and every test person at all sites, and mean ages differ between sites.",
+    "longitudinal": "every training person is scanned twice, years apart,\n"
+    "most of them on another scanner at the follow-up, and every test person twice at all\n"
+    "sites. The intra-axonal part is stored for each session.",
+}
 _README = """\
-Travelling subjects, simulated by siteless: every person is scanned at every site.
+{design} subjects, simulated by siteless: {about}
 
 The sites' settings, the seed and the version are in derivatives/truth/simulation.json. The same
 folder holds, for each scan, the scan without noise (desc-noiseless), and for each person tissue
@@ -36,9 +59,15 @@ populations), the part of white matter that each population holds, the intra-axo
 dispersion (radians).
 derivatives/masks holds masks of the brain and of white matter.
 """
+# Settings that are recorded in the designs that have them.
+_DESIGN_SETTINGS = ("design", "group", "visits")
 # Names of the truth that BIDS has no rule for.
 _NOT_IN_BIDS = ("*_dwimap.nii.gz", "*_probseg.nii.gz", "*_mask.nii.gz", "simulation.json")
 _SESSION_COLUMNS = {"site": {"Description": "scanner and protocol of the session"}}
+_FOLLOW_UP_COLUMNS = {
+    "age": {"Description": "age at the session", "Units": "year"},
+    "years": {"Description": "time since the first session", "Units": "year"},
+}
 _COLUMNS = {
     "age": {"Description": "age", "Units": "year"},
     "sex": {"Description": "sex", "Levels": {"F": "female", "M": "male"}},
@@ -46,6 +75,12 @@ _COLUMNS = {
         "Description": "what the person is for",
         "Levels": {"train": "training", "val": "validation", "test": "test"},
     },
+}
+_GROUP = {
+    "group": {
+        "Description": "whether the person is ill",
+        "Levels": {"control": "healthy", "patient": "ill"},
+    }
 }
 
 
@@ -63,7 +98,7 @@ def simulate_cohort(
     out
         Folder of the dataset. It must not exist, be empty, or hold the same cohort.
     cohort
-        As `siteless.simulation.draw_cohort` draws it.
+        As `siteless.simulation.draw_cohort` or `siteless.simulation.draw_design` draws it.
     nprocs
         Processes; by default one for each core that may be used.
     progress
@@ -83,7 +118,7 @@ def simulate_cohort(
 
 def _claim(out: Path, cohort: Cohort) -> None:
     """Refuse to mix two simulations, or a simulation and something else."""
-    settings = json.loads(json.dumps({"siteless": version("siteless"), **asdict(cohort)}))
+    settings = json.loads(json.dumps({"siteless": version("siteless"), **_settings(cohort)}))
     record = out / "derivatives" / "truth" / "simulation.json"
     if record.exists():
         if json.loads(record.read_text(encoding="utf-8")) != settings:
@@ -97,33 +132,71 @@ def _claim(out: Path, cohort: Cohort) -> None:
         write_json(record, settings)
 
 
+def _settings(cohort: Cohort) -> dict[str, Any]:
+    """Return everything about a cohort, without what only other designs have."""
+
+    def given(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {key: value for key, value in items if value or key not in _DESIGN_SETTINGS}
+
+    effect = {"patient_effect": asdict(PATIENT_EFFECT)} if _has_groups(cohort) else {}
+    return asdict(cohort, dict_factory=given) | effect
+
+
+def _has_groups(cohort: Cohort) -> bool:
+    return any(person.group for person in cohort.people)
+
+
 def _write_root(out: Path, cohort: Cohort) -> None:
-    write_raw_description(out, name="Simulated travelling subjects", readme=_README)
+    design = cohort.design.name if cohort.design else "travelling"
+    readme = _README.format(design=design.capitalize(), about=_ABOUT[design])
+    write_raw_description(out, name=f"Simulated {design} subjects", readme=readme)
     for name in ("masks", "truth"):
         folder = out / "derivatives" / name
         write_description(folder, name=f"{name} of simulated subjects", ignored=_NOT_IN_BIDS)
-    people = [
-        {"participant_id": f"sub-{p.label}", "age": p.age, "sex": p.sex, "split": p.split}
-        for p in cohort.people
-    ]
-    write_table(out / "participants.tsv", people)
-    write_json(out / "participants.json", _COLUMNS)
-    write_json(out / "sessions.json", _SESSION_COLUMNS)
+    write_table(out / "participants.tsv", [_participant(person) for person in cohort.people])
+    write_json(out / "participants.json", _COLUMNS | (_GROUP if _has_groups(cohort) else {}))
+    follow_up = _FOLLOW_UP_COLUMNS if any(map(_is_followed_up, cohort.people)) else {}
+    write_json(out / "sessions.json", _SESSION_COLUMNS | follow_up)
     for person in cohort.people:
-        rows = [{"session_id": f"ses-{s.site}", "site": s.site} for s in cohort.scanners]
+        rows = [_session(person, visit) for visit in cohort.visits(person)]
         write_table(out / f"sub-{person.label}" / f"sub-{person.label}_sessions.tsv", rows)
 
 
+def _participant(person: Person) -> dict[str, object]:
+    return {
+        "participant_id": f"sub-{person.label}",
+        "age": person.age,
+        "sex": person.sex,
+        "split": person.split,
+        **({"group": person.group} if person.group else {}),
+    }
+
+
+def _session(person: Person, visit: Visit) -> dict[str, object]:
+    row: dict[str, object] = {"session_id": f"ses-{visit.session}", "site": visit.site}
+    if _is_followed_up(person):
+        age = person.after(visit.years).age
+        row |= {"age": f"{age:g}", "years": f"{visit.years:g}"}
+    return row
+
+
+def _is_followed_up(person: Person) -> bool:
+    return any(visit.years for visit in person.visits)
+
+
 def _simulate_person(out: Path, cohort: Cohort, person: Person) -> None:
-    scans = [(s, run) for s in cohort.scanners for run in cohort.runs(person)]
+    scans = [(v, run) for v in cohort.visits(person) for run in cohort.runs(person)]
     missing = [scan for scan in scans if not _image(out, person, *scan).exists()]
     if not missing:
         return
+    scanners = {scanner.site: scanner for scanner in cohort.scanners}
     with threadpool_limits(1):  # sums over threads would make bytes depend on their number
-        anatomy = make_anatomy(person, voxel_size=cohort.voxel_size)
-        _write_truth(out, person, anatomy)
-        for scanner, run in missing:
-            _write_scan(out, person, anatomy, scanner, run)
+        for years in sorted({visit.years for visit, _ in missing}):
+            anatomy = make_anatomy(person.after(years), voxel_size=cohort.voxel_size)
+            _write_truth(out, person, anatomy)
+            for visit, run in missing:
+                if visit.years == years:
+                    _write_scan(out, anatomy, _Scan(person, scanners[visit.site], visit, run))
 
 
 def _write_truth(out: Path, person: Person, anatomy: Anatomy) -> None:
@@ -132,38 +205,53 @@ def _write_truth(out: Path, person: Person, anatomy: Anatomy) -> None:
         "tissue": anatomy.tissue,
         "fibre_directions": anatomy.directions.reshape(len(anatomy.tissue), -1),
         "fibre_fractions": anatomy.populations,
-        "intra_axonal": anatomy.intra_axonal,
+        **({} if _is_followed_up(person) else {"intra_axonal": anatomy.intra_axonal}),
         "dispersion": anatomy.dispersion,
     }
     for name, values in maps.items():
         write_map(truth(name), anatomy.on_grid(values.astype("float32")), anatomy.affine)
     if person.lesion:
         write_map(truth("lesion"), anatomy.on_grid(anatomy.lesion), anatomy.affine)
+    if person.group:
+        write_map(truth("affected"), anatomy.on_grid(anatomy.affected), anatomy.affine)
 
 
-def _write_scan(out: Path, person: Person, anatomy: Anatomy, scanner: Scanner, run: int) -> None:
-    entities = _entities(person, scanner, run)
-    scan = scan_person(person, anatomy, scanner, run=run)
-    header, sidecar = make_header(anatomy.affine), _sidecar(scanner)
+@dataclass(frozen=True)
+class _Scan:
+    """A scan to make."""
+
+    person: Person
+    scanner: Scanner
+    visit: Visit
+    run: int
+
+
+def _write_scan(out: Path, anatomy: Anatomy, one: _Scan) -> None:
+    entities = _entities(one.person, one.visit, one.run)
+    scan = scan_person(one.person, anatomy, one.scanner, run=one.run, session=one.visit.session)
+    header, sidecar = make_header(anatomy.affine), _sidecar(one.scanner)
     masks, truth = out / "derivatives" / "masks", out / "derivatives" / "truth"
     write_map(derivative_path(masks, "brain", entities), anatomy.mask, anatomy.affine)
     white = anatomy.on_grid(anatomy.white_matter)
     write_map(derivative_path(masks, "white_matter", entities), white, anatomy.affine)
+    if _is_followed_up(one.person) and one.run == 1:
+        intra = anatomy.on_grid(anatomy.intra_axonal.astype("float32"))
+        write_map(derivative_path(truth, "intra_axonal", entities), intra, anatomy.affine)
     noiseless = derivative_path(truth, "noiseless", entities)
     stripped = sidecar | {"SkullStripped": True}
     write_dwi(noiseless, scan.clean, scan.gradients, header, anatomy.affine, stripped)
     measured = scan.signal.round().astype("int16")
-    image = _image(out, person, scanner, run)
+    image = _image(out, one.person, one.visit, one.run)
     write_dwi(image, measured, scan.gradients, header, anatomy.affine, sidecar)
 
 
-def _image(out: Path, person: Person, scanner: Scanner, run: int) -> Path:
-    return derivative_path(out, "scan", _entities(person, scanner, run))
+def _image(out: Path, person: Person, visit: Visit, run: int) -> Path:
+    return derivative_path(out, "scan", _entities(person, visit, run))
 
 
-def _entities(person: Person, scanner: Scanner, run: int) -> dict[str, str]:
+def _entities(person: Person, visit: Visit, run: int) -> dict[str, str]:
     again = {} if run == 1 else {"run": str(run)}
-    return {"sub": person.label, "ses": scanner.site, **again}
+    return {"sub": person.label, "ses": visit.session, **again}
 
 
 def _sidecar(scanner: Scanner) -> dict[str, Any]:

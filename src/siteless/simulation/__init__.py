@@ -2,10 +2,20 @@
 
 from siteless.simulation._atlas import SYSTEMS, load_atlas
 from siteless.simulation._cohort import PRESETS, Cohort, Preset, draw_cohort
+from siteless.simulation._designs import (
+    DESIGNS,
+    Design,
+    choose_design,
+    draw_design,
+    require_fitting,
+)
 from siteless.simulation._person import (
     INTRA_AXONAL_PER_YEAR,
+    PATIENT_EFFECT,
     Anatomy,
+    Effect,
     Person,
+    Visit,
     make_anatomy,
 )
 from siteless.simulation._scanner import (
@@ -19,21 +29,29 @@ from siteless.simulation._scanner import (
 from siteless.simulation._signal import clean_signal
 
 __all__ = [
+    "DESIGNS",
     "EFFECTS",
     "INTRA_AXONAL_PER_YEAR",
+    "PATIENT_EFFECT",
     "PRESETS",
     "SYSTEMS",
     "Anatomy",
     "Cohort",
+    "Design",
+    "Effect",
     "Person",
     "Preset",
     "Scanner",
     "SimulatedScan",
+    "Visit",
+    "choose_design",
     "clean_signal",
     "draw_cohort",
+    "draw_design",
     "load_atlas",
     "make_anatomy",
     "read_scanners",
+    "require_fitting",
     "scan_person",
     "scheme",
 ]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from siteless.errors import DatasetError
-from siteless.simulation._person import Person
+from siteless.simulation._person import Person, Visit
 from siteless.simulation._scanner import Scanner
+
+if TYPE_CHECKING:
+    from siteless.simulation._designs import Design
 
 _CHALLENGE_SITES = ("prisma30", "prisma60", "connectom30", "connectom60")
 
@@ -41,16 +45,21 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class Cohort:
-    """People and the sites that scan each of them."""
+    """People and the sites that scan each of them; without a design everyone travels."""
 
     people: tuple[Person, ...]
     scanners: tuple[Scanner, ...]
     voxel_size: float
     seed: int = 0
     rescans: bool = False
+    design: Design | None = None
+
+    def visits(self, person: Person) -> tuple[Visit, ...]:
+        """Return the sessions of a person: by default one at every site, named after it."""
+        return person.visits or tuple(Visit(s.site, s.site) for s in self.scanners)
 
     def runs(self, person: Person) -> tuple[int, ...]:
-        """Return the runs of a person at a site: test subjects are scanned again on request."""
+        """Return the runs of a person in a session: test subjects are scanned again on request."""
         return (1, 2) if self.rescans and person.split == "test" else (1,)
 
 
@@ -71,9 +80,7 @@ def draw_cohort(
         raise DatasetError(
             f"{lesions} lesions need as many subjects, got {subjects}", remedy="ask for fewer"
         )
-    sites = [scanner.site for scanner in scanners]
-    if twice := [site for site in sites if sites.count(site) > 1]:
-        raise DatasetError(f"site {twice[0]} is named twice", remedy="name it once")
+    require_each_once(scanners)
     rng = np.random.default_rng((seed, 0))
     ages = rng.permutation(np.linspace(20, 80, subjects).round().astype(int))
     sexes = rng.permutation(np.resize(["F", "M"], subjects))
@@ -90,6 +97,13 @@ def draw_cohort(
         for number in range(subjects)
     )
     return Cohort(people, scanners, voxel_size, seed, rescans)
+
+
+def require_each_once(scanners: tuple[Scanner, ...]) -> None:
+    """Refuse sites of the same name."""
+    sites = [scanner.site for scanner in scanners]
+    if twice := [site for site in sites if sites.count(site) > 1]:
+        raise DatasetError(f"site {twice[0]} is named twice", remedy="name it once")
 
 
 def _split(number: int, subjects: int) -> str:

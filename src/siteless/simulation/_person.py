@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from typing import Self
 
 import numpy as np
 from scipy import ndimage
@@ -33,6 +34,50 @@ _DISPERSION = 0.29  # radians
 
 
 @dataclass(frozen=True)
+class Effect:
+    """A change of white matter in an ellipsoid of the atlas.
+
+    Attributes
+    ----------
+    centre, radii
+        In MNI152 mm, along x, y and z.
+    intra_axonal
+        Added to the intra-axonal part.
+    """
+
+    centre: tuple[float, float, float]
+    radii: tuple[float, float, float]
+    intra_axonal: float
+
+    def holds(self, place: Array) -> Array:
+        """Return whether positions in the atlas, shape (voxel, 3), are in the ellipsoid."""
+        return np.square((place - self.centre) / self.radii).sum(axis=1) < 1
+
+
+# The known effect of being a patient: frontal white matter of both sides, about the genu.
+PATIENT_EFFECT = Effect((0.0, 30.0, 14.0), (34.0, 22.0, 24.0), intra_axonal=-0.06)
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A session at a site.
+
+    Attributes
+    ----------
+    site
+        By name.
+    session
+        As in ``ses-<session>``.
+    years
+        Time since the person's first visit.
+    """
+
+    site: str
+    session: str
+    years: float = 0.0
+
+
+@dataclass(frozen=True)
 class Person:
     """Who is scanned.
 
@@ -41,7 +86,7 @@ class Person:
     label
         As in ``sub-<label>``.
     age
-        In years.
+        In years, at the first visit.
     sex
         F or M.
     split
@@ -50,14 +95,24 @@ class Person:
         Everything random about the person follows from it.
     lesion
         Whether there is a lesion in white matter.
+    group
+        control or patient, empty in cohorts without groups.
+    visits
+        When and where the person is scanned, empty for once at every site.
     """
 
     label: str
-    age: int
+    age: float
     sex: str
     split: str
     seed: tuple[int, ...]
     lesion: bool = False
+    group: str = ""
+    visits: tuple[Visit, ...] = ()
+
+    def after(self, years: float) -> Self:
+        """Return the same person at a later age."""
+        return replace(self, age=self.age + years) if years else self
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +140,8 @@ class Anatomy:
         Voxels that are mostly white matter, or were before the lesion, shape (voxel,), bool.
     lesion
         Where the lesion is, shape (voxel,), bool.
+    affected
+        White matter that `PATIENT_EFFECT` changes in patients, shape (voxel,), bool.
     """
 
     affine: Array
@@ -96,6 +153,7 @@ class Anatomy:
     dispersion: Array
     white_matter: Array
     lesion: Array
+    affected: Array
 
     @cached_property
     def position(self) -> Array:
@@ -127,6 +185,9 @@ def make_anatomy(person: Person, *, voxel_size: float) -> Anatomy:
     lesion = _draw_lesion(person, position, tissue)
     tissue[lesion] = tissue[lesion] @ [[0.7, 0, 0.3], [0, 1, 0], [0, 0, 1]]
     intra, dispersion = _draw_microstructure(rng, person, warp(position))
+    affected = PATIENT_EFFECT.holds(warp(position)) & white
+    if person.group == "patient":
+        intra = intra + PATIENT_EFFECT.intra_axonal * affected
     return Anatomy(
         affine=affine,
         mask=mask,
@@ -137,6 +198,7 @@ def make_anatomy(person: Person, *, voxel_size: float) -> Anatomy:
         dispersion=dispersion,
         white_matter=white,
         lesion=lesion,
+        affected=affected,
     )
 
 

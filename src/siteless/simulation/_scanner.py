@@ -176,10 +176,15 @@ def _in_range(name: str, value: object) -> bool:
 
 
 def scan_person(
-    person: Person, anatomy: Anatomy, scanner: Scanner, *, run: int = 1
+    person: Person, anatomy: Anatomy, scanner: Scanner, *, run: int = 1, session: str = ""
 ) -> SimulatedScan:
-    """Scan a person once; another run is another draw of noise, gain and head position."""
-    rng = np.random.default_rng((*person.seed, zlib.crc32(scanner.site.encode()), run))
+    """Scan a person once.
+
+    Another run, or another session at the same site, is another draw of noise, gain and head
+    position. The session is named after the site unless `session` names it.
+    """
+    label = (session or scanner.site).encode()
+    rng = np.random.default_rng((*person.seed, zlib.crc32(label), run))
     turn = Rotation.from_rotvec(rng.normal(scale=scanner.turn, size=3)).as_matrix()
     place = anatomy.position @ turn.T + rng.normal(scale=scanner.shift, size=3)
     gain = scanner.gain * np.exp(rng.normal(scale=scanner.gain_scatter))

@@ -1,0 +1,276 @@
+"""Designs of studies: who is scanned where, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+
+from siteless.acquisition import Array
+from siteless.errors import DatasetError
+from siteless.simulation._cohort import Cohort, require_each_once
+from siteless.simulation._person import Person, Visit
+from siteless.simulation._scanner import Scanner
+
+# Years. Ages of people whose sites are alike, of test people, and of people who bridge sites.
+_AGES, _TEST_AGES, _BRIDGING_AGES = (20, 80), (25, 75), (35, 65)
+# Years. Ages within a site whose mean differs from the others'.
+_MEAN_AGE, _AGE_SPREAD, _AGE_LIMITS, _WIDEST_GAP = 50.0, 11.0, (18, 90), 60.0
+_MOST_YEARS = 20.0
+_FOLLOW_UP = "followup"
+
+
+@dataclass(frozen=True)
+class Design:
+    """A design of a study, with people of its own at each site.
+
+    Attributes
+    ----------
+    name
+        A key of `DESIGNS`.
+    people_per_site
+        Training people: one number for all sites, or one for each.
+    test_people
+        People who are scanned at every site, so that the truth is known.
+    age_gap
+        Years between the mean ages of the first and the last site.
+        None for ages that are spread alike at all sites.
+    bridging
+        Training people who are scanned at every site.
+    patients
+        Share of patients at the first and at the last site, evenly spaced in between; None for
+        no groups.
+    years
+        Between the two visits of each person; None for one visit. Sites then come in pairs, the
+        scanner before and after an upgrade, and only the first of each pair enrols people.
+    """
+
+    name: str
+    people_per_site: tuple[int, ...] = (10,)
+    test_people: int = 5
+    age_gap: float | None = None
+    bridging: int = 0
+    patients: tuple[float, float] | None = None
+    years: float | None = None
+
+
+DESIGNS = {
+    "unpaired": Design("unpaired"),
+    "confounded": Design("confounded", age_gap=20.0),
+    "patients": Design("patients", patients=(0.2, 0.8)),
+    "bridged": Design("bridged", age_gap=20.0, bridging=2),
+    "longitudinal": Design("longitudinal", years=3.0),
+}
+# The options that fit each design.
+_COMMON = ("people_per_site", "test_people")
+_FITTING = {
+    "travelling": ("subjects", "lesions"),
+    "unpaired": _COMMON,
+    "confounded": (*_COMMON, "age_gap"),
+    "patients": _COMMON,
+    "bridged": (*_COMMON, "age_gap", "bridging"),
+    "longitudinal": (*_COMMON, "years"),
+}
+
+
+def require_fitting(name: str, options: Collection[str]) -> None:
+    """Refuse options that do not fit a design, ``travelling`` among the designs."""
+    if name not in _FITTING:
+        raise DatasetError(
+            f"there is no design {name!r}", remedy=f"choose among {', '.join(_FITTING)}"
+        )
+    for option in options:
+        if option not in _FITTING[name]:
+            fitting = [design for design, known in _FITTING.items() if option in known]
+            raise DatasetError(
+                f"--{option.replace('_', '-')} does not fit the design {name}",
+                remedy=f"leave it out, or use --design {' or '.join(fitting)}",
+            )
+
+
+def choose_design(name: str, **options: Any) -> Design:
+    """Return a design of `DESIGNS` with some of its attributes changed.
+
+    Raises
+    ------
+    DatasetError
+        When an option does not fit the design, such as an age gap in an unpaired one.
+
+    Examples
+    --------
+    >>> choose_design("confounded", age_gap=30).age_gap
+    30
+    """
+    require_fitting(name, options)
+    if name not in DESIGNS:
+        raise DatasetError(f"{name} subjects have no other options", remedy="use `draw_cohort`")
+    return replace(DESIGNS[name], **options)
+
+
+def draw_design(
+    scanners: tuple[Scanner, ...],
+    design: Design,
+    *,
+    voxel_size: float,
+    seed: int = 0,
+    rescans: bool = False,
+) -> Cohort:
+    """Draw the people of a design: the training people of each site, then those who travel.
+
+    Parameters
+    ----------
+    scanners
+        At least two sites, in order: the first has the lowest mean age where ages differ.
+    design
+        As `choose_design` returns it.
+    voxel_size
+        In mm.
+    seed
+        Random seed; everything random follows from it.
+    rescans
+        Whether test people are scanned twice in each session.
+    """
+    _require_sites(scanners, design)
+    draw = _Draw(np.random.default_rng((seed, 0)), scanners, design)
+    _require_numbers(design, len(draw.enrolling))
+    people = draw.people()
+    digits = max(2, len(str(len(people))))
+    named = tuple(
+        replace(person, label=f"{number:0{digits}d}", seed=(seed, number))
+        for number, person in enumerate(people, start=1)
+    )
+    return Cohort(named, scanners, voxel_size, seed, rescans, design)
+
+
+def _require_sites(scanners: tuple[Scanner, ...], design: Design) -> None:
+    """Refuse sites that a design cannot have."""
+    require_each_once(scanners)
+    sites = [scanner.site for scanner in scanners]
+    if len(sites) < 2:
+        raise DatasetError(
+            f"the design {design.name} needs at least two sites, got {len(sites)}",
+            remedy="choose more sites",
+        )
+    clash = [site for site in sites if site + _FOLLOW_UP in sites]
+    if design.years and clash:
+        raise DatasetError(
+            f"follow-up sessions of {clash[0]} would have the name of another site",
+            remedy=f"rename {clash[0]}{_FOLLOW_UP}",
+        )
+
+
+def _require_numbers(design: Design, enrolling: int) -> None:
+    """Refuse numbers that a design cannot have."""
+    numbers = len(design.people_per_site)
+    if numbers not in (1, enrolling):
+        raise DatasetError(
+            f"{numbers} numbers of people do not fit {enrolling} sites that enrol people",
+            remedy=f"give one number, or {enrolling}",
+        )
+    if design.age_gap is not None and not abs(design.age_gap) <= _WIDEST_GAP:
+        raise DatasetError(
+            f"an age gap of {design.age_gap:g} years is too wide",
+            remedy=f"choose at most {_WIDEST_GAP:g}",
+        )
+    if design.years is not None and not 0 < design.years <= _MOST_YEARS:
+        raise DatasetError(
+            f"visits cannot be {design.years:g} years apart",
+            remedy=f"choose more than 0 and at most {_MOST_YEARS:g}",
+        )
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """Draws the people of a design, without labels and seeds."""
+
+    rng: np.random.Generator
+    scanners: tuple[Scanner, ...]
+    design: Design
+
+    @property
+    def enrolling(self) -> range:
+        """The sites that have training people of their own, by number."""
+        return range(0, len(self.scanners), 2 if self.design.years else 1)
+
+    def people(self) -> list[Person]:
+        people: list[Person] = []
+        numbers = np.resize(self.design.people_per_site, len(self.enrolling))
+        for site, count in zip(self.enrolling, numbers, strict=True):
+            people += self._enrolled(site, int(count))
+        if self.design.bridging:
+            people += self._group(_spread(_BRIDGING_AGES, self.design.bridging), "train")
+        return people + self._test_people()
+
+    def _test_people(self) -> list[Person]:
+        people = self._group(_spread(_TEST_AGES, self.design.test_people), "test")
+        if self.design.patients:
+            return self._grouped(people, 0.5)
+        if self.design.years:
+            visits = [v for s in self.scanners for v in self._visits(s.site, s.site)]
+            return [replace(person, visits=tuple(visits)) for person in people]
+        return people
+
+    def _enrolled(self, site: int, count: int) -> list[Person]:
+        """Draw the training people of a site."""
+        people = self._group(self._ages(site, count), "train")
+        if self.design.patients:
+            people = self._grouped(people, self._between(*self.design.patients, site=site))
+        sites = [scanner.site for scanner in self.scanners[site:]]
+        visits = [
+            # Every third person is followed up before the upgrade.
+            self._visits(sites[0], sites[0] if number % 3 == 2 else sites[:2][-1])
+            for number in range(count)
+        ]
+        return [replace(one, visits=two) for one, two in zip(people, visits, strict=True)]
+
+    def _visits(self, first: str, second: str) -> tuple[Visit, ...]:
+        """Return the visits of a person: one, or a second one at the follow-up."""
+        if not self.design.years:
+            return (Visit(first, first),)
+        return Visit(first, first), Visit(second, second + _FOLLOW_UP, self.design.years)
+
+    def _between(self, first: float, last: float, site: int) -> float:
+        """Interpolate between values of the first and the last site."""
+        return first + (last - first) * site / (len(self.scanners) - 1)
+
+    def _grouped(self, people: list[Person], share: float) -> list[Person]:
+        """Make a share of people patients, chosen at random; every third has a lesion."""
+        count = round(share * len(people))
+        if len(people) >= 3:
+            count = min(max(count, 1), len(people) - 1)
+        patients = self.rng.permutation(len(people))[:count]
+        lesions = patients[::3]
+        return [
+            replace(
+                person,
+                group="patient" if number in patients else "control",
+                lesion=number in lesions,
+            )
+            for number, person in enumerate(people)
+        ]
+
+    def _ages(self, site: int, count: int) -> Array:
+        """Return ages that are spread alike at all sites, or about a mean of the site's own."""
+        gap = self.design.age_gap
+        if gap is None:
+            return _spread(_AGES, count)
+        mean = self._between(_MEAN_AGE - gap / 2, _MEAN_AGE + gap / 2, site)
+        quantiles = norm.ppf((np.arange(count) + 0.5) / count)
+        return np.clip(mean + _AGE_SPREAD * quantiles, *_AGE_LIMITS)
+
+    def _group(self, ages: Array, split: str) -> list[Person]:
+        """Make people of given ages, in a random order, of both sexes in equal numbers."""
+        ages = self.rng.permutation(ages.round().astype(int))
+        sexes = self.rng.permutation(np.resize(["F", "M"], len(ages)))
+        return [
+            Person(label="", age=int(age), sex=str(sex), split=split, seed=())
+            for age, sex in zip(ages, sexes, strict=True)
+        ]
+
+
+def _spread(ages: tuple[int, int], count: int) -> Array:
+    """Return ages that are spread evenly over a range, or its middle for one person."""
+    return np.linspace(*ages, count) if count > 1 else np.full(count, np.mean(ages))

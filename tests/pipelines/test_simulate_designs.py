@@ -1,0 +1,153 @@
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+from siteless.bids import find_scans
+from siteless.cli import _simulate, main
+from siteless.pipelines import check_dataset
+from siteless.simulation import DESIGNS, INTRA_AXONAL_PER_YEAR, PATIENT_EFFECT
+
+TINY = ["--preset", "tiny", "--sites", "prisma30", "connectom60"]
+FEW = ["--people-per-site", "3", "--test-people", "1"]
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    """Simulate tiny cohorts, each design once."""
+    made = {}
+
+    def simulate(design):
+        if design not in made:
+            out = tmp_path_factory.mktemp("designs") / design
+            assert main(["simulate", str(out), "--design", design, *TINY, *FEW]) == 0
+            made[design] = out
+        return made[design]
+
+    return simulate
+
+
+def _rows(path):
+    with path.open(encoding="utf-8") as lines:
+        return list(csv.DictReader(lines, delimiter="\t"))
+
+
+def test_only_the_sessions_that_people_have_are_written(simulated):
+    out = simulated("confounded")
+    scans = find_scans(out).scans
+    assert len(scans) == 2 * 3 + 2
+    people = _rows(out / "participants.tsv")
+    assert [person["split"] for person in people] == ["train"] * 6 + ["test"]
+    assert list(people[0]) == ["participant_id", "age", "sex", "split"]
+    for person in people:
+        label = person["participant_id"]
+        sessions = [row["session_id"] for row in _rows(out / label / f"{label}_sessions.tsv")]
+        assert set(sessions) == {folder.name for folder in (out / label).glob("ses-*")}
+        assert len(sessions) == (2 if person["split"] == "test" else 1)
+
+
+@pytest.mark.parametrize("design", ["confounded", "patients", "longitudinal"])
+def test_the_check_can_read_it(simulated, design):
+    found = {problem.code for problem in check_dataset(simulated(design)).problems}
+    assert found <= {"few-scans", "confounded"}
+
+
+def test_the_record_has_the_design(simulated):
+    record = simulated("confounded") / "derivatives" / "truth" / "simulation.json"
+    design = json.loads(record.read_text())["design"]
+    assert design["name"] == "confounded"
+    assert design["age_gap"] == 20
+
+
+def test_groups_and_what_they_change_are_written(simulated):
+    out = simulated("patients")
+    groups = {row["participant_id"]: row["group"] for row in _rows(out / "participants.tsv")}
+    truth = out / "derivatives" / "truth"
+    assert set(groups.values()) == {"control", "patient"}
+    for label in groups:
+        affected = nib.load(truth / label / "dwi" / f"{label}_label-affected_mask.nii.gz")
+        assert affected.get_fdata().any()
+    effect = json.loads((truth / "simulation.json").read_text())["patient_effect"]
+    assert effect["intra_axonal"] == PATIENT_EFFECT.intra_axonal
+    assert "group" in json.loads((out / "participants.json").read_text())
+    assert {files.attributes["group"] for files in find_scans(out).scans} == set(groups.values())
+
+
+def test_ages_of_follow_ups_are_those_at_the_session(simulated):
+    out = simulated("longitudinal")
+    start = {row["participant_id"]: float(row["age"]) for row in _rows(out / "participants.tsv")}
+    scans = find_scans(out).scans
+    assert len(scans) == 3 * 2 + 4
+    for files in scans:
+        years = float(files.attributes["years"])
+        assert years == (3 if files.entities["ses"].endswith("followup") else 0)
+        assert float(files.attributes["age"]) == start[f"sub-{files.subject}"] + years
+        assert files.entities["ses"].startswith(str(files.site))
+
+
+def test_the_truth_of_both_visits_is_written(simulated):
+    truth = simulated("longitudinal") / "derivatives" / "truth" / "sub-01"
+    [before, after] = (
+        nib.load(path).get_fdata()
+        for path in (
+            truth / "ses-prisma30" / "dwi" / "sub-01_ses-prisma30_desc-intraaxonal_dwimap.nii.gz",
+            *truth.glob("ses-*followup/dwi/*_desc-intraaxonal_dwimap.nii.gz"),
+        )
+    )
+    brain = before > 0
+    np.testing.assert_allclose((after - before)[brain], 3 * INTRA_AXONAL_PER_YEAR, atol=1e-6)
+    assert not list((truth / "dwi").glob("*intraaxonal*"))
+
+
+def test_an_interrupted_run_goes_on(simulated, tmp_path):
+    whole, again = simulated("longitudinal"), tmp_path / "again"
+    shutil.copytree(whole, again)
+    lost = "sub-01/ses-connectom60followup/dwi/sub-01_ses-connectom60followup_dwi.nii.gz"
+    (again / lost).unlink()
+    words = ["--design", "longitudinal", *TINY, *FEW, "--nprocs", "1"]
+    assert main(["simulate", str(again), *words]) == 0
+    assert (again / lost).read_bytes() == (whole / lost).read_bytes()
+
+
+@pytest.mark.parametrize("part", ["", "derivatives/truth"])
+@pytest.mark.parametrize("design", ["patients", "longitudinal"])
+def test_the_validator_finds_no_error(simulated, design, part):
+    validator = Path(sys.executable).with_name("bids-validator-deno")
+    command = [validator, "--format", "json", simulated(design) / part]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False)
+    issues = json.loads(shown.stdout)["issues"]["issues"]
+    assert [issue for issue in issues if issue["severity"] == "error"] == []
+
+
+def test_the_record_of_travelling_people_has_no_settings_of_other_designs(tmp_path):
+    assert main(["simulate", str(tmp_path), "--preset", "tiny", "--sites", "prisma30"]) == 0
+    record = json.loads((tmp_path / "derivatives" / "truth" / "simulation.json").read_text())
+    assert set(record) == {"siteless", "people", "scanners", "voxel_size", "seed", "rescans"}
+    person = {"label", "age", "sex", "split", "seed", "lesion"}
+    assert {name for one in record["people"] for name in one} == person
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--age-gap", "5"], "--age-gap does not fit the design travelling; leave it out, or use"),
+        (["--design", "unpaired", "--subjects", "5"], "use --design travelling"),
+        (["--design", "bridged", "--lesions", "1"], "--lesions does not fit the design bridged"),
+        (["--design", "unpaired", "--people-per-site", "1", "2", "3"], "give one number, or 2"),
+    ],
+)
+def test_options_that_do_not_fit_are_one_line(tmp_path, capsys, words, message):
+    assert main(["simulate", str(tmp_path / "out"), *TINY, *words]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert message in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_line_names_all_designs():
+    assert set(_simulate.DESIGNS) == {"travelling", *DESIGNS}
