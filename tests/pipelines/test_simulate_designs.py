@@ -3,6 +3,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import nibabel as nib
@@ -12,7 +13,7 @@ import pytest
 from siteless.bids import find_scans
 from siteless.cli import _simulate, main
 from siteless.pipelines import check_dataset
-from siteless.simulation import DESIGNS, INTRA_AXONAL_PER_YEAR, PATIENT_EFFECT
+from siteless.simulation import DESIGNS, INTRA_AXONAL_PER_YEAR, PATIENT_EFFECT, draw_scanners
 
 TINY = ["--preset", "tiny", "--sites", "prisma30", "connectom60"]
 FEW = ["--people-per-site", "3", "--test-people", "1"]
@@ -140,6 +141,7 @@ def test_the_record_of_travelling_people_has_no_settings_of_other_designs(tmp_pa
         (["--design", "unpaired", "--subjects", "5"], "use --design travelling"),
         (["--design", "bridged", "--lesions", "1"], "--lesions does not fit the design bridged"),
         (["--design", "unpaired", "--people-per-site", "1", "2", "3"], "give one number, or 2"),
+        (["--random-sites", "3"], "--random-sites does not go with named sites; leave out"),
     ],
 )
 def test_options_that_do_not_fit_are_one_line(tmp_path, capsys, words, message):
@@ -147,6 +149,15 @@ def test_options_that_do_not_fit_are_one_line(tmp_path, capsys, words, message):
     [line] = capsys.readouterr().err.splitlines()
     assert message in line
     assert not (tmp_path / "out").exists()
+
+
+def test_random_sites_are_those_of_the_seed(tmp_path):
+    words = ["--preset", "tiny", "--random-sites", "2", "--seed", "5", "--design", "unpaired"]
+    few = ["--people-per-site", "1", "--test-people", "0"]
+    assert main(["simulate", str(tmp_path / "out"), *words, *few]) == 0
+    record = tmp_path / "out" / "derivatives" / "truth" / "simulation.json"
+    recorded = json.loads(record.read_text())["scanners"]
+    assert recorded == json.loads(json.dumps([asdict(one) for one in draw_scanners(2, seed=5)]))
 
 
 def test_the_command_line_names_all_designs():

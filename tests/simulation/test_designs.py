@@ -110,10 +110,12 @@ def test_every_site_of_three_has_a_patient_and_a_control():
         assert {person.group for person in _at(cohort, site)} == {"control", "patient"}
 
 
-def test_some_patients_and_no_controls_have_a_lesion():
-    cohort = _draw("patients", people_per_site=(30,))
-    patients = [person for person in cohort.people if person.group == "patient"]
-    assert sum(person.lesion for person in patients) == pytest.approx(len(patients) / 3, abs=5)
+@pytest.mark.parametrize("count", [3, 30])
+def test_every_third_patient_and_no_control_has_a_lesion(count):
+    cohort = _draw("patients", people_per_site=(count,))
+    for split in ("train", "test"):
+        patients = [p for p in cohort.people if p.group == "patient" and p.split == split]
+        assert sum(person.lesion for person in patients) == int(np.ceil(len(patients) / 3))
     assert not any(person.lesion for person in cohort.people if person.group == "control")
 
 

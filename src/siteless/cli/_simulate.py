@@ -25,7 +25,7 @@ examples:
   siteless simulate cohort --sites prisma30 connectom30 --without noise receive
   siteless simulate cohort --sites-file mine.toml --sites prisma30 mine
   siteless simulate cohort --design unpaired --people-per-site 12 8 10 10
-  siteless simulate cohort --design confounded --age-gap 25
+  siteless simulate cohort --design confounded --age-gap 25 --random-sites 6
 """
 PRESETS = ("cdmri2018", "small", "tiny")
 DESIGNS = ("travelling", "unpaired", "confounded", "patients", "bridged", "longitudinal")
@@ -71,6 +71,12 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument(
         "--sites-file", type=Path, metavar="FILE", help="TOML file with sites of your own"
+    )
+    parser.add_argument(
+        "--random-sites",
+        type=positive,
+        metavar="N",
+        help="scanners drawn at random, instead of named sites",
     )
     parser.add_argument(
         "--without",
@@ -177,6 +183,21 @@ def _draw(options: argparse.Namespace) -> Cohort:
 
 def _scanners(options: argparse.Namespace, usual: tuple[str, ...]) -> tuple[Scanner, ...]:
     """Return the sites that the options choose, without the effects that they leave out."""
+    from siteless.simulation import draw_scanners
+
+    if not options.random_sites:
+        chosen = _named_scanners(options, usual)
+    elif options.sites or options.sites_file:
+        raise DatasetError(
+            "--random-sites does not go with named sites",
+            remedy="leave out --sites and --sites-file, or --random-sites",
+        )
+    else:
+        chosen = draw_scanners(options.random_sites, options.seed)
+    return tuple(scanner.without(*options.without) for scanner in chosen)
+
+
+def _named_scanners(options: argparse.Namespace, usual: tuple[str, ...]) -> tuple[Scanner, ...]:
     from siteless.simulation import read_scanners
 
     known = read_scanners(options.sites_file)
@@ -187,4 +208,4 @@ def _scanners(options: argparse.Namespace, usual: tuple[str, ...]) -> tuple[Scan
         raise DatasetError(
             f"there is no site {unknown[0]!r}", remedy=f"choose of {', '.join(known)}"
         )
-    return tuple(known[site].without(*options.without) for site in chosen)
+    return tuple(known[site] for site in chosen)

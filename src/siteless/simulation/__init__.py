@@ -18,6 +18,7 @@ from siteless.simulation._person import (
     Visit,
     make_anatomy,
 )
+from siteless.simulation._random_scanners import draw_scanners
 from siteless.simulation._scanner import (
     EFFECTS,
     Scanner,
@@ -48,6 +49,7 @@ __all__ = [
     "clean_signal",
     "draw_cohort",
     "draw_design",
+    "draw_scanners",
     "load_atlas",
     "make_anatomy",
     "read_scanners",

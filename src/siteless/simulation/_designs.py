@@ -202,7 +202,7 @@ class _Draw:
             people += self._enrolled(site, int(count))
         if self.design.bridging:
             people += self._group(_spread(_BRIDGING_AGES, self.design.bridging), "train")
-        return people + self._test_people()
+        return _with_lesions(people) + _with_lesions(self._test_people())
 
     def _test_people(self) -> list[Person]:
         people = self._group(_spread(_TEST_AGES, self.design.test_people), "test")
@@ -237,20 +237,14 @@ class _Draw:
         return first + (last - first) * site / (len(self.scanners) - 1)
 
     def _grouped(self, people: list[Person], share: float) -> list[Person]:
-        """Make a share of people patients, chosen at random; every third has a lesion."""
+        """Make a share of people patients, chosen at random."""
         count = round(share * len(people))
         if len(people) >= 3:
             count = min(max(count, 1), len(people) - 1)
-        patients = self.rng.permutation(len(people))[:count]
-        lesions = patients[::3]
-        return [
-            replace(
-                person,
-                group="patient" if number in patients else "control",
-                lesion=number in lesions,
-            )
-            for number, person in enumerate(people)
-        ]
+        groups = self.rng.permutation(
+            np.repeat(["patient", "control"], [count, len(people) - count])
+        )
+        return [replace(one, group=str(name)) for one, name in zip(people, groups, strict=True)]
 
     def _ages(self, site: int, count: int) -> Array:
         """Return ages that are spread alike at all sites, or about a mean of the site's own."""
@@ -269,6 +263,12 @@ class _Draw:
             Person(label="", age=int(age), sex=str(sex), split=split, seed=())
             for age, sex in zip(ages, sexes, strict=True)
         ]
+
+
+def _with_lesions(people: list[Person]) -> list[Person]:
+    """Give every third patient, from the first, a lesion."""
+    patients = [number for number, person in enumerate(people) if person.group == "patient"]
+    return [replace(one, lesion=number in patients[::3]) for number, one in enumerate(people)]
 
 
 def _spread(ages: tuple[int, int], count: int) -> Array:
