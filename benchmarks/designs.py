@@ -14,6 +14,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +82,7 @@ def draw(study: str, seed: int) -> Cohort:
     scanners = tuple(known[site] for site in SITES)
     if study == "no-effect":
         same = known[HUB]
-        scanners = tuple(
-            type(same)(**(vars(same) | {"site": site, "scheme": known[site].scheme}))
-            for site in SITES
-        )
+        scanners = tuple(replace(same, site=site, scheme=known[site].scheme) for site in SITES)
     return draw_design(scanners, STUDIES[study], voxel_size=VOXEL_SIZE, seed=seed)
 
 
@@ -96,7 +94,8 @@ def judge(folder: Path, study: str, seed: int, methods: list[str]) -> dict[str, 
     if not missing:
         return found
     simulate_cohort(dataset, draw(study, seed))
-    targets, told = read_targets(dataset, split="test"), people_of(dataset)
+    read = read_targets(dataset, split="test")
+    targets, told = {k: replace(t, maps=MAPS) for k, t in read.items()}, people_of(dataset)
     for name in missing:
         path = folder / f"{name}.safetensors"
         fit_model(dataset, path, work=folder / "work", resume=path.exists(), **METHODS[name])
