@@ -36,6 +36,8 @@ _LEAST_FREEDOM, _CERTAIN = 0.5, 1e-6
 # Standard deviations beyond which people count less, and how often their weights are updated.
 _FAR, _TURNS = 2.5, 4
 _TINY = np.finfo(float).tiny
+# Rounding errors of values, relative to the largest.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,10 +212,11 @@ class _Regression:
         weights = scatter @ (columns.T @ given)
         left = np.square(given - columns @ weights).sum(axis=0)
         free = len(values) - float(np.trace(scatter @ (columns.T @ columns)))
+        least = np.square(_ROUNDING * np.abs(values).max(axis=0)) + _TINY
         if free < _LEAST_FREEDOM:
-            variance = np.maximum(_CERTAIN * values.var(axis=0), _TINY)
+            variance = np.maximum(_CERTAIN * values.var(axis=0), least)
             return cls(weights, variance, scatter, design.travelled), correlation
-        variance = np.maximum(left / free, _TINY)
+        variance = np.maximum(left / free, least)
         determinants = whitening.log_determinant + np.linalg.slogdet(gram)[1]
         likelihood = -(free * np.log(variance) + determinants).sum() / 2
         return cls(weights, variance, scatter), float(likelihood)
@@ -223,7 +226,7 @@ class _Regression:
         squares = np.square(values - design.columns @ self.weights) / self.variance
         counts = np.bincount(design.people)
         of_people = np.bincount(design.people, squares.mean(axis=1)) / counts
-        usual = _FAR**2 / np.maximum(of_people, _FAR**2)
+        usual = _FAR**2 / np.fmax(of_people, _FAR**2)
         return usual[design.people] if self.proves_sites else np.ones(len(values))
 
     def centred_sites(self, count: int) -> tuple[Array, Array]:
