@@ -163,7 +163,7 @@ def test_a_model_that_was_fitted_again_is_read_again(manifest, tmp_path):
 
 def _command(manifest, out, *words):
     command = [sys.executable, "-m", "siteless", "fit", manifest, "--model", out]
-    return [*map(str, command), "--epochs", "60", "--nprocs", "1", *words]
+    return [*map(str, command), "--epochs", "20", "--nprocs", "1", *words]
 
 
 _ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}
