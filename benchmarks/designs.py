@@ -3,31 +3,48 @@
 ``python -m benchmarks.designs FOLDER`` simulates studies of several designs, fits every method to
 each, renders the test people, who travelled, in all six tasks, and prints tables in Markdown: the
 mean over tasks and people, then the mean and the standard deviation over random seeds. Errors are
-against the noiseless target. ``python -m benchmarks.designs FOLDER STUDY ...`` takes these studies
-alone, such as ``confounded`` or ``unpaired-3``, so that several can be made side by side; results
-are kept in the folder and used again.
+against the noiseless target. It takes a day on two cores. ``--studies`` and ``--methods`` choose
+some, so that several can run side by side. Scores are kept in the folder and used again; cohorts
+are deleted.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import os
+import shutil
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.contest import DENOISED, denoised_copy
 from benchmarks.scores import LESION, read_targets, score_lesion
 from siteless.acquisition import Array, Scan
 from siteless.bids import find_scans, read_signal
-from siteless.evaluation import Target, maps_within, score_maps, score_signal
+from siteless.evaluation import (
+    Sample,
+    Target,
+    maps_within,
+    measure_leakage,
+    score_maps,
+    score_signal,
+)
+from siteless.harmonics import fit_coefficients
 from siteless.methods import CombatModel, load_model, render
 from siteless.model import Model
 from siteless.pipelines import fit_model, simulate_cohort
-from siteless.simulation import Cohort, Design, choose_design, draw_design, read_scanners
+from siteless.simulation import (
+    FOLLOW_UP,
+    Cohort,
+    StudyDesign,
+    choose_design,
+    draw_design,
+    read_scanners,
+)
 
 SEEDS = (1, 2, 3)
 SITES = ("prisma30", "prisma60", "connectom30", "connectom60")
@@ -41,16 +58,18 @@ METHODS: dict[str, dict[str, Any]] = {
     "combat": {"method": "combat", "maps": MAPS},
     "invariant": {},
 }
+METHODS |= {f"{name}-{DENOISED}": METHODS[name] for name in ("rish-glm", "combat")}
 # Ten people at every site; ten at each of four; the same, other ages; and so on.
 STUDIES = {
-    "travelling": Design("bridged", people_per_site=(0,), bridging=10),
+    "travelling": StudyDesign("bridged", people_per_site=(0,), bridging=10),
     "unpaired": choose_design("unpaired"),
     "confounded": choose_design("confounded"),
     "bridged": choose_design("bridged"),
     "patients": choose_design("patients"),
-    **{f"unpaired-{n}": choose_design("unpaired", people_per_site=(n,)) for n in (3, 5, 20)},
+    **{f"unpaired-{n}": choose_design("unpaired", people_per_site=(n,)) for n in (3, 5, 20, 40)},
     **{f"confounded-{n}": choose_design("confounded", people_per_site=(n,)) for n in (3, 5, 20)},
     "no-effect": choose_design("confounded"),
+    "longitudinal": choose_design("longitudinal"),
 }
 COLUMNS = {
     "fa_block_percent": "FA",
@@ -63,16 +82,16 @@ COLUMNS = {
     "md_age_slope": "slope of MD on age",
     "group_effect": "effect of group",
     "lesion": "lesion contrast",
+    "fa_change": "change of FA",
+    "md_change": "change of MD",
+    "told": "source told",
     "worse": "tasks worse than unchanged",
 }
+Rows = list[dict[str, Any]]
 
 
-def main(folder: Path, *studies: str) -> None:
-    unknown = set(studies) - set(STUDIES)
-    if unknown:
-        sys.exit(f"there is no study {min(unknown)}; choose of {', '.join(STUDIES)}")
-    methods = os.environ.get("METHODS", " ".join(METHODS)).split()
-    for study in studies or STUDIES:
+def main(folder: Path, studies: Sequence[str], methods: Sequence[str]) -> None:
+    for study in studies:
         found = [judge(folder / study / str(seed), study, seed, methods) for seed in SEEDS]
         print_study(study, found, methods)
 
@@ -86,69 +105,140 @@ def draw(study: str, seed: int) -> Cohort:
     return draw_design(scanners, STUDIES[study], voxel_size=VOXEL_SIZE, seed=seed)
 
 
-def judge(folder: Path, study: str, seed: int, methods: list[str]) -> dict[str, Any]:
+def judge(folder: Path, study: str, seed: int, methods: Sequence[str]) -> dict[str, Rows]:
     """Return the scores of each method by task and person; those that are known are read."""
-    dataset, kept = folder / "cohort", folder / "scores.json"
-    found: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
+    kept = folder / "scores.json"
+    found: dict[str, Rows] = json.loads(kept.read_text()) if kept.exists() else {}
     missing = [name for name in methods if name not in found]
-    if not missing:
-        return found
-    simulate_cohort(dataset, draw(study, seed))
-    read = read_targets(dataset, split="test")
-    targets, told = {k: replace(t, maps=MAPS) for k, t in read.items()}, people_of(dataset)
+    if missing:
+        simulate_cohort(folder / "cohort", draw(study, seed))
     for name in missing:
-        path = folder / f"{name}.safetensors"
-        fit_model(dataset, path, work=folder / "work", resume=path.exists(), **METHODS[name])
-        found[name] = list(scores(load_model(path), targets, told, dataset))
+        dataset = folder / "cohort"
+        if name.endswith(DENOISED):
+            dataset = denoised_copy(dataset, folder / DENOISED)
+        path, work = folder / f"{name}.safetensors", folder / f"work-{dataset.name}"
+        fit_model(dataset, path, work=work, resume=path.exists(), **METHODS[name])
+        found[name] = list(Judge.of(folder / "cohort", dataset, load_model(path)).scores())
         kept.write_text(json.dumps(found))
         print(study, seed, name, summary(found[name]), file=sys.stderr, flush=True)
+    for made in ("cohort", DENOISED, "work-cohort", f"work-{DENOISED}"):
+        shutil.rmtree(folder / made, ignore_errors=True)
     return found
 
 
-def people_of(dataset: Path) -> dict[str, Mapping[str, str]]:
-    return {files.subject: files.attributes for files in find_scans(dataset).scans}
+@dataclass(frozen=True, eq=False)
+class Judge:
+    """Scores a model on the test people of a study.
+
+    Attributes
+    ----------
+    cohort
+        The dataset.
+    model
+        To be scored.
+    targets
+        Scans and truth by person and session.
+    sources
+        The same with the scans that the model is given, which may be denoised.
+    attributes
+        What tables say about each person.
+    """
+
+    cohort: Path
+    model: Model
+    targets: Mapping[tuple[str, str], Target]
+    sources: Mapping[tuple[str, str], Target]
+    attributes: Mapping[str, Mapping[str, str]]
+
+    @classmethod
+    def of(cls, cohort: Path, given: Path, model: Model) -> Judge:
+        targets = {
+            key: replace(target, maps=MAPS)
+            for key, target in read_targets(cohort, split="test").items()
+        }
+        sources = targets if given == cohort else read_targets(cohort, split="test", scans=given)
+        attributes = {files.subject: files.attributes for files in find_scans(cohort).scans}
+        return cls(cohort, model, targets, sources, attributes)
+
+    @property
+    def people(self) -> list[str]:
+        return sorted({person for person, _ in self.targets})
+
+    def scores(self) -> Iterator[dict[str, Any]]:
+        """Score every test person in every task."""
+        told = self.source_told()
+        others = [site for site in SITES if site != HUB]
+        for source, goal in [*((HUB, site) for site in others), *((site, HUB) for site in others)]:
+            for person in self.people:
+                target, about = self.targets[person, goal], self.attributes[person]
+                maps, made = self.rendered(person, source, goal, target)
+                region = affected(self.cohort, person, target)
+                yield {
+                    "task": f"{source}>{goal}",
+                    "age": float(about["age"]),
+                    "group": about.get("group", ""),
+                    **scored(maps, made, target),
+                    **means("found", maps, target.scan.white_matter),
+                    **means("true", target.reference_maps, target.scan.white_matter),
+                    "found_region": float(np.nanmean(maps["fa"][region])),
+                    "true_region": float(np.nanmean(target.reference_maps["fa"][region])),
+                    "told": told,
+                    **self.changes(person, source, goal),
+                }
+
+    def rendered(
+        self, person: str, session: str, site: str, target: Target
+    ) -> tuple[Mapping[str, Array], Scan | None]:
+        """Return the maps of a session as a site, and the scan unless the model has maps alone."""
+        scan = self.sources[person, session].scan
+        if isinstance(self.model, CombatModel):
+            return self.model.harmonize_maps(scan, site, self.attributes[person]), None
+        made = render(self.model, scan, site, gradients=target.scan.gradients).scan
+        return maps_within(made, MAPS, target.masks.values()), made
+
+    def changes(self, person: str, source: str, goal: str) -> dict[str, float]:
+        """Return how much maps change from the first visit at a site to the second at another."""
+        if (person, source + FOLLOW_UP) not in self.targets:
+            return {}
+        before, after = (self.targets[person, goal + suffix] for suffix in ("", FOLLOW_UP))
+        white = before.scan.white_matter & after.scan.white_matter
+        found = [
+            self.rendered(person, session, goal, target)[0]
+            for session, target in ((goal, before), (source + FOLLOW_UP, after))
+        ]
+        true = [target.reference_maps for target in (before, after)]
+        return {
+            f"{kind}_{name}_change": float(np.nanmean((late[name] - early[name])[white]))
+            for kind, (early, late) in (("found", found), ("true", true))
+            for name in ("fa", "md")
+        }
+
+    def source_told(self) -> float | None:
+        """Return the share of voxels whose source adversaries name, of scans rendered as the hub.
+
+        It is None for a method that renders maps alone.
+        """
+        if isinstance(self.model, CombatModel):
+            return None
+        samples = []
+        for person in self.people:
+            gradients = self.targets[person, HUB].scan.gradients
+            for site in SITES:
+                given = self.sources[person, site].scan
+                made = render(self.model, given, HUB, gradients=gradients).scan
+                white = made.white_matter.T[made.mask.T]
+                samples.append(Sample(person, site, fit_coefficients(made).values[white]))
+        return measure_leakage(samples).accuracy
 
 
-def scores(
-    model: Model,
-    targets: Mapping[tuple[str, str], Target],
-    told: Mapping[str, Mapping[str, str]],
-    dataset: Path,
-) -> Iterator[dict[str, Any]]:
-    """Score every test person in every task."""
-    others = [site for site in SITES if site != HUB]
-    for source, goal in [*((HUB, site) for site in others), *((site, HUB) for site in others)]:
-        for person in sorted({who for who, _ in targets}):
-            scan, target = targets[person, source].scan, targets[person, goal]
-            maps, found = rendered(model, scan, goal, target, told[person])
-            region = affected(dataset, person, target)
-            yield {
-                "task": f"{source}>{goal}",
-                "age": float(told[person]["age"]),
-                "group": told[person].get("group", ""),
-                **found,
-                **means("found", maps, target.scan.white_matter),
-                **means("true", target.reference_maps, target.scan.white_matter),
-                "found_region": float(np.nanmean(maps["fa"][region])),
-                "true_region": float(np.nanmean(target.reference_maps["fa"][region])),
-            }
-
-
-def rendered(
-    model: Model, scan: Scan, site: str, target: Target, told: Mapping[str, str]
-) -> tuple[Mapping[str, Array], dict[str, float]]:
-    """Return the maps of a scan as a site, and their scores."""
-    white, found = target.scan.white_matter, {}
-    if isinstance(model, CombatModel):
-        maps: Mapping[str, Array] = model.harmonize_maps(scan, site, told)
-    else:
-        made = render(model, scan, site, gradients=target.scan.gradients).scan
-        found = score_signal(made, target, white)
-        maps = maps_within(made, MAPS, target.masks.values())
-    found |= score_maps(maps, target, white)
+def scored(maps: Mapping[str, Array], made: Scan | None, target: Target) -> dict[str, float]:
+    white = target.scan.white_matter
+    found = score_maps(maps, target, white)
+    if made:
+        found |= score_signal(made, target, white)
     if LESION in target.regions:
         found["lesion"] = score_lesion(maps["md"], target)
-    return maps, {name: found[name] for name in COLUMNS if name in found}
+    return {name: found[name] for name in COLUMNS if name in found}
 
 
 def affected(dataset: Path, person: str, target: Target) -> Array:
@@ -163,11 +253,11 @@ def means(kind: str, maps: Mapping[str, Array], where: Array) -> dict[str, float
     return {f"{kind}_{name}": float(np.nanmean(maps[name][where])) for name in ("fa", "md")}
 
 
-def summary(rows: list[dict[str, Any]]) -> dict[str, float]:
+def summary(rows: Rows) -> dict[str, float]:
     """Average scores over tasks and people, with slopes and effects over those of the truth."""
     found = {}
     for name in COLUMNS:
-        known = [row[name] for row in rows if name in row]
+        known = [row[name] for row in rows if row.get(name) is not None]
         if known:
             found[name] = float(np.mean(known))
     for name in ("fa", "md"):
@@ -178,42 +268,50 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, float]:
     if len({row["group"] for row in rows}) > 1:
         gaps = [by_task(rows, f"{kind}_region", group_gap) for kind in ("found", "true")]
         found["group_effect"] = float(np.sum(gaps[0]) / np.sum(gaps[1]))
+    for name in ("fa", "md"):
+        if f"true_{name}_change" in rows[0]:
+            sums = [
+                sum(row[f"{kind}_{name}_change"] for row in rows) for kind in ("found", "true")
+            ]
+            found[f"{name}_change"] = sums[0] / sums[1]
     return found
 
 
-def by_task(rows: list[dict[str, Any]], name: str, measure: Any) -> list[float]:
+def by_task(rows: Rows, name: str, measure: Any) -> list[float]:
     tasks = dict.fromkeys(row["task"] for row in rows)
     return [measure([row for row in rows if row["task"] == task], name) for task in tasks]
 
 
-def slope(rows: list[dict[str, Any]], name: str) -> float:
+def slope(rows: Rows, name: str) -> float:
     return float(np.polyfit([row["age"] for row in rows], [row[name] for row in rows], 1)[0])
 
 
-def group_gap(rows: list[dict[str, Any]], name: str) -> float:
+def group_gap(rows: Rows, name: str) -> float:
     patients = [row[name] for row in rows if row["group"] == "patient"]
     controls = [row[name] for row in rows if row["group"] == "control"]
     return float(np.mean(patients) - np.mean(controls))
 
 
-def worse(rows: list[dict[str, Any]], plain: list[dict[str, Any]]) -> float:
+def worse(rows: Rows, plain: Rows) -> float:
     """Count the tasks whose FA or MD is farther from the truth than unchanged scans'."""
 
-    def errors(of: list[dict[str, Any]], name: str) -> Array:
+    def errors(of: Rows, name: str) -> Array:
         return np.array(by_task(of, name, lambda own, n: float(np.mean([r[n] for r in own]))))
 
     names = ("fa_block_percent", "md_block_percent")
     return float(np.any([errors(rows, n) > errors(plain, n) for n in names], axis=0).sum())
 
 
-def print_study(study: str, found: list[dict[str, Any]], methods: list[str]) -> None:
-    print(f"\n{study}\n\n| | {' | '.join(COLUMNS.values())} |")
-    print(f"|---|{'---:|' * len(COLUMNS)}")
-    for name in methods:
-        rows = [
-            summary(one[name]) | {"worse": worse(one[name], one["unchanged"])} for one in found
-        ]
-        cells = (cell([row[c] for row in rows if c in row]) for c in COLUMNS)
+def print_study(study: str, found: list[dict[str, Rows]], methods: Sequence[str]) -> None:
+    rows = {
+        name: [summary(one[name]) | {"worse": worse(one[name], one["unchanged"])} for one in found]
+        for name in methods
+    }
+    shown = [key for key in COLUMNS if any(key in row for own in rows.values() for row in own)]
+    print(f"\n{study}\n\n| | {' | '.join(COLUMNS[key] for key in shown)} |")
+    print(f"|---|{'---:|' * len(shown)}")
+    for name, own in rows.items():
+        cells = (cell([row[key] for row in own if key in row]) for key in shown)
         print(f"| `{name}` | {' | '.join(cells)} |", flush=True)
 
 
@@ -222,4 +320,9 @@ def cell(values: list[float]) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *sys.argv[2:])
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    parser.add_argument("folder", type=Path, help="where scores and models are written")
+    parser.add_argument("--studies", nargs="+", choices=STUDIES, default=list(STUDIES))
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    asked = parser.parse_args()
+    main(asked.folder, asked.studies, list(dict.fromkeys(["unchanged", *asked.methods])))

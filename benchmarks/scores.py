@@ -47,21 +47,36 @@ _METRICS = {
 }
 
 
-def read_targets(dataset: Path, *, split: str | None = None) -> dict[tuple[str, str], Target]:
-    """Read a simulated cohort's scans and truth, by person and site; of a split, or all."""
+def read_targets(
+    dataset: Path, *, split: str | None = None, scans: Path | None = None
+) -> dict[tuple[str, str], Target]:
+    """Read a simulated cohort's scans and truth, by person and session, which names the site.
+
+    Parameters
+    ----------
+    dataset
+        As it was simulated.
+    split
+        Of the people; everybody by default.
+    scans
+        A copy of the dataset that the scans are read from; the dataset itself by default.
+    """
     targets = {}
-    for files in find_scans(dataset).scans:
+    for files in find_scans(scans or dataset).scans:
         if split in (None, files.attributes["split"]):
             scan = read_scan(files)
             truth = scan.with_signal(read_signal(noiseless_path(dataset, files))[0])
             regions = _read_lesion(dataset, files)
-            targets[files.subject, str(files.site)] = Target(scan, truth=truth, regions=regions)
+            targets[files.subject, files.entities["ses"]] = Target(
+                scan, truth=truth, regions=regions
+            )
     return targets
 
 
 def noiseless_path(dataset: Path, files: ScanFiles) -> Path:
     """Return where a simulated cohort has a scan without noise."""
-    folder = dataset / "derivatives" / "truth" / files.dwi.parent.relative_to(dataset)
+    parts = files.dwi.parent.parts[-3:]
+    folder = dataset.joinpath("derivatives", "truth", *parts)
     return folder / files.name.replace("_dwi", "_desc-noiseless_dwi.nii.gz")
 
 

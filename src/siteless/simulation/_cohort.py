@@ -12,7 +12,7 @@ from siteless.simulation._person import Person, Visit
 from siteless.simulation._scanner import Scanner
 
 if TYPE_CHECKING:
-    from siteless.simulation._designs import Design
+    from siteless.simulation._designs import StudyDesign
 
 _CHALLENGE_SITES = ("prisma30", "prisma60", "connectom30", "connectom60")
 
@@ -52,7 +52,7 @@ class Cohort:
     voxel_size: float
     seed: int = 0
     rescans: bool = False
-    design: Design | None = None
+    design: StudyDesign | None = None
 
     def visits(self, person: Person) -> tuple[Visit, ...]:
         """Return the sessions of a person: by default one at every site, named after it."""

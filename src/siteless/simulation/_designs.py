@@ -20,11 +20,11 @@ _AGES, _TEST_AGES, _BRIDGING_AGES = (20, 80), (25, 75), (35, 65)
 # Years. Ages within a site whose mean differs from the others'.
 _MEAN_AGE, _AGE_SPREAD, _AGE_LIMITS, _WIDEST_GAP = 50.0, 11.0, (18, 90), 60.0
 _MOST_YEARS = 20.0
-_FOLLOW_UP = "followup"
+FOLLOW_UP = "followup"
 
 
 @dataclass(frozen=True)
-class Design:
+class StudyDesign:
     """A design of a study, with people of its own at each site.
 
     Attributes
@@ -58,11 +58,11 @@ class Design:
 
 
 DESIGNS = {
-    "unpaired": Design("unpaired"),
-    "confounded": Design("confounded", age_gap=20.0),
-    "patients": Design("patients", patients=(0.2, 0.8)),
-    "bridged": Design("bridged", age_gap=20.0, bridging=2),
-    "longitudinal": Design("longitudinal", years=3.0),
+    "unpaired": StudyDesign("unpaired"),
+    "confounded": StudyDesign("confounded", age_gap=20.0),
+    "patients": StudyDesign("patients", patients=(0.2, 0.8)),
+    "bridged": StudyDesign("bridged", age_gap=20.0, bridging=2),
+    "longitudinal": StudyDesign("longitudinal", years=3.0),
 }
 # The options that fit each design.
 _COMMON = ("people_per_site", "test_people")
@@ -91,7 +91,7 @@ def require_fitting(name: str, options: Collection[str]) -> None:
             )
 
 
-def choose_design(name: str, **options: Any) -> Design:
+def choose_design(name: str, **options: Any) -> StudyDesign:
     """Return a design of `DESIGNS` with some of its attributes changed.
 
     Raises
@@ -112,7 +112,7 @@ def choose_design(name: str, **options: Any) -> Design:
 
 def draw_design(
     scanners: tuple[Scanner, ...],
-    design: Design,
+    design: StudyDesign,
     *,
     voxel_size: float,
     seed: int = 0,
@@ -145,7 +145,7 @@ def draw_design(
     return Cohort(named, scanners, voxel_size, seed, rescans, design)
 
 
-def _require_sites(scanners: tuple[Scanner, ...], design: Design) -> None:
+def _require_sites(scanners: tuple[Scanner, ...], design: StudyDesign) -> None:
     """Refuse sites that a design cannot have."""
     require_each_once(scanners)
     sites = [scanner.site for scanner in scanners]
@@ -154,15 +154,15 @@ def _require_sites(scanners: tuple[Scanner, ...], design: Design) -> None:
             f"the design {design.name} needs at least two sites, got {len(sites)}",
             remedy="choose more sites",
         )
-    clash = [site for site in sites if site + _FOLLOW_UP in sites]
+    clash = [site for site in sites if site + FOLLOW_UP in sites]
     if design.years and clash:
         raise DatasetError(
             f"follow-up sessions of {clash[0]} would have the name of another site",
-            remedy=f"rename {clash[0]}{_FOLLOW_UP}",
+            remedy=f"rename {clash[0]}{FOLLOW_UP}",
         )
 
 
-def _require_numbers(design: Design, enrolling: int) -> None:
+def _require_numbers(design: StudyDesign, enrolling: int) -> None:
     """Refuse numbers that a design cannot have."""
     numbers = len(design.people_per_site)
     if numbers not in (1, enrolling):
@@ -188,7 +188,7 @@ class _Draw:
 
     rng: np.random.Generator
     scanners: tuple[Scanner, ...]
-    design: Design
+    design: StudyDesign
 
     @property
     def enrolling(self) -> range:
@@ -230,7 +230,7 @@ class _Draw:
         """Return the visits of a person: one, or a second one at the follow-up."""
         if not self.design.years:
             return (Visit(first, first),)
-        return Visit(first, first), Visit(second, second + _FOLLOW_UP, self.design.years)
+        return Visit(first, first), Visit(second, second + FOLLOW_UP, self.design.years)
 
     def _between(self, first: float, last: float, site: int) -> float:
         """Interpolate between values of the first and the last site."""
