@@ -339,7 +339,7 @@ def test_at_home_a_scan_comes_closer_to_its_noiseless_truth(model):
 
 
 def test_signal_is_finite_and_nowhere_negative(model, scan):
-    weak = scan.with_signal(scan.signal - np.float32(150))
+    weak = scan.with_signal((scan.signal - np.float32(150)).clip(min=0))
     rendered = harmonize(model, weak, "b")
     assert np.isfinite(rendered.signal).all()
     assert rendered.signal.min() >= 0
@@ -347,6 +347,14 @@ def test_signal_is_finite_and_nowhere_negative(model, scan):
     outside[0, 0, 0] = np.nan
     outside[0, 0, 1] = np.inf
     assert np.isfinite(harmonize(model, scan.with_signal(outside), "b").signal).all()
+
+
+def test_real_valued_scans_may_have_values_below_zero(model, scan):
+    weak = scan.with_signal(scan.signal - np.float32(150))
+    assert weak.signal[weak.mask].min() < 0
+    rendered = harmonize(model, weak, "b", outside="unchanged")
+    outside = weak.mask & ~weak.white_matter
+    np.testing.assert_array_equal(rendered.signal[outside], weak.signal[outside])
 
 
 def test_the_input_is_not_changed(model, scan):

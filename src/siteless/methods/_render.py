@@ -123,7 +123,7 @@ def render(
     Returns
     -------
     Rendering
-        Its signal is finite, and nowhere below zero.
+        Its signal is finite, and nowhere below zero unless the scan's own is.
 
     Raises
     ------
@@ -136,6 +136,8 @@ def render(
             remedy="use `siteless harmonize`, or the model's harmonize_maps",
         )
     shells = [shell.b for shell in scan.gradients.shells], model.card.bs
+    # The noise of real-valued scans goes below zero; clipping would raise their weak signals.
+    is_magnitude = not any((volume[scan.voxels] < 0).any() for volume in scan.volumes)
     scan = model.prepare(scan)
     own = replace(model.fit(scan), bs=model.card.bs)  # the same shells, if not to the digit
     made = model.translate(scan, own, site)
@@ -147,8 +149,9 @@ def render(
     volumes = _scaled(scan, own, scales, gradients)
     volumes[:, np.flatnonzero(translated.mask.T)] = project(translated, table).T
     for volume in volumes:
-        np.fmax(volume, 0, out=volume)  # NaN, which may be outside the brain, becomes 0 too
-        volume[np.isinf(volume)] = 0
+        volume[~np.isfinite(volume)] = 0  # there may be NaN outside the brain
+        if is_magnitude:
+            np.maximum(volume, 0, out=volume)
     signal = volumes.T.reshape((*scan.mask.shape, len(table)), order="F")
     inside = translated.mask.T[scan.mask.T]
     shift = scales[:, scan.voxels] - (ratio if outside == "scaled" else 1)
