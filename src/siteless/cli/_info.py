@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from siteless.model import Model
+    from siteless.population import SiteVerdict
 
 
 def add_parser(commands: Any) -> None:
@@ -94,25 +95,41 @@ def _method_lines(model: Model) -> list[tuple[str, str]]:
 
 
 def _profile_lines(model: Model) -> list[tuple[str, str]]:
-    """Say how much scans of each site are blurred, and how much its field varies."""
+    """Say what each site does to all of a brain, and how sure that is."""
     from siteless.methods import InvariantModel
 
     if not isinstance(model, InvariantModel) or model.profiles is None:
         return []
-    told = [
-        f"{site}: blurred by {blur:.2f} mm2, b0 varies by {100 * spread:.1f} % over the head; "
-        f"{kept:.0%} of its difference is the scanner's, known to {100 * b0:.1f} % in b0, "
-        f"{50 * mean:.1f} % in shells' means and {50 * second:.1f} % in anisotropy"
-        for site, blur, spread, kept, (b0, mean, second, *_) in zip(
-            model.profiles.sites,
-            model.profiles.spreads,
-            model.profiles.field.variation,
-            model.profiles.field.kept,
-            model.profiles.field.deviations,
-            strict=True,
+    profiles = model.profiles
+    shown = [
+        f"{site}: blurred by {blur:.2f} mm2, b0 varies by {100 * spread:.1f} % over the head"
+        for site, blur, spread in zip(
+            profiles.sites, profiles.spreads, profiles.field.variation, strict=True
         )
     ]
-    return list(zip(["profiles", *[""] * (len(told) - 1)], told, strict=True))
+    verdicts = [_verdict_line(one) for one in profiles.verdict]
+    return [
+        *zip(["profiles", *[""] * (len(shown) - 1)], shown, strict=True),
+        *zip(["differences", *[""] * (len(verdicts) - 1)], verdicts, strict=True),
+    ]
+
+
+def _verdict_line(one: SiteVerdict) -> str:
+    from siteless.cli._console import count
+    from siteless.population import NUMBERS
+
+    more = [
+        f"{100 * error:.1f} % with {number}"
+        for number, error in zip(NUMBERS, one.expected_errors, strict=True)
+        if number > one.people
+    ]
+    expected = f" (expected: {', '.join(more)})" if more and one.people else ""
+    return (
+        f"{one.site}: {100 * one.difference:.1f} % from the mean of sites, where chance in who "
+        f"was scanned gives {100 * one.chance:.1f} %; {100 * one.scanner:.1f} % is removed as "
+        f"the scanner's, known to {100 * one.error:.1f} % with {count(one.people, 'person')}"
+        f"{expected}"
+    )
 
 
 def _network_line(model: Model) -> tuple[str, str]:

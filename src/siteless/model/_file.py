@@ -17,7 +17,7 @@ from siteless.model._card import LearnedSite, ModelCard
 from siteless.model._model import Model
 from siteless.model._typical import Typical
 
-_FORMAT = 8
+_FORMAT = 9
 
 
 def save_model(model: Model, path: Path) -> None:

@@ -116,7 +116,11 @@ def adapt_model(
     sites = {**card.sites, site: learned_site(whole, scans, recipe, level=level)}
     changed: dict[str, Any] = {
         "settings": {**card.settings, "network": asdict(network.settings)},
-        "summary": {**card.summary, **_added(card.summary, site, scans, seed)},
+        "summary": {
+            **card.summary,
+            **_added(card.summary, site, scans, seed),
+            "site_effects": [asdict(one) for one in profiles.verdict] if profiles else [],
+        },
     }
     adapted = InvariantModel(replace(card, sites=sites, **changed), network, profiles)
     if profiles:

@@ -331,7 +331,7 @@ class _Job:
             return _Outcome(images[0], interpolated=interpolated)
         table = self._table(model, scan)
         made = render(model, scan, self.to, gradients=table, outside=self.outside)
-        told["SitelessFound"] = _found(made)
+        told["SitelessFound"] = _found(made, model, {str(files.site), self.to})
         write_scan(made.scan, files, self.out, metadata=told, maps=_maps(made, model))
         return _Outcome(images[0], unfamiliar=made.unfamiliar_part, interpolated=made.interpolated)
 
@@ -367,8 +367,9 @@ class _Job:
         return {**asked, "Covariates": told}
 
 
-def _found(made: Rendering) -> dict[str, Any]:
+def _found(made: Rendering, model: Model, sites: Collection[str]) -> dict[str, Any]:
     """Return what rendering has found out, for the sidecar."""
+    effects = model.card.summary.get("site_effects", [])
     return {
         "RenderedVoxels": int(made.rendered.sum()),
         "Unfamiliar": made.unfamiliar_part,
@@ -377,6 +378,7 @@ def _found(made: Rendering) -> dict[str, Any]:
         "TargetLevel": made.levels[1],
         "InterpolatedShells": list(made.interpolated),
         "LeftOutShells": list(made.left_out),
+        "SiteEffects": [one for one in effects if one["site"] in sites],
     }
 
 

@@ -199,6 +199,7 @@ class Invariant:
         summary = {
             "patches": sum(len(scan.neighbours) for scan in task.lesson.scans),
             "best": {k: v for k, v in found.best.items() if k != "patches_per_second"},
+            "site_effects": [asdict(one) for one in profiles.verdict] if profiles else [],
         }
         return Learned(
             lambda card: InvariantModel(card, found.network, profiles), settings, summary

@@ -41,6 +41,7 @@ from siteless.pipelines._coefficients import Stages
 from siteless.pipelines._contest import Judged, find_judged, folder_name
 from siteless.pipelines._parallel import run_all
 from siteless.pipelines._portray import beside_of, name_of, portray, told_of
+from siteless.population import SiteVerdict
 from siteless.report import (
     Portrait,
     Study,
@@ -139,6 +140,7 @@ def write_report(
         is_tested=any(files.attributes.get("split") == "test" for files in originals),
         next_command=shlex.join(map(str, command)),
         fields=fields,
+        verdicts=_verdicts(judged),
     )
     write_text(out / HOME, study.html())
     return out / HOME
@@ -326,3 +328,13 @@ def _told(judged: Sequence[Judged]) -> dict[str, str]:
             if name not in _OF_SCANS:
                 found.setdefault(name, {})[str(value)] = None
     return {name: ", ".join(values) for name, values in found.items()}
+
+
+def _verdicts(judged: Sequence[Judged]) -> list[SiteVerdict]:
+    """Return what sidecars say about the effects of sites."""
+    found: dict[str, SiteVerdict] = {}
+    for one in judged:
+        for known in told_of(one).get("SitelessFound", {}).get("SiteEffects", []):
+            verdict = SiteVerdict.from_json(known)
+            found[verdict.site] = verdict
+    return [found[site] for site in sorted(found)]

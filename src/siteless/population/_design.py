@@ -85,6 +85,12 @@ class Design:
         return len(np.unique(self.people)) < len(self.people)
 
     @property
+    def people_of_sites(self) -> Array:
+        """Number of people at each site, shape (site,)."""
+        pairs = np.unique(np.column_stack([self.sites, self.people]), axis=0)
+        return np.bincount(pairs[:, 0], minlength=self.count)
+
+    @property
     def columns(self) -> Array:
         """The regressors: an indicator for each site, then covariates, shape (scan, column)."""
         return np.hstack([np.eye(self.count)[self.sites], self.covariates])

@@ -60,6 +60,10 @@ class SiteEffects:
     scales, log_evidence
         Standard deviations of sites that were considered for each group of features, and their
         log posterior, shape (group, scale).
+    people
+        Number of people that the effects of each site are estimated from, shape (site,).
+    chance
+        Sampling variance of `raw`, over `of_people`, shape (site,).
     """
 
     mean: Array
@@ -70,6 +74,8 @@ class SiteEffects:
     of_people: Array
     scales: Array
     log_evidence: Array
+    people: Array
+    chance: Array
 
 
 def estimate_site_effects(values: Array, design: Design, groups: Array) -> SiteEffects:
@@ -85,7 +91,8 @@ def estimate_site_effects(values: Array, design: Design, groups: Array) -> SiteE
         Number of the group that each feature belongs to, shape (feature,). The effects in a group
         share a prior.
     """
-    regression = _Regression.fit(values[design.reference], design.of_reference)
+    reference = design.of_reference
+    regression = _Regression.fit(values[design.reference], reference)
     raw, scatter = regression.centred_sites(design.count)
     spread, contrasts = np.linalg.eigh(scatter)
     found = contrasts.T @ raw * regression.proves_sites
@@ -101,6 +108,8 @@ def estimate_site_effects(values: Array, design: Design, groups: Array) -> SiteE
         variance[:, own] = np.square(contrasts[:, 1:]) @ left[1:]
         scales.append(prior)
         evidence.append(fit)
+    if not regression.proves_sites:
+        variance = np.square(raw)
     return SiteEffects(
         mean=regression.weights[: design.count].mean(axis=0),
         sites=sites,
@@ -110,6 +119,8 @@ def estimate_site_effects(values: Array, design: Design, groups: Array) -> SiteE
         of_people=regression.variance,
         scales=np.stack(scales),
         log_evidence=np.stack(evidence),
+        people=reference.people_of_sites,
+        chance=np.diag(scatter).clip(min=0),
     )
 
 

@@ -22,7 +22,14 @@ import numpy as np
 from scipy.linalg import eigh
 
 from siteless.acquisition import Array
-from siteless.population import Design, SiteEffects, estimate_new_site, estimate_site_effects
+from siteless.population import (
+    Design,
+    SiteEffects,
+    SiteVerdict,
+    estimate_new_site,
+    estimate_site_effects,
+    judge_sites,
+)
 from siteless.profiles._survey import Survey, at_spread
 
 # Highest sum of the frequencies of cosines along the axes.
@@ -87,11 +94,12 @@ class Field:
         own = {f.name: arrays[f.name] for f in fields(cls) if f.type == "Array"}
         return cls(**own, effects=effects)
 
-    @property
-    def kept(self) -> Array:
-        """Part of the difference from other sites that is taken for the scanner's, (site,)."""
-        raw, kept = (np.square(one).sum(axis=1) for one in (self.effects.raw, self.effects.sites))
-        return np.sqrt(kept / np.maximum(raw, np.finfo(float).tiny))
+    def verdict(self, sites: Sequence[str]) -> list[SiteVerdict]:
+        """Return how sure the fields are: mean over features of relative errors of amplitudes."""
+        features = self.weights.shape[2]
+        # All features but b0 are energies, which are squares of amplitudes.
+        units = np.append(1.0, np.full(features - 1, 0.5)) / np.sqrt(features)
+        return judge_sites(self.effects, sites, _groups(features), np.tile(units, _COSINES))
 
     @property
     def variation(self) -> Array:
@@ -180,6 +188,7 @@ def extend_fields(
     usable = [one for one in surveys if len(one.count)]
     effect, left = np.zeros((2, len(known.mean)))
     variance = np.zeros(len(known.mean))
+    people = len({one.person for one in usable})
     if usable:
         values = [
             _component_values(one, spread, field.box, field.anatomy, field.components).ravel()
@@ -188,7 +197,6 @@ def extend_fields(
         left = np.mean(values, axis=0) - known.mean
         if covariates is not None:
             left -= covariates[kept].mean(axis=0) @ known.covariates
-        people = len({one.person for one in usable})
         groups = _groups(field.anatomy.shape[1])
         effect, variance = estimate_new_site(left, known, people, groups)
     weights = field.components @ effect.reshape(_COSINES, -1)
@@ -202,6 +210,8 @@ def extend_fields(
             sites=np.concatenate([known.sites, effect[None]]),
             variance=np.concatenate([known.variance, variance[None]]),
             raw=np.concatenate([known.raw, left[None]]),
+            people=np.append(known.people, people),
+            chance=np.append(known.chance, 1 / max(people, 1)),
         ),
     )
 
@@ -265,6 +275,8 @@ def flat_fields(sites: int, features: int) -> Field:
         of_people=np.ones(values),
         scales=np.full((4 * features, 1), 1e-3),
         log_evidence=np.zeros((4 * features, 1)),
+        people=np.zeros(sites, dtype=int),
+        chance=np.zeros(sites),
     )
     return Field(
         box,

@@ -11,7 +11,7 @@ import numpy as np
 
 from siteless.acquisition import Array, Scan
 from siteless.harmonics import Coefficients, coefficient_orders
-from siteless.population import Design, estimate_site_effects
+from siteless.population import Design, SiteVerdict, estimate_site_effects
 from siteless.profiles._field import Field, design_of, extend_fields, fit_fields
 from siteless.profiles._spread import diffuse
 from siteless.profiles._survey import DEGREES, SPREADS, Survey, fine_detail
@@ -75,6 +75,11 @@ class SiteProfiles:
         deviations = self.field.deviations[self.sites.index(site)]
         of_shells = deviations[1 :: len(DEGREES)][:shells] / 2  # an amplitude, not an energy
         return np.append(deviations[0], np.hypot(deviations[0], of_shells))
+
+    @property
+    def verdict(self) -> list[SiteVerdict]:
+        """How much of each site's difference is the scanner's, and how sure that is."""
+        return self.field.verdict(self.sites)
 
     def gains(self, world: Array, site: str) -> Array:
         """Return what a site multiplies channels by at places, shape (place, channel)."""

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from siteless.errors import DatasetError
 from siteless.evaluation import BEFORE, NOISE, RESCAN, ScoreTable, linear_effect
+from siteless.population import SiteVerdict
 from siteless.report._comparison import Comparison, compare_methods
 from siteless.report._page import render_page
 from siteless.report._plots import (
@@ -24,6 +25,7 @@ from siteless.report._plots import (
     StripPlot,
 )
 from siteless.report._portrait import SCALES, Portrait, flag
+from siteless.report._profiles import expected_errors_url
 from siteless.report._text import citations, methods_text
 
 # What scans are called when a method has changed them.
@@ -68,6 +70,8 @@ class Study:
         What gives the scores that are not there.
     fields
         Address of a picture of the sites' fields; empty for none.
+    verdicts
+        How much of each site's difference is the scanner's.
     """
 
     title: str
@@ -81,6 +85,7 @@ class Study:
     is_tested: bool = False
     next_command: str = ""
     fields: str = ""
+    verdicts: Sequence[SiteVerdict] = ()
 
     def html(self) -> str:
         """Return the page."""
@@ -92,6 +97,11 @@ class Study:
             viewer=Markup(self.viewer),
             nan=float("nan"),
         )
+
+    @property
+    def expected_errors(self) -> str:
+        """Address of a picture of the error of site effects against numbers of people."""
+        return expected_errors_url(self.verdicts)
 
     @cached_property
     def sites(self) -> list[str]:

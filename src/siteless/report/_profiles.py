@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from siteless.acquisition import show_bs
+from siteless.population import NUMBERS, SiteVerdict
 from siteless.profiles import SiteProfiles
 from siteless.report._style import save_figure
 
@@ -28,8 +30,31 @@ def draw_profiles(profiles: SiteProfiles, bs: tuple[float, ...], path: Path) -> 
 
 def profiles_url(profiles: SiteProfiles, bs: tuple[float, ...]) -> str:
     """Return the picture of `draw_profiles` as the address of an image, for a page."""
+    return _url(_figure(profiles, bs))
+
+
+def expected_errors_url(verdicts: Sequence[SiteVerdict]) -> str:
+    """Draw the expected error of site effects against people a site, for a page."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 3.2), layout="constrained")
+    panel = figure.subplots()
+    for one in verdicts:
+        errors = 100 * np.array(one.expected_errors)
+        (line,) = panel.plot(NUMBERS, errors, label=one.site)
+        panel.plot(one.people, 100 * one.error, "o", color=line.get_color())
+    panel.set_xscale("log")
+    panel.set_xticks(NUMBERS, [str(number) for number in NUMBERS])
+    panel.minorticks_off()
+    panel.set(xlabel="people a site", ylabel="standard error, %", ylim=(0, None))
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.legend(frameon=False)
+    return _url(figure)
+
+
+def _url(figure: Figure) -> str:
     png = BytesIO()
-    _figure(profiles, bs).savefig(png, dpi=_DPI, format="png", metadata={"Software": None})
+    figure.savefig(png, dpi=_DPI, format="png", metadata={"Software": None})
     return f"data:image/png;base64,{b64encode(png.getvalue()).decode()}"
 
 
