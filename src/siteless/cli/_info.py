@@ -115,7 +115,6 @@ def _profile_lines(model: Model) -> list[tuple[str, str]]:
 
 
 def _verdict_line(one: SiteVerdict) -> str:
-    from siteless.cli._console import count
     from siteless.population import NUMBERS
 
     more = [
@@ -123,12 +122,12 @@ def _verdict_line(one: SiteVerdict) -> str:
         for number, error in zip(NUMBERS, one.expected_errors, strict=True)
         if number > one.people
     ]
-    expected = f" (expected: {', '.join(more)})" if more and one.people else ""
+    expected = f" ({', '.join(more)})" if more and one.people else ""
+    people = "one person" if one.people == 1 else f"{one.people} people"
     return (
         f"{one.site}: {100 * one.difference:.1f} % from the mean of sites, where chance in who "
         f"was scanned gives {100 * one.chance:.1f} %; {100 * one.scanner:.1f} % is removed as "
-        f"the scanner's, known to {100 * one.error:.1f} % with {count(one.people, 'person')}"
-        f"{expected}"
+        f"the scanner's, known to {100 * one.error:.1f} % with {people}{expected}"
     )
 
 

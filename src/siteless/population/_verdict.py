@@ -14,6 +14,7 @@ from siteless.population._effects import SiteEffects
 
 # Numbers of people a site that the expected error is quoted for.
 NUMBERS = (3, 5, 10, 20, 40)
+_TINY = np.finfo(float).tiny
 
 
 @dataclass(frozen=True)
@@ -80,12 +81,15 @@ def judge_sites(
         return np.sqrt(squares @ np.square(units))
 
     chance = effects.chance[:, None] * effects.of_people
-    of_one = chance * effects.people[:, None]
+    now = total(_expected_variance(effects, chance, groups))
     differences = total(np.square(effects.raw)).tolist()
     chances = total(chance).tolist()
     scanners = total(np.square(effects.sites)).tolist()
-    errors = total(effects.variance).tolist()
-    expected = [total(_expected_variance(effects, of_one / n, groups)).tolist() for n in NUMBERS]
+    errors = total(effects.variance)
+    expected = [
+        errors * total(_expected_variance(effects, noise, groups)) / np.maximum(now, _TINY)
+        for noise in (chance * effects.people[:, None] / number for number in NUMBERS)
+    ]
     return [
         SiteVerdict(
             site=site,
@@ -93,8 +97,8 @@ def judge_sites(
             difference=differences[number],
             chance=chances[number],
             scanner=scanners[number],
-            error=errors[number],
-            expected_errors=tuple(of_sites[number] for of_sites in expected),
+            error=float(errors[number]),
+            expected_errors=tuple(float(of_sites[number]) for of_sites in expected),
         )
         for number, site in enumerate(sites)
     ]
@@ -110,5 +114,5 @@ def _expected_variance(effects: SiteEffects, noise: Array, groups: Array) -> Arr
     variance = np.zeros_like(noise)
     for chances, scales in zip(weight[groups].T, effects.scales[groups].T, strict=True):
         prior = np.square(scales)
-        variance += chances * prior * noise / np.maximum(prior + noise, np.finfo(float).tiny)
+        variance += chances * prior * noise / np.maximum(prior + noise, _TINY)
     return variance
