@@ -4,6 +4,7 @@ from scipy import stats
 
 from siteless.errors import DatasetError
 from siteless.evaluation._biology import (
+    change_per_year,
     intraclass_correlation,
     lesion_contrast,
     linear_effect,
@@ -76,6 +77,65 @@ def test_equal_values_have_no_correlation():
 def test_no_line_without_people_who_differ(values, covariate, subjects, problem):
     with pytest.raises(DatasetError, match=problem):
         linear_effect(values, covariate, list(subjects))
+
+
+def followed(rng, people, *, change=-0.01, spread=0.0, visits=3):
+    """Values of people who differ in level, more with age than each changes."""
+    first = rng.uniform(20, 80, (people, 1))
+    years = np.sort(rng.uniform(0.0, 6.0, (people, visits)), axis=1) + np.arange(visits)
+    own = change + spread * rng.standard_normal((people, 1))
+    values = 0.05 * first + rng.standard_normal((people, 1)) + own * years
+    values += 0.02 * rng.standard_normal(values.shape)
+    subjects = np.repeat(np.arange(people), visits)
+    return values.ravel(), (first + years).ravel(), subjects
+
+
+def test_change_is_the_mean_of_peoples_lines():
+    values, ages, people = followed(np.random.default_rng(0), 12, spread=0.02)
+    order = np.random.default_rng(1).permutation(len(values))
+    found = change_per_year(values[order], ages[order], people[order])
+    slopes = [stats.linregress(ages[people == p], values[people == p]).slope for p in range(12)]
+    assert found.per_year == pytest.approx(np.mean(slopes))
+    width = 2 * 1.96 * stats.sem(slopes)
+    assert found.high - found.low == pytest.approx(width, rel=0.15)
+    assert found.people == 12
+    assert linear_effect(values, ages, people).slope > 0  # people differ the other way
+
+
+def test_levels_of_people_are_no_change():
+    values, ages, people = followed(np.random.default_rng(2), 8)
+    moved = values + 9.0 * np.random.default_rng(3).standard_normal(8)[people]
+    found, expected = (change_per_year(v, ages, people) for v in (moved, values))
+    assert found.per_year == pytest.approx(expected.per_year)
+    assert found.low == pytest.approx(expected.low)
+
+
+def test_people_seen_once_or_in_one_visit_are_no_change():
+    values, ages, people = followed(np.random.default_rng(4), 6)
+    others = np.array([5.0, 1.0, 9.0]), np.array([40.0, 50.0, 50.1]), np.array([90, 91, 91])
+    more = (np.concatenate(two) for two in zip((values, ages, people), others, strict=True))
+    assert change_per_year(*more) == change_per_year(values, ages, people)
+
+
+def test_interval_of_a_change_holds_the_truth():
+    rng, held = np.random.default_rng(5), 0
+    for study in range(200):
+        found = change_per_year(*followed(rng, 25, spread=0.02, visits=2), seed=study)
+        held += found.low < -0.01 < found.high
+    assert 0.86 < held / 200 < 0.99
+
+
+@pytest.mark.parametrize(
+    ("values", "ages", "subjects", "problem"),
+    [
+        ([1, 2, 3, 4, 5], [20, 22, 30, 33, 40], "aabbc", "found 2"),
+        ([1, np.nan, 3], [20, 22, 30], "aab", "must be finite"),
+        ([1, 2, 3], [20, 22], "aab", "got 3, 2 and 3"),
+    ],
+)
+def test_no_change_without_people_who_came_again(values, ages, subjects, problem):
+    with pytest.raises(DatasetError, match=problem):
+        change_per_year(values, ages, list(subjects))
 
 
 def test_agreement_is_the_published_one():

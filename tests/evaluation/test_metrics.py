@@ -53,7 +53,9 @@ def test_units_are_of_what_is_measured(given_metrics):
         assert describe_metric(f"{shown}_cv")[0] == "1"
 
 
-@pytest.mark.parametrize("name", [*INTERVALS, "md_age_slope_low", "fa_age_slope_high"])
+@pytest.mark.parametrize(
+    "name", [*INTERVALS, "md_age_slope_low", "fa_age_slope_high", "fa_change_per_year_low"]
+)
 def test_ends_of_an_interval_have_the_unit_of_what_is_between(name):
     assert describe_metric(name)[0] == describe_metric(name.rpartition("_")[0])[0]
 

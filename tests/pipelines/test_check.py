@@ -61,6 +61,13 @@ def test_problems_are_plain_for_machines_and_errors_come_first(planted):
     assert len(content["scans"]) == len(report.scans)
 
 
+def test_a_confound_is_the_first_warning_of_many(planted):
+    _, _, _, report = planted
+    codes = [problem.code for problem in report.warnings]
+    assert len(codes) > 5
+    assert [code for code in codes if code != "confound"] == codes[codes.count("confound") :]
+
+
 def test_a_healthy_dataset_has_no_problem(tmp_path):
     rows = []
     for number in range(6):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import nibabel as nib
 import numpy as np
 import pytest
+from scipy import stats
 
 from lessons import QUICK
 from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
@@ -13,7 +14,14 @@ from siteless.acquisition import Site
 from siteless.bids import derivative_path, find_scans, read_scan, write_map, write_scan
 from siteless.cli import main
 from siteless.errors import DatasetError, SitelessError
-from siteless.evaluation import BEFORE, NOISE, RESCAN, Sample, measure_leakage
+from siteless.evaluation import (
+    BEFORE,
+    NOISE,
+    RESCAN,
+    Sample,
+    intraclass_correlation,
+    measure_leakage,
+)
 from siteless.evaluation._leakage import _learn
 from siteless.microstructure import compute_maps
 from siteless.pipelines import evaluate_dataset, fit_model, harmonize_dataset
@@ -375,6 +383,57 @@ def test_maps_of_a_method_that_are_not_named_are_not_scored(contest, tmp_path):
         nprocs=1,
     )
     assert {one.method for one in found.table.scores} == {BEFORE}
+
+
+def _write_followed_up(root):
+    """Write people who were at a, at a again after two years, and a year later at b."""
+    data = write_travellers(root / "data", {"01": "", "02": "", "03": "", "04": ""})
+    visits = {}
+    for number, who in enumerate(("01", "02", "03", "04")):
+        person, ages = data / f"sub-{who}", [30 + 9 * number + step for step in (0, 2, 3)]
+        for path in (person / "ses-a" / "dwi").iterdir():
+            later = person / "ses-alater" / "dwi" / path.name.replace("ses-a", "ses-alater")
+            later.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, later)
+        sessions = dict(zip(("a", "alater", "b"), ages, strict=True))
+        rows = [
+            {"session_id": f"ses-{name}", "site": name[0], "age": age}
+            for name, age in sessions.items()
+        ]
+        write_table(person / f"sub-{who}_sessions.tsv", rows)
+        visits |= {(who, name): age for name, age in sessions.items()}
+    return data, visits
+
+
+def test_every_visit_has_an_age_and_a_mean_of_its_own(tmp_path):
+    data, ages = _write_followed_up(tmp_path)
+    rng = np.random.default_rng(0)
+    means = {key: 0.5 - 0.003 * age + 0.01 * rng.standard_normal() for key, age in ages.items()}
+    for files in find_scans(data).scans:
+        scan = read_scan(files)
+        flat = np.full(scan.mask.shape, means[files.subject, files.entities["ses"]])
+        write_map(
+            derivative_path(tmp_path / "maps", "harmonized_fa", files.entities), flat, scan.affine
+        )
+    table = evaluate_dataset(
+        data,
+        {"maps": [tmp_path / "maps"]},
+        tmp_path / "s",
+        kinds=["biology"],
+        maps=["fa"],
+        to="b",
+        nprocs=1,
+    ).table
+    found = {s.metric: s.value for s in table.scores if s.subject == "n/a" and s.method == "maps"}
+    line = stats.linregress(list(ages.values()), list(means.values()))
+    assert found["fa_age_slope"] == pytest.approx(line.slope, rel=1e-4)
+    people = [[key for key in ages if key[0] == who] for who in ("01", "02", "03", "04")]
+    slopes = [np.polyfit([ages[k] for k in own], [means[k] for k in own], 1)[0] for own in people]
+    assert found["fa_change_per_year"] == pytest.approx(np.mean(slopes), rel=1e-4)
+    assert found["fa_change_per_year_low"] < np.mean(slopes) < found["fa_change_per_year_high"]
+    first = np.array([[means[who, "a"], means[who, "b"]] for who in ("01", "02", "03", "04")])
+    expected = intraclass_correlation(first).absolute
+    assert found["fa_icc_agreement"] == pytest.approx(expected, rel=1e-3)
 
 
 def test_maps_on_another_grid_are_refused(contest, tmp_path):

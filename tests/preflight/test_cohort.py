@@ -1,8 +1,12 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from siteless.errors import DatasetError
+from siteless.population import Covariate, Design, covariate_columns, require_identifiable
 from siteless.preflight import ScanFacts, Severity, cohort_problems
+from siteless.simulation import choose_design, draw_design, read_scanners
 
 DATASET = Path("study")
 
@@ -149,13 +153,189 @@ def test_travelling_subjects_are_not_confounded():
 def test_sex_is_compared_between_sites():
     ages = [30, 31, 32, 33]
     mixed = _aged(ages, "a", 0, ["F", "M", "F", "M"]) + _aged(ages, "b", 9, ["M", "F", "M", "F"])
-    pairs = _aged(ages[:2], "a", 0, ["F"] * 2) + _aged(ages[:2], "b", 9, ["M"] * 2)
-    assert "confound" not in _codes(pairs)
-    apart = _aged(ages, "a", 0, ["F"] * 4) + _aged(ages, "b", 9, ["male"] * 4)
     assert _codes(mixed) == []
+    apart = _aged(ages, "a", 0, ["F"] * 4) + _aged(ages, "b", 9, ["male"] * 4)
     [problem] = cohort_problems(apart, DATASET)
-    assert problem.what == "sex is confounded with site: 100% F at a, 0% F at b"
+    assert problem.what == "sex is confounded with site: 4 F at a, 4 M at b"
+
+
+def _grouped(site, start, **groups):
+    words = [word for word, count in groups.items() for _ in range(count)]
+    return [
+        _scans(1, site, start + n, attributes={"group": word})[0] for n, word in enumerate(words)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "shown"),
+    [
+        ({"control": 5, "patient": 5}, {"control": 6, "patient": 4}, None),
+        (
+            {"control": 14, "patient": 1},
+            {"control": 3, "patient": 12},
+            "14 control and 1 patient at a, 3 control and 12 patient at b",
+        ),
+        ({"control": 4}, {"patient": 5}, "4 control at a, 5 patient at b"),
+    ],
+)
+def test_groups_are_compared_between_sites(first, second, shown):
+    problems = cohort_problems(_grouped("a", 0, **first) + _grouped("b", 50, **second), DATASET)
+    expected = [f"group is confounded with site: {shown}"] if shown else []
+    assert [problem.what for problem in problems] == expected
+
+
+def test_people_count_once_at_a_site():
+    once = _grouped("a", 0, control=4, patient=3) + _grouped("b", 50, control=3, patient=4)
+    often = once + [scan for scan in once if scan.attributes["group"] == "control"] * 9
+    often = [replace(scan, fingerprint=str(n)) for n, scan in enumerate(often)]
+    assert _codes(often) == []
+
+
+def test_the_design_comes_first():
+    apart = _aged([20, 25, 30], "a", 0) + _aged([60, 65, 71], "b", 9)
+    odd = [replace(apart[0], site=None), replace(apart[0], shells=((1000.0, 12),)), *apart[1:]]
+    codes = _codes(odd)
+    assert codes[0] == "confound"
+    assert len(set(codes)) > 3
+
+
+def _fit_refuses(scans, name):
+    """What a fit does with the scans, by its own functions."""
+    told = [scan.attributes for scan in scans]
+    columns = covariate_columns([Covariate.of(name, [own[name] for own in told])], told)
+    sites = sorted({scan.site for scan in scans})
+    people = [scan.subject for scan in scans]
+    try:
+        design = Design.of([scan.site for scan in scans], people, sites)
+        require_identifiable(design, {name: columns}, sites)
+    except DatasetError:
+        return True
+    return False
+
+
+YOUNG, OLD = [20, 22, 24, 26], [60, 63, 66, 70]
+
+
+@pytest.mark.parametrize(
+    ("scans", "name", "refused"),
+    [
+        (_aged(YOUNG, "a", 0) + _aged(OLD, "b", 9), "age", True),
+        (_aged([20, 25, 30, 35, 40], "a", 0) + _aged([52, 57, 61, 64, 71], "b", 9), "age", False),
+        (_grouped("a", 0, control=2) + _grouped("b", 9, patient=2), "group", True),
+        (_grouped("a", 0, control=9) + _grouped("b", 9, patient=9, control=1), "group", False),
+        (_aged(YOUNG * 2, "a", 0) + _aged(OLD * 2, "b", 9) + _aged([20], "b", 0), "age", False),
+    ],
+)
+def test_what_a_fit_refuses_is_announced(scans, name, refused):
+    assert _fit_refuses(scans, name) == refused
+    [problem] = [one for one in cohort_problems(scans, DATASET) if one.code == "confound"]
+    assert ("siteless fit will refuse" in problem.remedy) == refused
+
+
+def test_test_people_do_not_hide_a_confound_of_the_others():
+    learned = _grouped("a", 0, control=3) + _grouped("b", 9, patient=3)
+    tested = _grouped("a", 50, control=9, patient=9)
+    both = tested + [replace(scan, site="b", fingerprint=scan.subject + "b") for scan in tested]
+    scans = [
+        replace(scan, attributes={**scan.attributes, "split": split})
+        for split, own in (("train", learned), ("test", both))
+        for scan in own
+    ]
+    [problem] = cohort_problems(scans, DATASET)
+    assert problem.what.endswith("12 control and 9 patient at a, 9 control and 12 patient at b")
+    assert "siteless fit will refuse group" in problem.remedy
 
 
 def test_ages_that_are_not_numbers_are_passed_over():
     assert _codes(_aged(["young"] * 3, "a", 0) + _aged(["old"] * 3, "b", 9)) == []
+
+
+def _followed(*visits, people=4, start=0, column="age"):
+    """Scans of people with the same visits, each at a site after some years."""
+    dates = "{}-06-15T12:00:00"
+    return [
+        replace(
+            _scans(1, site, start + n)[0],
+            attributes={
+                column: dates.format(2000 + years) if column == "acq_time" else str(years)
+            },
+            fingerprint=f"{start + n} {at}",
+        )
+        for n in range(people)
+        for at, (site, years) in enumerate(visits)
+    ]
+
+
+@pytest.mark.parametrize("column", ["age", "years", "acq_time"])
+def test_change_that_is_tied_to_the_scanner_is_told(column):
+    moved = _followed(("a", 30), ("b", 33), column=column)
+    found = [one for one in cohort_problems(moved, DATASET) if one.code == "confounded-change"]
+    [problem] = found
+    assert "all 4 people seen at a and b were at a first" in problem.what
+    assert "nobody was followed up" in problem.what
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        _followed(("a", 30), ("a", 33), people=1, start=50),
+        _followed(("b", 30), ("b", 33), people=1, start=50),
+        _followed(("b", 30), ("a", 33), people=1, start=50),
+        _followed(("a", 30), ("b", 33), ("b", 36), people=1, start=50),
+        _followed(("a", 30), ("b", 30.1), people=1, start=50),
+    ],
+    ids=["before the upgrade", "after it", "other order", "moved and followed up", "one visit"],
+)
+def test_one_person_separates_change_and_scanner(others):
+    moved = _followed(("a", 30), ("b", 33))
+    assert "confounded-change" in _codes(moved)
+    assert "confounded-change" not in _codes(moved + others)
+
+
+def test_follow_up_elsewhere_separates_nothing():
+    moved = _followed(("a", 30), ("b", 33))
+    elsewhere = _followed(("c", 30), ("c", 33), start=50) + _followed(("c", 40), start=60)
+    assert "confounded-change" in _codes(moved + elsewhere)
+
+
+@pytest.mark.parametrize(
+    "scans",
+    [
+        _followed(("a", 30), ("b", 30)),
+        _followed(("a", 30), ("b", 33), people=2),
+        _followed(("a", 30)) + _followed(("b", 33), start=50),
+        _followed(("a", 30), ("b", 33), column="visit"),
+        _followed(("a", 30), ("a", 33)) + _followed(("b", 30), ("b", 33), start=50),
+    ],
+    ids=["travelling", "two people", "one scan each", "no times", "same scanner"],
+)
+def test_studies_without_such_change_are_not_warned(scans):
+    assert "confounded-change" not in _codes(scans)
+
+
+def test_many_scanners_in_a_row_are_one_problem():
+    row = _followed(("a", 30), ("b", 32), ("c", 34), ("d", 36))
+    [problem] = [one for one in cohort_problems(row, DATASET) if one.code == "confounded-change"]
+    assert "3 more pairs of sites" in problem.what
+
+
+def test_the_longitudinal_design_of_the_simulator_separates_change_and_scanner():
+    sites = [read_scanners()[site] for site in ("prisma30", "prisma60")]
+    cohort = draw_design(tuple(sites), choose_design("longitudinal"), voxel_size=6.0)
+    scans = [
+        replace(
+            _scans(1, visit.site)[0],
+            subject=person.label,
+            attributes={"age": str(person.age + visit.years)},
+            fingerprint=f"{person.label} {visit.session}",
+        )
+        for person in cohort.people
+        for visit in cohort.visits(person)
+    ]
+    assert "confounded-change" not in _codes(scans)
+    followed = {person.label for person in cohort.people if _returns(cohort.visits(person))}
+    assert "confounded-change" in _codes([scan for scan in scans if scan.subject not in followed])
+
+
+def _returns(visits):
+    return len({visit.site for visit in visits}) < len(visits)

@@ -2,7 +2,9 @@
 
 from siteless.evaluation._biology import (
     Agreement,
+    Change,
     Effect,
+    change_per_year,
     intraclass_correlation,
     lesion_contrast,
     linear_effect,
@@ -42,6 +44,7 @@ __all__ = [
     "WHITE_MATTER",
     "Agreement",
     "Angles",
+    "Change",
     "Effect",
     "Fods",
     "Leakage",
@@ -50,6 +53,7 @@ __all__ = [
     "Score",
     "ScoreTable",
     "Target",
+    "change_per_year",
     "describe_metric",
     "estimate_responses",
     "evenly_spaced",

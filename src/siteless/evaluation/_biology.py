@@ -19,6 +19,8 @@ from siteless.errors import DatasetError
 NEAR, FAR = 1, 3
 _LEAST_PEOPLE = 3
 _DRAWS = 2000
+# Years. Scans that are closer in time are of one visit, whose change a year would be noise.
+_APART = 0.25
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,24 @@ class Effect:
     slope_low: float
     slope_high: float
     correlation: float
+    people: int
+
+
+@dataclass(frozen=True)
+class Change:
+    """How values change within people.
+
+    Attributes
+    ----------
+    per_year, low, high
+        Mean over people, and a 95 % interval by the Bayesian bootstrap over people.
+    people
+        How many were seen at several ages.
+    """
+
+    per_year: float
+    low: float
+    high: float
     people: int
 
 
@@ -134,6 +154,17 @@ def linear_effect(
 
 
 def _require_line(values: Array, covariate: Array, person: Array) -> None:
+    _require_scans(values, covariate, person)
+    people = len(np.unique(person))
+    if people < _LEAST_PEOPLE or not np.ptp(covariate):
+        raise DatasetError(
+            f"an effect needs at least {_LEAST_PEOPLE} people who differ in the covariate, found "
+            f"{people}, with {len(np.unique(covariate))} different",
+            remedy="give more people",
+        )
+
+
+def _require_scans(values: Array, covariate: Array, person: Array) -> None:
     if not values.shape == covariate.shape == person.shape:
         raise DatasetError(
             f"a value, a covariate and a subject are needed for each scan, got {len(values)}, "
@@ -144,13 +175,6 @@ def _require_line(values: Array, covariate: Array, person: Array) -> None:
         raise DatasetError(
             "values and covariate must be finite", remedy="leave out scans that lack either"
         )
-    people = len(np.unique(person))
-    if people < _LEAST_PEOPLE or not np.ptp(covariate):
-        raise DatasetError(
-            f"an effect needs at least {_LEAST_PEOPLE} people who differ in the covariate, found "
-            f"{people}, with {len(np.unique(covariate))} different",
-            remedy="give more people",
-        )
 
 
 def _slopes(values: Array, covariate: Array, weights: Array) -> Array:
@@ -158,6 +182,53 @@ def _slopes(values: Array, covariate: Array, weights: Array) -> Array:
     weights = weights / weights.sum(axis=1, keepdims=True)
     x = covariate - (weights * covariate).sum(axis=1, keepdims=True)
     return (weights * x * values).sum(axis=1) / (weights * x * x).sum(axis=1)
+
+
+def change_per_year(
+    values: Array, ages: Array, subjects: Sequence[str], *, seed: int = 0
+) -> Change:
+    """Average over people how much the value of a person changes a year.
+
+    A person's change is the slope of a line by least squares. People whose ages differ by less
+    than a quarter of a year are left out.
+
+    Parameters
+    ----------
+    values
+        One a scan, shape (scan,).
+    ages
+        In years, shape (scan,).
+    subjects
+        Who was scanned.
+    seed
+        Of the bootstrap.
+
+    Raises
+    ------
+    DatasetError
+        When fewer than 3 people were seen at several ages, or a number is not finite.
+
+    Examples
+    --------
+    >>> ages = np.array([20.0, 22.0, 50.0, 53.0, 60.0, 61.0])
+    >>> level = np.array([0.5, 0.5, 0.4, 0.4, 0.6, 0.6])
+    >>> round(change_per_year(level - 0.002 * ages, ages, list("aabbcc")).per_year, 6)
+    -0.002
+    """
+    values, ages = np.asarray(values, dtype=float), np.asarray(ages, dtype=float)
+    _, person = np.unique(subjects, return_inverse=True)
+    _require_scans(values, ages, person)
+    own = [person == one for one in np.unique(person) if np.ptp(ages[person == one]) >= _APART]
+    if len(own) < _LEAST_PEOPLE:
+        raise DatasetError(
+            f"change needs at least {_LEAST_PEOPLE} people who were seen at several ages, found "
+            f"{len(own)}",
+            remedy="give more people",
+        )
+    slopes = np.array([_slopes(values[one], ages[one], np.ones((1, one.sum())))[0] for one in own])
+    weights = np.random.default_rng(seed).dirichlet(np.ones(len(own)), size=_DRAWS)
+    low, high = np.quantile(weights @ slopes, [0.025, 0.975])
+    return Change(float(slopes.mean()), float(low), float(high), len(own))
 
 
 def intraclass_correlation(values: Array) -> Agreement:

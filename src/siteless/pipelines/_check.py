@@ -50,7 +50,8 @@ class CheckReport:
     scans
         What was read of each scan, in the dataset's order.
     problems
-        Errors first, each kind in the order of the scans.
+        Errors first. Among each severity, those of the study come before those of its scans, and
+        those of its design before all others.
     """
 
     dataset: Path
@@ -115,9 +116,9 @@ def check_dataset(
     scans = tuple(facts for facts, _ in in_order)
     problems = [
         *(Problem.from_error(error, found.root) for error in found.errors),
-        *(problem for _, own in in_order for problem in own),
-        *_overruled_option(found, site_from),
         *cohort_problems(scans, found.root, order=order),
+        *_overruled_option(found, site_from),
+        *(problem for _, own in in_order for problem in own),
     ]
     ordered = sorted(dict.fromkeys(problems), key=lambda problem: problem.severity)
     return CheckReport(found.root, scans, tuple(ordered))

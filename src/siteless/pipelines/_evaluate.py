@@ -122,7 +122,7 @@ def evaluate_dataset(
         leaked = score_leakage(measures, contest, codes, seed=seed, progress=progress)
         scores, notes = scores + leaked[0], notes + leaked[1]
     if "biology" in kinds:
-        survived = score_groups(measures, contest, scores, seed=seed)
+        survived = score_groups(measures, contest, seed=seed)
         scores, notes = scores + survived[0], notes + survived[1]
     if not scores:
         raise DatasetError(

@@ -17,7 +17,7 @@ from siteless.evaluation import (
     WHITE_MATTER,
     Sample,
     Score,
-    ScoreTable,
+    change_per_year,
     evenly_spaced,
     intraclass_correlation,
     linear_effect,
@@ -27,7 +27,7 @@ from siteless.evaluation import (
 from siteless.pipelines._choice import read_number, read_table
 from siteless.pipelines._coefficients import Stages
 from siteless.pipelines._contest import Contest, Judged
-from siteless.pipelines._judge import Measures, read_shown
+from siteless.pipelines._judge import Measures, read_mean, read_shown
 
 # What a code is called among tasks: it is rendered as no site.
 CODES = "codes"
@@ -35,8 +35,8 @@ CODES = "codes"
 _CODES = 2000
 # Of a site, for a standard deviation of their means to mean something.
 _LEAST_SCANS = 3
-# Means of scans by person and source site.
-Means = Mapping[tuple[str, str], float]
+# Scans, each with the mean of a map.
+Means = Sequence[tuple[ScanFiles, float]]
 _LEAKAGE = ("accuracy", "accuracy_low", "accuracy_high", "chance", "nats", "nats_low", "nats_high")
 
 
@@ -145,7 +145,7 @@ def require_codes(codes: Mapping[str, Path], contest: Contest) -> None:
 
 
 def score_groups(
-    measures: Measures, contest: Contest, scores: Sequence[Score], *, seed: int
+    measures: Measures, contest: Contest, *, seed: int
 ) -> tuple[list[Score], list[str]]:
     """Score what must survive, and how far apart sites are, of scans rendered as one site.
 
@@ -154,24 +154,23 @@ def score_groups(
     list of Score, list of str
         And notes on what could not be measured.
     """
-    table, ages = ScoreTable(tuple(scores)), _ages(contest)
+    statistics: dict[str, Callable[[Means], dict[str, float]]] = {
+        "effect of age": partial(_age_effect, seed),
+        "change over time": partial(_change, seed),
+        "agreement of sites on people": _agreement,
+    }
     found: list[Score] = []
     notes: dict[str, None] = {}
     for name in measures.maps:
-        metric = f"{name}_mean"
-        for to, method in dict.fromkeys((_target(s), s.method) for s in table.select(metric)):
-            means = _means(table, metric, to, method)
-            for kind, score in (("age", partial(_age_effect, ages, seed)), ("icc", _agreement)):
+        for (to, method), means in _means(measures, contest, name).items():
+            for kind, score in statistics.items():
                 try:
                     values = score(means)
                 except DatasetError as error:
-                    notes[f"{_TOLD[kind]}: {error}"] = None
+                    notes[f"{kind}: {error}"] = None
                 else:
                     found += _rows(f"all>{to}", method, values, prefix=f"{name}_")
     return found + _distances(measures, contest), list(notes)
-
-
-_TOLD = {"age": "effect of age", "icc": "agreement of sites on people"}
 
 
 def _rows(task: str, method: str, values: Mapping[str, float], *, prefix: str) -> list[Score]:
@@ -182,33 +181,39 @@ def _rows(task: str, method: str, values: Mapping[str, float], *, prefix: str) -
     ]
 
 
-def _target(score: Score) -> str:
-    return score.task.partition(">")[2]
-
-
-def _means(table: ScoreTable, metric: str, to: str, method: str) -> Means:
-    """Return means of scans by person and source; the target's own scans are as they were."""
+def _means(measures: Measures, contest: Contest, name: str) -> dict[tuple[str, str], Means]:
+    """Return means of scans by target and method; the target's own scans may be as they were."""
+    found: dict[tuple[str, str], dict[Path, tuple[ScanFiles, float]]] = {}
+    for one in contest.scored:
+        if (mean := read_mean(measures, one, name)) is not None:
+            found.setdefault((one.to, one.method), {})[one.source.dwi] = one.source, mean
+    at_home = {
+        to: {path: mean for path, mean in own.items() if str(mean[0].site) == to}
+        for (to, method), own in found.items()
+        if method == BEFORE
+    }
     return {
-        (one.subject, one.task.partition(">")[0]): one.value
-        for kind in dict.fromkeys((BEFORE, method))
-        for one in table.select(metric, method=kind)
-        if _target(one) == to and (kind == method or one.task == f"{to}>{to}")
+        (to, method): list((at_home.get(to, {}) | own).values())
+        for (to, method), own in found.items()
     }
 
 
-def _ages(contest: Contest) -> dict[str, float]:
-    told = {files.subject: files.attributes.get("age", "") for files in contest.originals}
-    known = {subject: read_number(age) for subject, age in told.items()}
-    return {subject: age for subject, age in known.items() if age is not None}
+def _aged(means: Means) -> tuple[Array, Array, list[str]]:
+    """Return means, ages and people of the scans whose age is known."""
+    ages = [read_number(files.attributes.get("age")) for files, _ in means]
+    known = [(m, a, f.subject) for (f, m), a in zip(means, ages, strict=True) if a is not None]
+    return (
+        np.array([mean for mean, _, _ in known]),
+        np.array([age for _, age, _ in known]),
+        [person for _, _, person in known],
+    )
 
 
-def _age_effect(ages: Mapping[str, float], seed: int, means: Means) -> dict[str, float]:
-    aged = {key: value for key, value in means.items() if key[0] in ages}
-    if not aged:
+def _age_effect(seed: int, means: Means) -> dict[str, float]:
+    values, ages, people = _aged(means)
+    if not people:
         raise DatasetError("no table of the dataset has an age column")
-    people = [subject for subject, _ in aged]
-    covariate = np.array([ages[subject] for subject in people])
-    effect = linear_effect(np.array(list(aged.values())), covariate, people, seed=seed)
+    effect = linear_effect(values, ages, people, seed=seed)
     return {
         "age_slope": effect.slope,
         "age_slope_low": effect.slope_low,
@@ -216,10 +221,25 @@ def _age_effect(ages: Mapping[str, float], seed: int, means: Means) -> dict[str,
     }
 
 
+def _change(seed: int, means: Means) -> dict[str, float]:
+    """Return the change within people; nothing where nobody was followed up."""
+    values, ages, people = _aged(means)
+    if len(set(zip(people, ages, strict=True))) == len(set(people)):
+        return {}
+    change = change_per_year(values, ages, people, seed=seed)
+    return {
+        "change_per_year": change.per_year,
+        "change_per_year_low": change.low,
+        "change_per_year_high": change.high,
+    }
+
+
 def _agreement(means: Means) -> dict[str, float]:
-    people, sites = (list(dict.fromkeys(part)) for part in zip(*means, strict=True))
-    everywhere = [p for p in people if all((p, site) in means for site in sites)]
-    values = np.array([[means[p, site] for site in sites] for p in everywhere])
+    """Compare the first scans of people at each site."""
+    first = {(files.subject, str(files.site)): mean for files, mean in reversed(means)}
+    people, sites = (list(dict.fromkeys(part)) for part in zip(*first, strict=True))
+    everywhere = [p for p in people if all((p, site) in first for site in sites)]
+    values = np.array([[first[p, site] for site in sites] for p in everywhere])
     found = intraclass_correlation(values.reshape(len(everywhere), len(sites)))
     return {
         "icc_agreement": found.absolute,

@@ -397,6 +397,16 @@ def read_shown(measures: Measures, one: Judged) -> dict[str, Array]:
     return load_arrays(measures.shown(one))
 
 
+def read_mean(measures: Measures, one: Judged, name: str) -> float | None:
+    """Return the mean of a map over white matter, None where the scan has none.
+
+    A table of scores does not know the session; a record does.
+    """
+    record = json.loads(measures.record(one).read_text(encoding="utf-8"))
+    wanted = [one.method, WHITE_MATTER, f"{name}_mean"]
+    return next((value for *where, value in record["scores"] if where == wanted), None)
+
+
 def make_heats(measures: Measures, contest: Contest) -> list[Heat]:
     """Put together what is compared with the same scan; leave out whom nobody needs."""
     targets: dict[Path, list[Judged]] = {}

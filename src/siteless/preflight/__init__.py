@@ -1,7 +1,8 @@
 """What is wrong with scans, found before hours are spent on them."""
 
 from siteless.preflight._coherence import AxisError, find_axis_error
-from siteless.preflight._cohort import ScanFacts, cohort_problems
+from siteless.preflight._cohort import cohort_problems
+from siteless.preflight._facts import ScanFacts
 from siteless.preflight._problem import Problem, Severity
 from siteless.preflight._scan import (
     axis_problems,

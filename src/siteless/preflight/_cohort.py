@@ -1,70 +1,27 @@
-"""What can be wrong between scans: sites that do not compare, duplicates, confounds."""
+"""What can be wrong between scans: confounds, sites that do not compare, duplicates."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
 
-from siteless.acquisition import MIN_DIRECTIONS, Array, same_shells, show_bs
+from siteless.acquisition import MIN_DIRECTIONS, same_shells, show_bs
 from siteless.harmonics import common_bs, max_order
+from siteless.preflight._design import design_problems
+from siteless.preflight._facts import MIN_PEOPLE, ScanFacts, group_scans
 from siteless.preflight._problem import Problem, Severity
 
-# Below this, a site cannot be told from the people who were scanned there.
-MIN_PEOPLE = 3
 _VOXEL_TOLERANCE = 0.01
-_SIGNIFICANT = 0.01
 # How a site that the JSON sidecar told is marked.
 SIDECAR = "JSON sidecar"
 
 
-@dataclass(frozen=True)
-class ScanFacts:
-    """What the comparison between scans needs to know of each.
-
-    Attributes
-    ----------
-    path
-        The image.
-    subject
-        Label of the person.
-    site
-        Label of the site, None when nothing tells.
-    attributes
-        From tables: age and sex among them, where known.
-    site_origin
-        What told the site.
-    brain_mask
-        The mask's file, or how it was computed.
-    shells
-        b-value and number of directions of each, ascending; None when they could not be read.
-    voxel_size
-        mm; None when the image could not be read.
-    orientation
-        Anatomical directions of the image axes, such as ``LAS``.
-    fingerprint
-        Equal for images that hold the same signal; None when it could not be read.
-    """
-
-    path: Path
-    subject: str
-    site: str | None
-    attributes: Mapping[str, str]
-    site_origin: str = ""
-    brain_mask: str = ""
-    shells: tuple[tuple[float, int], ...] | None = None
-    voxel_size: tuple[float, ...] | None = None
-    orientation: str | None = None
-    fingerprint: str | None = None
-
-
 def cohort_problems(scans: Sequence[ScanFacts], dataset: Path, *, order: int = 8) -> list[Problem]:
-    """Compare scans with each other.
+    """Compare scans with each other; problems of the study's design come first.
 
     Parameters
     ----------
@@ -76,6 +33,7 @@ def cohort_problems(scans: Sequence[ScanFacts], dataset: Path, *, order: int = 8
         Order of the harmonics that the scans are to be fitted with.
     """
     return [
+        *design_problems(scans, dataset),
         *_without_site(scans),
         *_doubtful_sites(scans, dataset),
         *_low_orders(scans, order),
@@ -84,7 +42,6 @@ def cohort_problems(scans: Sequence[ScanFacts], dataset: Path, *, order: int = 8
         *_differing_shells(scans, dataset),
         *_differing_voxels(scans, dataset),
         *_differing_orientations(scans, dataset),
-        *_confounds(scans, dataset),
     ]
 
 
@@ -158,7 +115,7 @@ def _duplicates(scans: Sequence[ScanFacts]) -> Iterable[Problem]:
 
 
 def _few_scans(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Problem]:
-    by_site = _group(scans, lambda scan: scan.site)
+    by_site = group_scans(scans, lambda scan: scan.site)
     for site, members in by_site.items():
         people = len({scan.subject for scan in members})
         if people < MIN_PEOPLE:
@@ -212,7 +169,7 @@ def _differing_voxels(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Pro
 
 
 def _differing_orientations(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Problem]:
-    kinds = _group(scans, lambda scan: scan.orientation)
+    kinds = group_scans(scans, lambda scan: scan.orientation)
     yield from _odd_ones(
         list(kinds.values()),
         dataset,
@@ -246,60 +203,6 @@ def _odd_ones(
         yield Problem(code, severity, kind[0].path, what, remedy)
 
 
-def _confounds(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Problem]:
-    """Report age or sex that differs between sites: no method can tell it from the site."""
-    people = {(scan.subject, scan.site): scan for scan in scans if scan.site is not None}
-    for attribute, test in (("age", _age_differs), ("sex", _sex_differs)):
-        known = [scan for scan in people.values() if attribute in scan.attributes]
-        groups = _group(known, lambda scan: scan.site)
-        told = {
-            site: [scan.attributes[attribute] for scan in group]
-            for site, group in groups.items()
-            if len(group) >= 2
-        }
-        if len(told) >= 2 and (summary := test(told)):
-            yield Problem(
-                "confound",
-                Severity.WARNING,
-                dataset,
-                f"{attribute} is confounded with site: {summary}",
-                "harmonize matched groups, or a true difference between people may be removed",
-            )
-
-
-def _age_differs(ages: Mapping[str, list[str]]) -> str | None:
-    values = {site: _numbers(group) for site, group in ages.items()}
-    groups = {site: group for site, group in values.items() if len(group) >= 2}
-    if len(groups) < 2:
-        return None
-    if all(np.ptp(group) == 0 for group in groups.values()):  # an F test would divide by zero
-        differs = np.ptp(np.concatenate(list(groups.values()))) > 0
-    else:
-        differs = stats.f_oneway(*groups.values()).pvalue < _SIGNIFICANT
-    if not differs:
-        return None
-    return ", ".join(f"mean {group.mean():.0f} at {site}" for site, group in groups.items())
-
-
-def _numbers(texts: Iterable[str]) -> Array:
-    """Read what are numbers; ages above a limit are often given as ``89+``."""
-    cut = [text.removesuffix("+") for text in texts]
-    return np.array([float(text) for text in cut if text.replace(".", "", 1).isdigit()])
-
-
-def _sex_differs(sexes: Mapping[str, list[str]]) -> str | None:
-    letters = [[sex.upper()[:1] for sex in group] for group in sexes.values()]
-    kinds = sorted(set().union(*letters))
-    counts = np.array([[group.count(kind) for kind in kinds] for group in letters])
-    if len(kinds) < 2:
-        return None
-    separated = counts.sum(axis=1).min() >= 3 and (np.count_nonzero(counts, axis=1) == 1).all()
-    if stats.chi2_contingency(counts).pvalue >= _SIGNIFICANT and not separated:
-        return None
-    shares = zip(sexes, counts[:, 0] / counts.sum(axis=1), strict=True)
-    return ", ".join(f"{share:.0%} {kinds[0]} at {site}" for site, share in shares)
-
-
 def _same_shells(first: ScanFacts, second: ScanFacts) -> bool:
     return same_shells(_bs(first), _bs(second))
 
@@ -310,16 +213,6 @@ def _bs(scan: ScanFacts) -> list[float]:
 
 def _same_voxels(first: tuple[float, ...] | None, second: tuple[float, ...] | None) -> bool:
     return bool(np.allclose(first or (), second or (), rtol=_VOXEL_TOLERANCE, atol=0))
-
-
-def _group(
-    scans: Iterable[ScanFacts], key: Callable[[ScanFacts], str | None]
-) -> dict[str, list[ScanFacts]]:
-    groups: defaultdict[str, list[ScanFacts]] = defaultdict(list)
-    for scan in scans:
-        if (label := key(scan)) is not None:
-            groups[label].append(scan)
-    return dict(groups)
 
 
 def _alike(

@@ -1,0 +1,223 @@
+"""What can be wrong with a study's design: people or their change over time follow the site."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from siteless.acquisition import Array
+from siteless.errors import DatasetError
+from siteless.population import Covariate, Design, covariate_columns, require_identifiable
+from siteless.preflight._facts import MIN_PEOPLE, ScanFacts, group_scans
+from siteless.preflight._problem import Problem, Severity
+
+_SIGNIFICANT = 0.01
+# Years. Scans that are closer in time are of one visit: people who travel take some weeks.
+_APART = 0.25
+_DAYS_PER_YEAR = 365.25
+# Pairs of sites that a problem names.
+_SHOWN = 3
+# A number, or a word.
+_Value = float | str
+# First and last time at each site, in years.
+_Visits = Mapping[str, tuple[float, float]]
+
+
+def design_problems(scans: Sequence[ScanFacts], dataset: Path) -> list[Problem]:
+    """Report what no method can separate from the site.
+
+    Parameters
+    ----------
+    scans
+        All scans of a dataset.
+    dataset
+        Named in the problems.
+    """
+    sited = [scan for scan in scans if scan.site is not None]
+    return [*_confounds(sited, dataset), *_confounded_change(sited, dataset)]
+
+
+def _confounds(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Problem]:
+    """Report age, sex or group that differs between sites, or that a fit refuses."""
+    for name, read in _COVARIATES.items():
+        told = _by_site(scans, name, read)
+        refused = len(told) >= 2 and _is_refused(name, scans)
+        if refused or _differ([own for own in told.values() if len(own) >= 2]):
+            shown = ", ".join(f"{_show(own)} at {site}" for site, own in told.items())
+            yield Problem(
+                "confound",
+                Severity.WARNING,
+                dataset,
+                f"{name} is confounded with site: {shown}",
+                f"siteless fit will refuse {name} unless people travel between the sites: add "
+                f"people whose {name} overlaps, or leave it out with --covariates and accept that "
+                "its effect is removed"
+                if refused
+                else "harmonize matched groups, or a true difference between people may be "
+                "removed",
+            )
+
+
+def _by_site(
+    scans: Iterable[ScanFacts], name: str, read: Callable[[str], _Value | None]
+) -> dict[str, list[_Value]]:
+    """Return what is known of each person, by site; the first scan of a person counts."""
+    people: dict[tuple[str, str], _Value] = {}
+    for scan in scans:
+        value = read(scan.attributes.get(name, ""))
+        if scan.site is not None and value is not None:
+            people.setdefault((scan.site, scan.subject), value)
+    found: dict[str, list[_Value]] = {}
+    for (site, _), value in people.items():
+        found.setdefault(site, []).append(value)
+    return found
+
+
+def _number(text: str) -> float | None:
+    """Read a number; ages above a limit are often given as ``89+``."""
+    cut = text.removesuffix("+")
+    return float(cut) if cut.replace(".", "", 1).isdecimal() else None
+
+
+def _initial(sex: str) -> str | None:
+    return sex[:1].upper() or None
+
+
+def _word(text: str) -> str | None:
+    return text or None
+
+
+# What a fit uses by default, and how a cell of the table is read.
+_COVARIATES: Mapping[str, Callable[[str], _Value | None]] = {
+    "age": _number,
+    "sex": _initial,
+    "group": _word,
+}
+
+
+def _differ(sites: Sequence[Sequence[_Value]]) -> bool:
+    """Whether chance does not explain a difference between sites."""
+    if len(sites) < 2:
+        return False
+    if isinstance(sites[0][0], float):
+        return _numbers_differ([np.array(own) for own in sites])
+    return _words_differ(sites)
+
+
+def _numbers_differ(sites: Sequence[Array]) -> bool:
+    if all(np.ptp(own) == 0 for own in sites):  # an F test would divide by zero
+        return bool(np.ptp(np.concatenate(sites)) > 0)
+    return bool(stats.f_oneway(*sites).pvalue < _SIGNIFICANT)
+
+
+def _words_differ(sites: Sequence[Sequence[_Value]]) -> bool:
+    words = set().union(*sites)
+    counts = np.array([[list(own).count(word) for word in words] for own in sites])
+    if len(words) < 2:
+        return False
+    enough = counts.sum(axis=1).min() >= MIN_PEOPLE
+    if enough and (np.count_nonzero(counts, axis=1) == 1).all():
+        return True
+    return bool(stats.chi2_contingency(counts).pvalue < _SIGNIFICANT)
+
+
+def _show(values: Sequence[_Value]) -> str:
+    numbers = [value for value in values if isinstance(value, float)]
+    if numbers:
+        people = "1 person" if len(numbers) == 1 else f"{len(numbers)} people"
+        return f"mean {np.mean(numbers):.0f} ({min(numbers):.0f} to {max(numbers):.0f}, {people})"
+    return " and ".join(f"{n} {word}" for word, n in sorted(Counter(values).items()))
+
+
+def _is_refused(name: str, scans: Sequence[ScanFacts]) -> bool:
+    """Whether a fit refuses a covariate, which nearly follows from the site."""
+    splits = {scan.attributes.get("split") for scan in scans}
+    learning = [s for s in scans if splits == {None} or s.attributes.get("split") == "train"]
+    if not learning or any(name not in scan.attributes for scan in learning):
+        return False
+    labels = [str(scan.site) for scan in learning]
+    sites = sorted(set(labels))
+    told = [scan.attributes for scan in learning]
+    try:
+        columns = covariate_columns([Covariate.of(name, [own[name] for own in told])], told)
+    except DatasetError:  # another problem than that of the design
+        return False
+    design = Design.of(labels, [scan.subject for scan in learning], sites)
+    try:
+        require_identifiable(design, {name: columns}, sites)
+    except DatasetError:
+        return True
+    return False
+
+
+def _confounded_change(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Problem]:
+    """Report sites between which everybody moved in one order, with nobody followed up at either.
+
+    People who were at both sites within one visit, or at times unknown, are no such case.
+    """
+    people = [_visits(own) for own in group_scans(scans, lambda scan: scan.subject).values()]
+    followed = {
+        site
+        for visits in people
+        for site, (first, last) in visits.items()
+        if last - first >= _APART
+    }
+    moves = []
+    sites = sorted({str(scan.site) for scan in scans} - followed)
+    for first, second in permutations(sites, 2):
+        both = [visits for visits in people if first in visits and second in visits]
+        ordered = all(visits[second][0] - visits[first][1] >= _APART for visits in both)
+        if ordered and len(both) >= MIN_PEOPLE:
+            moves.append(
+                f"all {len(both)} people seen at {first} and {second} were at {first} first"
+            )
+    if moves:
+        more = f", and {len(moves) - _SHOWN} more pairs of sites" if len(moves) > _SHOWN else ""
+        yield Problem(
+            "confounded-change",
+            Severity.WARNING,
+            dataset,
+            f"change over time cannot be separated from the scanner: {', '.join(moves[:_SHOWN])}"
+            f"{more}, and nobody was followed up at any of these sites",
+            "follow some people up on one scanner, or scan some on both within weeks; otherwise "
+            "do not read a change between the sites as one of the brain",
+        )
+
+
+def _visits(scans: Sequence[ScanFacts]) -> _Visits:
+    """Return when a person was first and last at each site; NaN where no table tells."""
+    times = next(filter(None, (_times(scans, *column) for column in _TIMES.items())), None)
+    found: dict[str, tuple[float, float]] = {}
+    for scan, time in zip(scans, times or [np.nan] * len(scans), strict=True):
+        first, last = found.get(str(scan.site), (time, time))
+        found[str(scan.site)] = (min(first, time), max(last, time))
+    return found
+
+
+def _times(
+    scans: Sequence[ScanFacts], column: str, read: Callable[[str], float | None]
+) -> list[float] | None:
+    """Return a person's times in years, by a column that tells more than one visit."""
+    read_all = [read(scan.attributes.get(column, "")) for scan in scans]
+    times = [time for time in read_all if time is not None]
+    return times if len(times) == len(scans) and np.ptp(times) >= _APART else None
+
+
+def _date(text: str) -> float | None:
+    try:
+        return datetime.fromisoformat(text).toordinal() / _DAYS_PER_YEAR
+    except ValueError:
+        return None
+
+
+_TIMES: Mapping[str, Callable[[str], float | None]] = {
+    "years": _number,
+    "age": _number,
+    "acq_time": _date,
+}
