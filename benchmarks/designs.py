@@ -141,14 +141,14 @@ class Judge:
     sources
         The same with the scans that the model is given, which may be denoised.
     attributes
-        What tables say about each person.
+        What tables say about each person at each session.
     """
 
     cohort: Path
     model: Model
     targets: Mapping[tuple[str, str], Target]
     sources: Mapping[tuple[str, str], Target]
-    attributes: Mapping[str, Mapping[str, str]]
+    attributes: Mapping[tuple[str, str], Mapping[str, str]]
 
     @classmethod
     def of(cls, cohort: Path, given: Path, model: Model) -> Judge:
@@ -157,7 +157,10 @@ class Judge:
             for key, target in read_targets(cohort, split="test").items()
         }
         sources = targets if given == cohort else read_targets(cohort, split="test", scans=given)
-        attributes = {files.subject: files.attributes for files in find_scans(cohort).scans}
+        attributes = {
+            (files.subject, files.entities["ses"]): files.attributes
+            for files in find_scans(cohort).scans
+        }
         return cls(cohort, model, targets, sources, attributes)
 
     @property
@@ -170,7 +173,7 @@ class Judge:
         others = [site for site in SITES if site != HUB]
         for source, goal in [*((HUB, site) for site in others), *((site, HUB) for site in others)]:
             for person in self.people:
-                target, about = self.targets[person, goal], self.attributes[person]
+                target, about = self.targets[person, goal], self.attributes[person, source]
                 maps, made = self.rendered(person, source, goal, target)
                 region = affected(self.cohort, person, target)
                 yield {
@@ -192,7 +195,7 @@ class Judge:
         """Return the maps of a session as a site, and the scan unless the model has maps alone."""
         scan = self.sources[person, session].scan
         if isinstance(self.model, CombatModel):
-            return self.model.harmonize_maps(scan, site, self.attributes[person]), None
+            return self.model.harmonize_maps(scan, site, self.attributes[person, session]), None
         made = render(self.model, scan, site, gradients=target.scan.gradients).scan
         return maps_within(made, MAPS, target.masks.values()), made
 
