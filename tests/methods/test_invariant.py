@@ -58,7 +58,7 @@ def _profiles(strength):
     weights = np.zeros((2, 35, 5))
     weights[:, 0, 0] = strength, -strength
     field = replace(flat_fields(2, 5), weights=weights)
-    return SiteProfiles(("a", "b"), np.zeros(2), field, ORDER, np.array([2.0, 0.2]))
+    return SiteProfiles(("a", "b"), np.zeros(2), field, ORDER, np.zeros((2, 5)))
 
 
 def _lesion(scan):

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from siteless.population import Design, estimate_new_site, estimate_site_effects
+from siteless.population._effects import _moderated
 
 SITES = ("a", "b", "c", "d")
 ONE = np.zeros(1, dtype=int)
@@ -177,3 +178,21 @@ def test_effects_are_those_of_the_reference_group():
     learned = replace(design, reference=~patient)
     assert np.abs(estimate_site_effects(values, learned, ONE).sites).max() < 0.1
     assert np.abs(estimate_site_effects(values, design, ONE).raw).max() > 1
+
+
+@pytest.mark.parametrize("freedom", [3, 6, 30])
+def test_variances_of_a_group_are_shrunk_to_their_posterior_mean(freedom):
+    rng, prior, common = np.random.default_rng(1), 8.0, 2.0
+    true = prior * common / rng.chisquare(prior, size=4000)
+    seen = true * rng.chisquare(freedom, size=4000) / freedom
+    expected = (prior * common + freedom * seen) / (prior + freedom)  # with the prior known
+    np.testing.assert_allclose(_moderated(seen, freedom), expected, rtol=0.15)
+
+
+def test_variances_that_are_alike_become_the_same_and_others_stay_apart():
+    rng, freedom = np.random.default_rng(2), 6
+    alike = rng.chisquare(freedom, size=500) / freedom
+    assert np.ptp(_moderated(alike, freedom)) < 0.3 * np.ptp(alike)
+    apart = np.geomspace(1e-3, 1e3, 25)
+    np.testing.assert_allclose(np.log(_moderated(apart, 30)), np.log(apart), atol=1)
+    assert _moderated(apart[:1], freedom) == apart[:1]

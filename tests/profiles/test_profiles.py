@@ -93,6 +93,43 @@ def test_the_blur_between_sites_is_found(noise):
     np.testing.assert_allclose(found.spreads, [0.0, 3.0, 1.5], atol=0.25)
 
 
+def test_larger_brains_are_not_taken_for_blurred_ones():
+    """Detail falls with the volume of the brain at all sites, and one site has large brains."""
+    rng = np.random.default_rng(0)
+    plain, surveys = _survey(_scan()), []
+    for site, usual in (("a", 0.0), ("b", 0.2)):
+        for number in range(8):
+            size = usual + rng.normal(scale=0.15)
+            structure = plain.structure.copy()
+            structure[:, :, 0] *= np.exp(-0.5 * size + rng.normal(scale=0.005))
+            volume = plain.voxel_size * np.exp(size / 3)
+            person = f"{site}{number}"
+            surveys.append(
+                replace(plain, site=site, person=person, structure=structure, voxel_size=volume)
+            )
+    assert np.abs(learn_profiles(surveys, ("a", "b"), ORDER).spreads).max() < 0.1
+    alike = [replace(one, voxel_size=plain.voxel_size) for one in surveys]
+    assert np.abs(learn_profiles(alike, ("a", "b"), ORDER).spreads).max() > 0.2
+
+
+def test_sharpening_is_what_a_blur_takes_of_amplitudes():
+    surveys = [
+        _survey(_scan(site, seed, blur=blur), f"{site}{seed}")
+        for site, blur in (("a", 3.0), ("b", 0.0))
+        for seed in range(3)
+    ]
+    found = learn_profiles(surveys, ("a", "b"), ORDER)
+    blurred = [_survey(_scan("b", seed, blur=3.0)) for seed in range(3)]
+    lost = [
+        np.average(sharp.energies[0] - dull.energies[0], 0, sharp.count)
+        for sharp, dull in zip(surveys[3:], blurred, strict=True)
+    ]
+    b0, *energies = np.mean(lost, axis=0)
+    expected = np.append(b0, b0 + np.array(energies) / 2)
+    np.testing.assert_allclose(found.sharpening[1], expected, atol=0.02)
+    assert not found.sharpening[0].any()
+
+
 def test_scans_that_cannot_tell_their_blur_do_not_decide_it():
     surveys = [
         _survey(_scan(site, seed, blur=blur), f"{site}{seed}")
@@ -138,7 +175,7 @@ def test_a_field_is_found_and_taken_out():
 
 def _profiles(weights, spreads=(0.0, 0.0)):
     field = replace(flat_fields(2, 5), weights=weights)
-    return SiteProfiles(("a", "b"), np.array(spreads), field, ORDER, np.array([2.5, 0.2]))
+    return SiteProfiles(("a", "b"), np.array(spreads), field, ORDER, np.zeros((2, 5)))
 
 
 def _weights(seed=0):

@@ -11,7 +11,7 @@ def _draw(path, strength):
     weights = np.zeros((2, 35, 3))
     weights[:, -1, 0] = strength, -strength  # the last cosine runs along x
     field = replace(flat_fields(2, 3), weights=weights)
-    profiles = SiteProfiles(("here", "there"), np.array([0.0, 1.2]), field, 8, np.array([2, 0.2]))
+    profiles = SiteProfiles(("here", "there"), np.array([0.0, 1.2]), field, 8, np.zeros((2, 3)))
     draw_profiles(profiles, (1000.0,), path)
     return np.asarray(Image.open(path).convert("RGB")).astype(int)
 

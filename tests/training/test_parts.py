@@ -130,7 +130,7 @@ def test_the_signal_is_rid_of_the_field_and_keeps_its_sharpness():
     weights = np.zeros((1, 35, 5))
     weights[0, 0, 0] = np.log(1.25)  # the first cosine is constant, the first feature b0
     field = replace(flat_fields(1, 5), weights=weights)
-    profiles = SiteProfiles(("a",), np.array([4.0]), field, ORDER, np.array([2.5, 0.2]))
+    profiles = SiteProfiles(("a",), np.array([4.0]), field, ORDER, np.zeros((1, 5)))
     plain, made = (make_parts(scan, p, parts=3, **RECIPE) for p in (None, profiles))
     own = fit_coefficients(scan, order=ORDER).values / plain[0].level
     inside = np.searchsorted(scan.voxels, plain[0].voxels)

@@ -8,6 +8,7 @@ from siteless.harmonics._basis import (
 )
 from siteless.harmonics._coefficients import (
     Coefficients,
+    amplitude_of_channels,
     degree_energies,
     mean_channels,
     mean_over_directions,
@@ -39,6 +40,7 @@ __all__ = [
     "Coefficients",
     "FitName",
     "FitNoise",
+    "amplitude_of_channels",
     "at_shells",
     "choose_penalty",
     "coefficient_orders",

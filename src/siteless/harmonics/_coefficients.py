@@ -126,6 +126,22 @@ def degree_energies(values: Array, order: int) -> Array:
     return np.add.reduceat(np.square(shells), starts, axis=2)
 
 
+def amplitude_of_channels(order: int, shells: int) -> Array:
+    """Return the amplitude that each channel follows, shape (channel,).
+
+    Amplitudes are numbered: b0, then degrees 0 and 2 of each shell. Higher degrees follow the
+    latter.
+
+    Examples
+    --------
+    >>> amplitude_of_channels(2, shells=2)
+    array([0, 1, 2, 2, 2, 2, 2, 3, 4, 4, 4, 4, 4])
+    """
+    degrees = np.minimum(coefficient_orders(order) // 2, 1)
+    first = 1 + 2 * np.arange(shells)
+    return np.concatenate([[0], (first[:, None] + degrees).ravel()])
+
+
 def mean_over_directions(squares: Array, shells: int) -> Array:
     """Return b0's square and each shell's mean square over all directions.
 

@@ -17,13 +17,13 @@ from siteless.model._card import LearnedSite, ModelCard
 from siteless.model._model import Model
 from siteless.model._typical import Typical
 
-_FORMAT = 9
+_FORMAT = 10
 
 
 def save_model(model: Model, path: Path) -> None:
     """Write a model, whole or not at all; the same model gives the same bytes."""
     told = {"format": _FORMAT, "identity": model.identity, **asdict(model.card)}
-    arrays = {name: np.ascontiguousarray(array) for name, array in model.arrays.items()}
+    arrays = {name: np.asarray(array, order="C") for name, array in model.arrays.items()}
     # One key of metadata, as safetensors does not keep the order of several.
     content = save(arrays, metadata={"siteless": json.dumps(told)})
     aside = path.with_name(f".{path.name}.part")

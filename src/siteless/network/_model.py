@@ -171,7 +171,8 @@ class Autoencoder(nn.Module):
     channel: shape (site, channel) each. A network that turns patches sees them in their frames,
     which `frames` tells; others have none. Codes are multiplied by the `code_mixing` of their
     site, shape (site, unit, unit), and shifted by its `code_shift`, shape (site, unit), to have
-    the same `code_covariance` at all sites.
+    the same `code_covariance` at all sites. What is rendered is multiplied by the `gain` of the
+    site, shape (site, channel), which is the same for all channels of a shell and degree.
     """
 
     offset: Tensor
@@ -179,6 +180,7 @@ class Autoencoder(nn.Module):
     code_shift: Tensor
     code_mixing: Tensor
     code_covariance: Tensor
+    gain: Tensor
     of_neighbours: Tensor
 
     def __init__(self, settings: NetworkSettings) -> None:
@@ -192,6 +194,7 @@ class Autoencoder(nn.Module):
         self.register_buffer("code_shift", torch.zeros(settings.sites, settings.code))
         self.register_buffer("code_mixing", torch.eye(settings.code).repeat(settings.sites, 1, 1))
         self.register_buffer("code_covariance", torch.eye(settings.code))
+        self.register_buffer("gain", torch.ones(settings.sites, settings.channels))
 
     def set_units(self, offset: Tensor, scale: Tensor) -> None:
         """Set what coefficients are centred and divided by, shape (site, channel) each."""
@@ -245,7 +248,7 @@ class Autoencoder(nn.Module):
 
     def restore(self, rendered: Tensor, site: Tensor, frames: Tensor | None) -> Tensor:
         """Return the coefficients of centres that the decoder renders, shape (patch, channel)."""
-        centre = rendered * self.scale[site] + self.offset[site]
+        centre = (rendered * self.scale[site] + self.offset[site]) * self.gain[site]
         return self._turn(centre.unsqueeze(1), frames, back=True).squeeze(1)
 
     def _align(self, posterior: Posterior, site: Tensor) -> Posterior:

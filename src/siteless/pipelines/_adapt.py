@@ -25,7 +25,7 @@ from siteless.pipelines._parallel import Progress
 from siteless.population import Covariate, covariate_columns
 from siteless.profiles import extend_profiles
 from siteless.report import draw_profiles
-from siteless.training import Lesson, TrainingSettings, adapt
+from siteless.training import Lesson, TrainingSettings, adapt, calibrate_last
 
 
 def adapt_model(
@@ -112,6 +112,8 @@ def adapt_model(
     network = adapt(
         known.network, lesson, settings, seed=seed, watch=show and partial(_tell, show)
     )
+    if profiles:
+        calibrate_last(network, lesson.whole, profiles.sharpening)
     level = float(np.exp(np.mean(np.log([scan.level for scan in whole]))))
     sites = {**card.sites, site: learned_site(whole, scans, recipe, level=level)}
     changed: dict[str, Any] = {

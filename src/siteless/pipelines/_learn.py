@@ -32,6 +32,7 @@ from siteless.training import (
     Row,
     TrainingScan,
     TrainingSettings,
+    calibrate_sites,
     rank,
     train,
     train_paired,
@@ -174,8 +175,9 @@ class Invariant:
             surveys = read_surveys(task.recipe, task.work, task.cohort.learning)
             design = task.lesson.design(task.lesson.scans)
             profiles = learn_profiles(surveys, task.lesson.sites, task.recipe.order, design)
+        lesson = self._lesson(task, profiles)
         found = train(
-            self._lesson(task, profiles),
+            lesson,
             self.settings,
             seed=task.seed,
             device=self.device,
@@ -183,6 +185,9 @@ class Invariant:
             checkpoint=task.files.state,
             watch=partial(_record, task),
         )
+        if profiles:
+            expected = profiles.sharpening
+            calibrate_sites(found.network, lesson.whole, lesson.sites, expected)
         if rank() == 0:
             _write_log(task.files.log, found.log)
             draw_training(found.log, task.files.picture)

@@ -66,6 +66,10 @@ class Design:
             reference=self.reference[chosen],
         )
 
+    def beside(self, columns: Array) -> Self:
+        """Return the design with further covariates, shape (scan, column)."""
+        return replace(self, covariates=np.hstack([self.covariates, columns]))
+
     @property
     def of_reference(self) -> Self:
         """The design of the reference scans alone."""

@@ -5,17 +5,20 @@ A feature of a scan is modelled as
     y = mean + site + covariates + person + rest,
 
 with normal person and rest terms. Sites and covariates are estimated by generalised least squares,
-so that people who were scanned at several sites count for what they are worth. The site effects
-of a group of features then share a normal prior, whose standard deviation is unknown: it is
-integrated out over a logarithmic grid. Where the scans prove a difference the estimate is kept;
-where chance in who was scanned explains it, the estimate is shrunk to zero.
+so that people who were scanned at several sites count for what they are worth. The variances of a
+group of features share a prior, whose weight is estimated (Smyth 2004): with few people, single
+variances are known badly. So do the site effects, whose normal prior has an unknown standard
+deviation: it is integrated out over a logarithmic grid. Where the scans prove a difference the
+estimate is kept; where chance in who was scanned explains it, the estimate is shrunk to zero.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import digamma, polygamma
 
 from siteless.acquisition import Array
 from siteless.population._design import Design
@@ -23,7 +26,7 @@ from siteless.population._design import Design
 # Standard deviations of sites that are considered, relative to that of people, and their prior:
 # half-Cauchy, which prefers small ones and yet lets large ones be found.
 _RATIOS = np.geomspace(0.02, 50, 60)
-_TYPICAL_RATIO = 0.3
+_TYPICAL_RATIO = 0.2
 _LOG_PRIOR = -np.log(_TYPICAL_RATIO / _RATIOS + _RATIOS / _TYPICAL_RATIO)
 # Correlations that are considered between scans of one person.
 _CORRELATIONS = np.array([0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99])
@@ -33,6 +36,8 @@ _MOST_OF_COVARIATE = 10.0
 # Degrees of freedom that are needed to estimate how much people differ, and how much scans of one
 # person are taken to differ where there are fewer.
 _LEAST_FREEDOM, _CERTAIN = 0.5, 1e-6
+# Degrees of freedom that a prior of variances may be worth.
+_PRIOR_FREEDOM = (1e-2, 1e6)
 # Standard deviations beyond which people count less, and how often their weights are updated.
 _FAR, _TURNS = 2.5, 4
 _TINY = np.finfo(float).tiny
@@ -92,7 +97,7 @@ def estimate_site_effects(values: Array, design: Design, groups: Array) -> SiteE
         share a prior.
     """
     reference = design.of_reference
-    regression = _Regression.fit(values[design.reference], reference)
+    regression = _Regression.fit(values[design.reference], reference).moderated(groups)
     raw, scatter = regression.centred_sites(design.count)
     spread, contrasts = np.linalg.eigh(scatter)
     found = contrasts.T @ raw * regression.proves_sites
@@ -183,6 +188,8 @@ class _Regression:
         Shape (column, feature), and the variance of a scan about the fit, (feature,).
     scatter
         Covariance of the weights, over that variance, shape (column, column).
+    freedom
+        Degrees of freedom that the variance was estimated with.
     proves_sites
         False where each site has one person, whose difference may be their own.
     """
@@ -190,6 +197,7 @@ class _Regression:
     weights: Array
     variance: Array
     scatter: Array
+    freedom: float
     proves_sites: bool = True
 
     @classmethod
@@ -226,11 +234,21 @@ class _Regression:
         least = np.square(_ROUNDING * np.abs(values).max(axis=0)) + _TINY
         if free < _LEAST_FREEDOM:
             variance = np.maximum(_CERTAIN * values.var(axis=0), least)
-            return cls(weights, variance, scatter, design.travelled), correlation
+            return cls(weights, variance, scatter, 0.0, design.travelled), correlation
         variance = np.maximum(left / free, least)
         determinants = whitening.log_determinant + np.linalg.slogdet(gram)[1]
         likelihood = -(free * np.log(variance) + determinants).sum() / 2
-        return cls(weights, variance, scatter), float(likelihood)
+        return cls(weights, variance, scatter, free), float(likelihood)
+
+    def moderated(self, groups: Array) -> _Regression:
+        """Shrink the variances of each group of features towards what they have in common."""
+        if self.freedom < _LEAST_FREEDOM:
+            return self
+        variance = self.variance.copy()
+        for group in range(int(groups.max()) + 1):
+            own = groups == group
+            variance[own] = _moderated(variance[own], self.freedom)
+        return replace(self, variance=variance)
 
     def usualness(self, values: Array, design: Design) -> Array:
         """Return the weight of each scan's person, at most 1, shape (scan,)."""
@@ -244,6 +262,28 @@ class _Regression:
         """Return the sites' weights about their mean, and their covariance."""
         centre = np.eye(count) - 1 / count
         return centre @ self.weights[:count], centre @ self.scatter[:count, :count] @ centre
+
+
+def _moderated(variance: Array, freedom: float) -> Array:
+    """Return the posterior of variances whose prior is estimated from their scatter.
+
+    The prior is a scaled inverse chi-squared distribution. The variance of logarithms of
+    estimates is the sum of trigamma functions of half the degrees of freedom of both.
+    """
+    if len(variance) < 2:
+        return variance
+    half = freedom / 2
+    logs = np.log(variance) - digamma(half) + np.log(half)
+    excess = logs.var(ddof=1) - polygamma(1, half)
+    low, high = _PRIOR_FREEDOM
+    if excess <= polygamma(1, high / 2):
+        return np.full_like(variance, variance.mean())
+    if excess >= polygamma(1, low / 2):
+        return variance
+    prior = brentq(lambda value: polygamma(1, value / 2) - excess, low, high)
+    common = np.exp(logs.mean() + digamma(prior / 2) - np.log(prior / 2))
+    moderated: Array = (prior * common + freedom * variance) / (prior + freedom)
+    return moderated
 
 
 @dataclass(frozen=True, eq=False)

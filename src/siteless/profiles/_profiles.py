@@ -10,11 +10,12 @@ from typing import Self
 import numpy as np
 
 from siteless.acquisition import Array, Scan
-from siteless.harmonics import Coefficients, coefficient_orders
-from siteless.population import Design, SiteVerdict, estimate_site_effects
+from siteless.harmonics import Coefficients, amplitude_of_channels
+from siteless.population import Design, SiteVerdict
+from siteless.profiles._detail import FineDetail, learn_detail
 from siteless.profiles._field import Field, design_of, extend_fields, fit_fields
 from siteless.profiles._spread import diffuse
-from siteless.profiles._survey import DEGREES, SPREADS, Survey, fine_detail
+from siteless.profiles._survey import DEGREES, Survey, at_spread
 
 # A field multiplies a feature by no more than this, or divides it by as much (log).
 _MOST = math.log(2)
@@ -35,27 +36,39 @@ class SiteProfiles:
         Of b0 and, over b0 squared, of the energies of each shell's degrees 0 and 2.
     order
         Of the harmonics.
-    goal
-        Of matching point spreads: a distance, mm, and the part of harmonics' differences over it
-        that is fine detail at the most blurred site, shape (2,).
+    sharpening
+        How much larger amplitudes of b0, and of each shell's degrees 0 and 2, are in scans of a
+        site than after they are blurred by its spread (log), shape (site, feature).
+    detail
+        Fine detail of scans, by which point spreads were matched; None where scans do not show
+        it, and spreads are zero.
     """
 
     sites: tuple[str, ...]
     spreads: Array
     field: Field
     order: int
-    goal: Array
+    sharpening: Array
+    detail: FineDetail | None = None
 
     @classmethod
     def from_arrays(cls, sites: Sequence[str], order: int, arrays: Mapping[str, Array]) -> Self:
         """Make profiles of what `arrays` holds."""
-        field = Field.from_arrays(dict(arrays))
-        return cls(tuple(sites), arrays["spreads"], field, order, arrays["goal"])
+        return cls(
+            tuple(sites),
+            arrays["spreads"],
+            Field.from_arrays(dict(arrays)),
+            order,
+            arrays["sharpening"],
+            FineDetail.from_arrays(arrays),
+        )
 
     @property
     def arrays(self) -> dict[str, Array]:
         """All but the sites and the order."""
-        return {"spreads": self.spreads, "goal": self.goal, **self.field.arrays}
+        own = {"spreads": self.spreads, "sharpening": self.sharpening}
+        detail = self.detail.arrays if self.detail else {}
+        return {**own, **detail, **self.field.arrays}
 
     def of(self, scan: Scan) -> ScanProfile:
         """Return the profile of a scan's site over the scan's brain."""
@@ -86,11 +99,8 @@ class SiteProfiles:
         logs = self.logarithms(world, site)
         # An energy is the square of an amplitude, and over that of b0.
         logs[:, 1:] = logs[:, :1] + logs[:, 1:] / 2
-        # Degrees above the last that fields are of follow it.
-        degrees = np.minimum(coefficient_orders(self.order) // 2, len(DEGREES) - 1)
-        shells = np.arange(1, logs.shape[1], len(DEGREES))
-        features = np.concatenate([[0], (shells[:, None] + degrees).ravel()])
-        return np.take(np.exp(logs), features, axis=1)
+        shells = logs.shape[1] // len(DEGREES)
+        return np.take(np.exp(logs), amplitude_of_channels(self.order, shells), axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,12 +150,21 @@ def learn_profiles(
         Who was scanned where; the surveys' sites and people by default.
     """
     design = design or design_of(surveys, sites)
-    near = max(float(one.voxel_size.max()) for one in surveys)
-    details = _site_details(surveys, design, near)
-    least = float(np.nanmin(details[:, 0])) if np.isfinite(details).any() else np.nan
-    spreads = np.array([_match(detail, least) for detail in details])
-    field = fit_fields(surveys, sites, spreads.tolist(), design)
-    return SiteProfiles(tuple(sites), spreads, field, order, np.array([near, least]))
+    detail = learn_detail(surveys, design)
+    spreads = detail.spreads if detail else np.zeros(len(sites))
+    return SiteProfiles(
+        sites=tuple(sites),
+        spreads=spreads,
+        field=fit_fields(surveys, sites, spreads.tolist(), design),
+        order=order,
+        sharpening=np.stack(
+            [
+                _sharpening([one for one in surveys if one.site == site], spread)
+                for site, spread in zip(sites, spreads, strict=True)
+            ]
+        ),
+        detail=detail,
+    )
 
 
 def extend_profiles(
@@ -155,35 +174,27 @@ def extend_profiles(
     covariates: Array | None = None,
 ) -> SiteProfiles:
     """Learn the profile of a new site beside those that are known, which stay."""
-    near, least = profiles.goal.tolist()
-    found = np.stack([fine_detail(one, near) for one in surveys])
-    known = found[np.isfinite(found).all(axis=1)]
-    spread = _match(np.median(known, axis=0), least) if len(known) else 0.0
+    detail = profiles.detail
+    own = detail.of_new_site(surveys, covariates) if detail else None
+    spread = detail.match(own) if detail and own is not None else 0.0
     return replace(
         profiles,
         sites=(*profiles.sites, site),
         spreads=np.append(profiles.spreads, spread),
         field=extend_fields(profiles.field, surveys, spread, covariates),
+        sharpening=np.concatenate([profiles.sharpening, [_sharpening(surveys, spread)]]),
     )
 
 
-def _site_details(surveys: Sequence[Survey], design: Design, near: float) -> Array:
-    """Return the fine detail of each site's scans after each of `SPREADS`, (site, spread).
-
-    It is NaN where the scans of some site do not show it.
-    """
-    found = np.stack([fine_detail(one, near) for one in surveys])
-    shown = np.isfinite(found).all(axis=1)
-    own = design.part(shown)
-    if len(np.unique(own.sites[own.reference])) < design.count:
-        return np.full((design.count, len(SPREADS)), np.nan)
-    effects = estimate_site_effects(np.log(found[shown]), own, np.arange(len(SPREADS)))
-    return np.exp(effects.mean + effects.sites)
-
-
-def _match(detail: Array, goal: float) -> float:
-    """Return the blur after which as little fine detail is left as the goal."""
-    if not np.isfinite([*detail, goal]).all():
-        return 0.0
-    # Detail falls as the blur grows; np.interp needs what it looks up to rise.
-    return float(np.interp(-goal, -np.minimum.accumulate(detail), SPREADS))
+def _sharpening(surveys: Sequence[Survey], spread: float) -> Array:
+    """Return how much larger amplitudes are than after a blur (log), shape (feature,)."""
+    usable = [one for one in surveys if len(one.count)]
+    if not usable:
+        return np.zeros(surveys[0].energies.shape[2])
+    lost = [
+        np.average(one.energies[0] - at_spread(one.energies, spread), 0, one.count)
+        for one in usable
+    ]
+    b0, *energies = np.mean(lost, axis=0)
+    # An energy is the square of an amplitude, and over that of b0.
+    return np.append(b0, b0 + np.array(energies) / 2)

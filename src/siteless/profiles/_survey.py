@@ -75,6 +75,11 @@ class Survey:
         """Of each block, from the centre of white matter, shape (block, 3), mm."""
         return self.position - np.average(self.position, axis=0, weights=self.count)
 
+    @property
+    def brain_volume(self) -> float:
+        """Of the brain in all blocks, mm3."""
+        return float((self.count / self.share).sum() * self.voxel_size.prod())
+
 
 def survey(scan: Scan, own: Coefficients, person: str) -> Survey:
     """Take a survey of a scan, given its coefficients."""
@@ -187,9 +192,9 @@ def at_spread(stack: Array, spread: float) -> Array:
 def fine_detail(one: Survey, near: float) -> Array:
     """Return the part of harmonics' differences that is fine detail, shape (spread,).
 
-    It is the difference between voxels that are near, over that between voxels three times as far
+    It is the difference between voxels that are near, over that between voxels twice as far
     apart: less where a scan is blurred, and the same whatever its contrast or its noise. NaN when
-    white matter is too small to tell.
+    white matter is too small to tell. (Over three times the distance, people differ more.)
 
     Parameters
     ----------
@@ -199,7 +204,7 @@ def fine_detail(one: Survey, near: float) -> Array:
         A distance, mm.
     """
     logs = np.log(np.maximum(one.structure, np.finfo(np.float32).tiny))
-    ratios, compared = [], np.log([near, 3 * near])
+    ratios, compared = [], np.log([near, 2 * near])
     for axis, step in enumerate(one.voxel_size):
         known = np.isfinite(logs[:, axis]).all(axis=0)
         if known.sum() > 1:

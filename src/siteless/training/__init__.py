@@ -1,6 +1,7 @@
 """Scans to weights: what to learn from, batches, the loss and the loop."""
 
 from siteless.training._adapt import adapt
+from siteless.training._calibrate import calibrate_last, calibrate_sites
 from siteless.training._distributed import joined, raise_everywhere, rank, world
 from siteless.training._lesson import Lesson, Row, Watch
 from siteless.training._loop import Training, train
@@ -29,6 +30,8 @@ __all__ = [
     "TrainingSettings",
     "Watch",
     "adapt",
+    "calibrate_last",
+    "calibrate_sites",
     "find_pairs",
     "is_stored",
     "joined",

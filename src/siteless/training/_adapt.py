@@ -82,7 +82,7 @@ def _with_a_site(network: Autoencoder, units: tuple[Tensor, Tensor]) -> Autoenco
     mean = weights[name][:, -sites:].mean(dim=1, keepdim=True)
     weights[name] = torch.cat([weights[name], mean], dim=1)
     own = {"offset": units[0], "scale": units[1]}
-    own |= {name: getattr(larger, name)[-1] for name in ("code_shift", "code_mixing")}
+    own |= {name: getattr(larger, name)[-1] for name in ("code_shift", "code_mixing", "gain")}
     for unit, new in own.items():
         weights[unit] = torch.cat([weights[unit], new[None]])
     larger.load_state_dict(weights)
