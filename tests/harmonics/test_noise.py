@@ -2,7 +2,14 @@ import numpy as np
 import pytest
 
 from phantoms import make_gradients, make_scan
-from siteless.harmonics import fit_coefficients, fit_noise, fitting_matrix, rish, sh_basis
+from siteless.harmonics import (
+    fit_coefficients,
+    fit_noise,
+    fitting_matrix,
+    noise_channels,
+    rish,
+    sh_basis,
+)
 
 SIGMA = 1000 / 15
 
@@ -124,3 +131,18 @@ def test_scans_of_different_noise_show_the_same_energy(sigmas):
         told = fit_noise(scan, own)
         found.append(((rish(own) - told.energies) / told.kept)[white].mean(axis=0)[:, :3])
     np.testing.assert_allclose(found[0], found[1], rtol=0.05)
+
+
+@pytest.mark.parametrize("directions", [12, 30, 60])
+def test_channels_of_noise_hold_noise_of_one_volume_and_no_signal(directions):
+    clean = make_scan(make_gradients({1000: directions, 3000: 30}), snr=np.inf)
+    signal = noise_channels(clean)
+    noise = np.random.default_rng(4).normal(scale=20.0, size=clean.signal.shape)
+    found = noise_channels(clean.with_signal(clean.signal + noise.astype(np.float32)))
+    np.testing.assert_allclose((found - signal).std(), 20.0, rtol=0.02)
+    # 12 directions leave degree 4, of which this phantom has much.
+    assert np.square(signal).mean() < (4 if directions == 12 else 0.1) * 20.0**2
+
+
+def test_few_directions_leave_no_channel_of_noise():
+    assert noise_channels(_few_directions(b0=3)).shape[1] == 0

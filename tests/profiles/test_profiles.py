@@ -68,6 +68,17 @@ def test_noise_changes_neither_energies_nor_structure():
     np.testing.assert_allclose(*ratios, rtol=0.02)
 
 
+@pytest.mark.parametrize("grain", [0.4, 0.6])
+def test_correlated_noise_changes_neither_energies_nor_structure(grain):
+    clean, scan = _survey(_scan()), _scan()
+    noise = np.random.default_rng(5).normal(size=scan.signal.shape)
+    noise = ndimage.gaussian_filter(noise, (grain, grain, grain, 0))
+    noisy = _survey(scan.with_signal(scan.signal + 0.05 * LEVEL * noise / noise.std()))
+    assert abs((noisy.energies - clean.energies).mean()) < 0.01
+    ratios = [one.structure[..., 0] / one.structure[..., 1] for one in (noisy, clean)]
+    np.testing.assert_allclose(*ratios, rtol=0.02)
+
+
 def test_how_an_image_is_stored_changes_nothing():
     scan = _scan(noise=0.02)
     flipped = replace(

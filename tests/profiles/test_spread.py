@@ -7,7 +7,7 @@ from scipy.special import ive
 
 from siteless.patches import _neighbourhood
 from siteless.profiles import diffuse
-from siteless.profiles._spread import covariance_of_noise
+from siteless.profiles._spread import covariance_of_noise, grain_of_noise
 
 VOXEL = np.array([2.0, 2.5, 3.0])
 
@@ -100,3 +100,11 @@ def test_the_covariance_of_noise_is_that_of_the_kernel():
         for position, lag in enumerate((0, 1, 3)):
             expected = (kernel * np.roll(kernel, lag, axis=axis)).sum()
             assert found[axis, position] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("variance", [0.0, 1.0, 4.0])
+def test_the_grain_of_noise_is_the_blur_that_it_has_had(variance):
+    grain = np.array([variance, 2.0, 0.0])
+    correlations = covariance_of_noise(grain, VOXEL, [1]) / covariance_of_noise(grain, VOXEL, [0])
+    np.testing.assert_allclose(grain_of_noise(correlations[:, 0], VOXEL), grain, atol=0.05)
+    assert not grain_of_noise(np.full(3, -0.02), VOXEL).any()

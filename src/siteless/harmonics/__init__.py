@@ -25,7 +25,7 @@ from siteless.harmonics._fit import (
     fit_coefficients,
     fitting_matrix,
 )
-from siteless.harmonics._noise import FitNoise, fit_noise
+from siteless.harmonics._noise import FitNoise, fit_noise, noise_channels
 from siteless.harmonics._shells import (
     at_shells,
     common_bs,
@@ -56,6 +56,7 @@ __all__ = [
     "mean_channels",
     "mean_over_directions",
     "nearest_shells",
+    "noise_channels",
     "project",
     "projection_matrix",
     "rish",

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from siteless.acquisition import Array, Scan
-from siteless.harmonics._basis import coefficient_orders, sh_basis
+from siteless.harmonics._basis import coefficient_orders, count_coefficients, sh_basis
 from siteless.harmonics._coefficients import Coefficients, rish
 from siteless.harmonics._fit import fitting_matrix
 
@@ -18,6 +18,8 @@ _BLOCK = 16_384
 _LEAST_FREEDOM = 1.0
 # Degrees 0, 2 and 4 hold nearly all signal; what a smooth fit takes from them it leaves over.
 _DEGREES = 3
+# Orders whose harmonics channels of noise are orthogonal to, and how many of these there are.
+_FREE_OF, _CHANNELS = (2, 4, 6), 6
 # Laplace-Beltrami weight that leaves enough over to tell noise by, whatever the fit's own is.
 _SMOOTH = 2e-3
 
@@ -77,6 +79,25 @@ def fit_noise(scan: Scan, coefficients: Coefficients) -> FitNoise:
         high = energies[:, ~known, 2:].sum(axis=2) / (gain[~known, 2:].sum(axis=1) + least)
         variance[:, ~known] = high if others is None else others[:, None]
     return FitNoise(variance, gain, kept)
+
+
+def noise_channels(scan: Scan) -> Array:
+    """Return combinations of a scan's volumes that have hardly any signal, (voxel, channel).
+
+    They are orthogonal to all harmonics of the weakest shell up to the highest degree that leaves
+    any: degree 6 with 29 directions, 4 with 16, 2 with 7, which leaves the signal of degree 4.
+    Their noise is that of single volumes. There are none with fewer directions.
+    """
+    volumes = scan.gradients.shells[0].volumes
+    directions = scan.gradients.directions[volumes]
+    fitting = [order for order in _FREE_OF if count_coefficients(order) < len(directions)]
+    if not fitting:
+        return np.empty((len(scan.voxels), 0), dtype=np.float32)
+    signal = sh_basis(directions, fitting[-1])
+    everything, _ = np.linalg.qr(signal, mode="complete")
+    mixing = everything[:, signal.shape[1] :][:, -_CHANNELS:].astype(np.float32)
+    channels: Array = scan.volumes[np.ix_(volumes, scan.voxels)].T @ mixing
+    return channels
 
 
 @dataclass(frozen=True, eq=False)

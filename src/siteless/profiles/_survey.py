@@ -9,8 +9,14 @@ from typing import Self
 import numpy as np
 
 from siteless.acquisition import Array, Scan
-from siteless.harmonics import Coefficients, coefficient_orders, degree_energies, fit_noise
-from siteless.profiles._spread import covariance_of_noise, diffuse
+from siteless.harmonics import (
+    Coefficients,
+    coefficient_orders,
+    degree_energies,
+    fit_noise,
+    noise_channels,
+)
+from siteless.profiles._spread import covariance_of_noise, diffuse, grain_of_noise
 from siteless.tissue import white_matter_level
 
 # mm2. Point spreads that a survey is taken after.
@@ -94,13 +100,16 @@ def survey(scan: Scan, own: Coefficients, person: str) -> Survey:
     energies, structures = [], []
     low = _low_channels(own.order, len(own.bs))
     blurred, pairs = values[:, low], _pairs(scan.white_matter)
+    grain = grain_of_noise(_correlations(noise_channels(scan)[inside], pairs), scan.voxel_size)
+    whole = covariance_of_noise(grain, scan.voxel_size, [0])[0, 0]
     for before, spread in pairwise((0.0, *SPREADS)):
         blurred = diffuse(blurred, scan.mask, scan.voxel_size, spread - before)
-        left = covariance_of_noise(spread, scan.voxel_size, [0])[0, 0]
+        left = covariance_of_noise(grain + spread, scan.voxel_size, [0])[0, 0] / whole
         energies.append(blocks.log_means(_features(blurred, variance * left, kept)))
         differences = _differences(blurred[inside], pairs)
         given = 2 * variance[inside, :, 1].mean() * len(own.bs)
-        structures.append(differences - given * _apart(spread, scan.voxel_size))
+        apart = _apart(grain + spread, scan.voxel_size) / whole
+        structures.append(differences - given * apart)
     return Survey(
         site=str(scan.site),
         person=person or scan.name,
@@ -151,7 +160,19 @@ def _differences(values: Array, pairs: list[list[tuple[Array, Array]]]) -> Array
     return np.array([[mean(*one) for one in along] for along in pairs])
 
 
-def _apart(spread: float, voxel_size: Array) -> Array:
+def _correlations(channels: Array, pairs: list[list[tuple[Array, Array]]]) -> Array:
+    """Return the correlation of next voxels along each axis, shape (axis,); 0 if it is unknown."""
+    total = np.square(channels).mean(dtype=float) if channels.size else 0.0
+
+    def correlation(near: Array, far: Array) -> float:
+        if not total or not len(near):
+            return 0.0
+        return 1 - float(np.square(channels[near] - channels[far]).mean(dtype=float)) / (2 * total)
+
+    return np.array([correlation(*along[0]) for along in pairs])
+
+
+def _apart(spread: Array, voxel_size: Array) -> Array:
     """Return half the mean square difference of blurred noise of variance one, (axis, lag)."""
     own, *others = covariance_of_noise(spread, voxel_size, (0, *_LAGS)).T
     return own[:, None] - np.stack(others, axis=1)
