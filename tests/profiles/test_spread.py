@@ -7,7 +7,6 @@ from scipy.special import ive
 
 from siteless.patches import _neighbourhood
 from siteless.profiles import diffuse
-from siteless.profiles._spread import covariance_of_noise, grain_of_noise
 
 VOXEL = np.array([2.0, 2.5, 3.0])
 
@@ -87,24 +86,3 @@ def test_variances_add_up():
 def test_no_variance_changes_nothing():
     values = np.ones((_mask().sum(), 1), dtype=np.float32)
     assert diffuse(values, _mask(), VOXEL, 0.0) is values
-
-
-def test_the_covariance_of_noise_is_that_of_the_kernel():
-    mask = np.ones((19, 19, 19), dtype=bool)
-    point = np.zeros((*mask.shape, 1), dtype=np.float32)
-    point[9, 9, 9] = 1
-    kernel = diffuse(point.reshape(-1, 1, order="F"), mask, VOXEL, 2.0)
-    kernel = kernel.reshape(mask.shape, order="F").astype(float)
-    found = covariance_of_noise(2.0, VOXEL, (0, 1, 3))
-    for axis in range(3):
-        for position, lag in enumerate((0, 1, 3)):
-            expected = (kernel * np.roll(kernel, lag, axis=axis)).sum()
-            assert found[axis, position] == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize("variance", [0.0, 1.0, 4.0])
-def test_the_grain_of_noise_is_the_blur_that_it_has_had(variance):
-    grain = np.array([variance, 2.0, 0.0])
-    correlations = covariance_of_noise(grain, VOXEL, [1]) / covariance_of_noise(grain, VOXEL, [0])
-    np.testing.assert_allclose(grain_of_noise(correlations[:, 0], VOXEL), grain, atol=0.05)
-    assert not grain_of_noise(np.full(3, -0.02), VOXEL).any()

@@ -40,7 +40,7 @@ from siteless.training import (
 # Gives, for the name of a stage of the work, what is called as it goes on.
 Stages = Callable[[str], Progress]
 # Raised when what is stored of a scan changes.
-_STORE = 9
+_STORE = 10
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from scipy.special import ive
@@ -15,8 +14,6 @@ from siteless.patches import channel_blocks, index_neighbours, neighbour_means
 _LEAST_TERM = 1e-8
 # That are tried however narrow the point spread is.
 _FEW_TERMS = 12
-# Variance of the widest blur that noise is taken to have had, in squared voxels.
-_MOST_GRAIN = 4.0
 
 
 def diffuse(values: Array, mask: Array, voxel_size: Array, variance: float) -> Array:
@@ -59,45 +56,3 @@ def diffuse(values: Array, mask: Array, voxel_size: Array, variance: float) -> A
             total += last * term
         blurred[:, block] = total
     return blurred
-
-
-def covariance_of_noise(variance: float | Array, voxel_size: Array, lags: Sequence[int]) -> Array:
-    """Return the covariance that white noise of variance one has after `diffuse`.
-
-    Parameters
-    ----------
-    variance
-        That noise was blurred by, mm2; one number, or one for each axis.
-    voxel_size
-        Shape (3,), mm.
-    lags
-        In voxels.
-
-    Returns
-    -------
-    Array
-        Between voxels that lie so far apart along an axis, shape (axis, lag).
-    """
-    # A kernel's autocorrelation is the kernel of twice the variance.
-    kernels = ive([0, *lags], (2 * variance / np.square(voxel_size))[:, None])
-    own, other = kernels[:, 0], kernels[:, 1:]
-    covariances: Array = other * (own.prod() / own)[:, None]
-    return covariances
-
-
-def grain_of_noise(correlations: Array, voxel_size: Array) -> Array:
-    """Return what white noise was blurred by, if next voxels are correlated so, (axis,), mm2.
-
-    Interpolation and denoising correlate noise; what they do is taken for a blur along each axis.
-
-    Parameters
-    ----------
-    correlations
-        Between next voxels along each axis, shape (axis,).
-    voxel_size
-        Shape (3,), mm.
-    """
-    reaches = np.linspace(0, _MOST_GRAIN, 1000)  # squared voxels
-    correlated = ive(1, 2 * reaches) / ive(0, 2 * reaches)
-    grain: Array = np.interp(correlations, correlated, reaches) * np.square(voxel_size)
-    return grain

@@ -16,7 +16,7 @@ from siteless.harmonics import (
     fit_noise,
     noise_channels,
 )
-from siteless.profiles._spread import covariance_of_noise, diffuse, grain_of_noise
+from siteless.profiles._spread import diffuse
 from siteless.tissue import white_matter_level
 
 # mm2. Point spreads that a survey is taken after.
@@ -27,6 +27,8 @@ _BLOCK, _LEAST_SHARE = 10.0, 0.2
 DEGREES = (0, 2)
 # In voxels, over which harmonics are compared to tell how sharp a scan is.
 _LAGS = (1, 2, 3, 4, 6, 8)
+# Of noise, where a scan does not show its own.
+_WHITE_CHANNELS = 6
 # Of the scan's level. The energy of darker voxels, over b0 squared, is not known.
 _DARK = 0.05
 # Energies of blocks below this part of b0 squared have no logarithm to speak of.
@@ -98,18 +100,16 @@ def survey(scan: Scan, own: Coefficients, person: str) -> Survey:
     variance = noise.variance[:, :, None] / np.float32(level) ** 2 * noise.gain[:, : len(DEGREES)]
     kept = noise.kept[:, : len(DEGREES)]
     energies, structures = [], []
-    low = _low_channels(own.order, len(own.bs))
-    blurred, pairs = values[:, low], _pairs(scan.white_matter)
-    grain = grain_of_noise(_correlations(noise_channels(scan)[inside], pairs), scan.voxel_size)
-    whole = covariance_of_noise(grain, scan.voxel_size, [0])[0, 0]
+    low, pairs = _low_channels(own.order, len(own.bs)), _pairs(scan.white_matter)
+    blurred = np.hstack([values[:, low], _noise_of_variance_one(scan, inside)])
     for before, spread in pairwise((0.0, *SPREADS)):
         blurred = diffuse(blurred, scan.mask, scan.voxel_size, spread - before)
-        left = covariance_of_noise(grain + spread, scan.voxel_size, [0])[0, 0] / whole
-        energies.append(blocks.log_means(_features(blurred, variance * left, kept)))
-        differences = _differences(blurred[inside], pairs)
-        given = 2 * variance[inside, :, 1].mean() * len(own.bs)
-        apart = _apart(grain + spread, scan.voxel_size) / whole
-        structures.append(differences - given * apart)
+        signal, alone = np.hsplit(blurred, [len(low)])
+        left = np.square(alone[inside]).mean()
+        energies.append(blocks.log_means(_features(signal, variance * left, kept)))
+        differences = _differences(_second_degree(signal[inside], len(own.bs)), pairs)
+        given = variance[inside, :, 1].mean() * len(own.bs) / alone.shape[1]
+        structures.append(differences - given * _differences(alone[inside], pairs))
     return Survey(
         site=str(scan.site),
         person=person or scan.name,
@@ -148,34 +148,34 @@ def _pairs(inside: Array) -> list[list[tuple[Array, Array]]]:
     return [[apart(np.moveaxis(rows, axis, 0), lag) for lag in _LAGS] for axis in range(3)]
 
 
+def _noise_of_variance_one(scan: Scan, inside: Array) -> Array:
+    """Return channels of noise that is correlated between voxels as the scan's is.
+
+    It is white where a scan has too few directions to show its noise alone.
+    """
+    channels = noise_channels(scan)
+    if not channels[inside].any():
+        rng = np.random.default_rng(0)
+        channels = rng.standard_normal((len(channels), _WHITE_CHANNELS), dtype=np.float32)
+    return channels / np.sqrt(np.square(channels[inside]).mean())
+
+
+def _second_degree(values: Array, shells: int) -> Array:
+    """Return the channels of degree 2, given those of degrees 0 and 2."""
+    second: Array = (
+        values[:, 1:].reshape(len(values), shells, -1)[:, :, 1:].reshape(len(values), -1)
+    )
+    return second
+
+
 def _differences(values: Array, pairs: list[list[tuple[Array, Array]]]) -> Array:
-    """Return mean square differences of degree 2 over pairs, shape (axis, lag), or NaN."""
-    shells = (values.shape[1] - 1) // 6
-    second = values[:, 1:].reshape(len(values), shells, 6)[:, :, 1:].reshape(len(values), -1)
+    """Return mean square differences of channels over pairs, shape (axis, lag), or NaN."""
 
     def mean(near: Array, far: Array) -> float:
-        squares = np.square(second[near] - second[far])
+        squares = np.square(values[near] - values[far])
         return squares.sum(dtype=float) / len(near) if len(near) else np.nan
 
     return np.array([[mean(*one) for one in along] for along in pairs])
-
-
-def _correlations(channels: Array, pairs: list[list[tuple[Array, Array]]]) -> Array:
-    """Return the correlation of next voxels along each axis, shape (axis,); 0 if it is unknown."""
-    total = np.square(channels).mean(dtype=float) if channels.size else 0.0
-
-    def correlation(near: Array, far: Array) -> float:
-        if not total or not len(near):
-            return 0.0
-        return 1 - float(np.square(channels[near] - channels[far]).mean(dtype=float)) / (2 * total)
-
-    return np.array([correlation(*along[0]) for along in pairs])
-
-
-def _apart(spread: Array, voxel_size: Array) -> Array:
-    """Return half the mean square difference of blurred noise of variance one, (axis, lag)."""
-    own, *others = covariance_of_noise(spread, voxel_size, (0, *_LAGS)).T
-    return own[:, None] - np.stack(others, axis=1)
 
 
 class _Blocks:
