@@ -113,15 +113,17 @@ def estimate_site_effects(values: Array, design: Design, groups: Array) -> SiteE
         variance[:, own] = np.square(contrasts[:, 1:]) @ left[1:]
         scales.append(prior)
         evidence.append(fit)
+    of_people = regression.variance
     if not regression.proves_sites:
         variance = np.square(raw)
+        of_people = variance.sum(axis=0) / np.trace(scatter)
     return SiteEffects(
         mean=regression.weights[: design.count].mean(axis=0),
         sites=sites,
         variance=variance,
         raw=raw,
         covariates=regression.weights[design.count :],
-        of_people=regression.variance,
+        of_people=of_people,
         scales=np.stack(scales),
         log_evidence=np.stack(evidence),
         people=reference.people_of_sites,
@@ -241,7 +243,7 @@ class _Regression:
         return cls(weights, variance, scatter, free), float(likelihood)
 
     def moderated(self, groups: Array) -> _Regression:
-        """Shrink the variances of each group of features towards what they have in common."""
+        """Return it with the posterior means of variances, given those of the same group."""
         if self.freedom < _LEAST_FREEDOM:
             return self
         variance = self.variance.copy()
@@ -265,25 +267,32 @@ class _Regression:
 
 
 def _moderated(variance: Array, freedom: float) -> Array:
-    """Return the posterior of variances whose prior is estimated from their scatter.
+    """Return the posterior mean of variances whose prior is estimated from their scatter.
 
-    The prior is a scaled inverse chi-squared distribution. The variance of logarithms of
-    estimates is the sum of trigamma functions of half the degrees of freedom of both.
+    The prior is a scaled inverse chi-squared distribution; a single variance has none. The
+    variance of logarithms of estimates is the sum of trigamma functions of half the degrees of
+    freedom of both. Few degrees of freedom leave larger variances possible.
     """
-    if len(variance) < 2:
-        return variance
+    prior, common = _prior_of_variances(variance, freedom)
+    certain = max(prior + freedom - 2, _LEAST_FREEDOM)
+    moderated: Array = (prior * common + freedom * variance) / certain
+    return moderated
+
+
+def _prior_of_variances(variance: Array, freedom: float) -> tuple[float, float]:
+    """Return the degrees of freedom of the prior of variances, and its scale."""
+    low, high = _PRIOR_FREEDOM
+    if len(variance) == 1:
+        return 0.0, 0.0
     half = freedom / 2
     logs = np.log(variance) - digamma(half) + np.log(half)
     excess = logs.var(ddof=1) - polygamma(1, half)
-    low, high = _PRIOR_FREEDOM
     if excess <= polygamma(1, high / 2):
-        return np.full_like(variance, variance.mean())
+        return high, float(variance.mean())
     if excess >= polygamma(1, low / 2):
-        return variance
+        return 0.0, 0.0
     prior = brentq(lambda value: polygamma(1, value / 2) - excess, low, high)
-    common = np.exp(logs.mean() + digamma(prior / 2) - np.log(prior / 2))
-    moderated: Array = (prior * common + freedom * variance) / (prior + freedom)
-    return moderated
+    return prior, float(np.exp(logs.mean() + digamma(prior / 2) - np.log(prior / 2)))
 
 
 @dataclass(frozen=True, eq=False)
