@@ -144,5 +144,15 @@ def test_channels_of_noise_hold_noise_of_one_volume_and_no_signal(directions):
     assert np.square(signal).mean() < (4 if directions == 12 else 0.1) * 20.0**2
 
 
+def test_noise_is_taken_from_the_shell_that_leaves_least_signal():
+    scan = make_scan(make_gradients({500: 6, 1000: 12, 2000: 30, 3000: 30}), snr=np.inf)
+    shells = [scan.gradients.shells[index].volumes for index in (2, 3)]
+    for volumes, changes in zip(shells, (True, False), strict=True):
+        signal = scan.signal.copy()
+        signal[..., volumes] *= 1.5
+        found = noise_channels(scan.with_signal(signal))
+        assert np.allclose(found, noise_channels(scan)) != changes
+
+
 def test_few_directions_leave_no_channel_of_noise():
     assert noise_channels(_few_directions(b0=3)).shape[1] == 0

@@ -99,8 +99,8 @@ def test_words_and_numbers_become_columns_that_are_zero_on_average():
 @pytest.mark.parametrize(
     ("told", "message"),
     [
-        ({"sex": "F"}, "nothing tells the age of the scan"),
-        ({"age": "n/a", "sex": "F"}, "nothing tells the age of the scan"),
+        ({"sex": "F"}, "the age of the scan is unknown"),
+        ({"age": "n/a", "sex": "F"}, "the age of the scan is unknown"),
         ({"age": "old", "sex": "F"}, "expected a number as the age, found 'old'"),
         ({"age": "30", "sex": "X"}, "expected one of F, M as the sex, found 'X'"),
     ],
@@ -188,7 +188,7 @@ def test_what_a_model_of_maps_cannot_do_is_refused():
     model = _model(covariates=[{"name": "age", "words": (), "means": (40.0,)}])
     with pytest.raises(ModelError, match="the method combat gives maps, not scans"):
         render(model, _scan(), "b")
-    with pytest.raises(DatasetError, match="nothing tells the age of the scan"):
+    with pytest.raises(DatasetError, match="the age of the scan is unknown"):
         model.harmonize_maps(_scan(), "b")
     with pytest.raises(ModelError, match="does not know the site 'c'"):
         model.harmonize_maps(_scan(), "c", {"age": "30"})

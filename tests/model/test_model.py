@@ -140,7 +140,7 @@ def test_codes_do_not_depend_on_gain(model, scan):
 
 
 def test_a_site_that_was_not_learned_is_refused(model, scan):
-    for site, told in ((Site("elsewhere"), "elsewhere"), (None, "which nothing tells")):
+    for site, told in ((Site("elsewhere"), "elsewhere"), (None, "which is unknown")):
         with pytest.raises(ModelError, match=f"not learned the scan's site, {told}; expected"):
             model.encode(replace(scan, site=site))
 

@@ -173,7 +173,7 @@ def test_maps_are_made_again_when_a_covariate_changes(fitted, manifest, tmp_path
     copy.write_text("\n".join([rows[0], rows[1].replace("\t20\t", "\tn/a\t"), rows[2]]) + "\n")
     assert main([*words, "--nprocs", "1"]) == 1
     shown = capsys.readouterr()
-    assert "sa0.nii.gz: nothing tells the age of the scan" in shown.err
+    assert "sa0.nii.gz: the age of the scan is unknown" in shown.err
     assert "1 there already, 1 failed" in shown.out
 
 

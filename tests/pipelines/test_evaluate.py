@@ -222,7 +222,7 @@ def _of_other_people(_, root):
 
 def _silent(contest, root):
     made = _perfect(contest / "data", root / "silent", sidecar=False)
-    return {"silent": [made]}, "nothing tells the site"
+    return {"silent": [made]}, "the site that its scans were rendered as is unknown"
 
 
 @pytest.mark.parametrize(

@@ -262,7 +262,7 @@ def _mixed_ages(root):
 
 def _age_of_some(root):
     columns = {"age": [20, 30, "n/a", 50]}
-    return _write(root, columns=columns), "rish-glm", "nothing tells the age of sub-2"
+    return _write(root, columns=columns), "rish-glm", "the age of sub-2 is unknown"
 
 
 def _no_pairs(root):

@@ -198,6 +198,17 @@ def test_variances_that_are_alike_become_the_same_and_others_stay_apart():
     assert _moderated(apart[:1], 30) == apart[:1] * 30 / 28
 
 
+def test_the_fewer_degrees_of_freedom_the_larger_a_variance_may_be():
+    rng = np.random.default_rng(0)
+    for count in (1, 3, 25):
+        factors = []
+        for freedom in (0.5, 1, 2, 3, 4, 8, 30):
+            seen = rng.chisquare(freedom, size=(400, count)) / freedom
+            factors.append(np.mean([_moderated(one, freedom).mean() / one.mean() for one in seen]))
+        assert (np.diff(factors) <= 1e-9).all()
+        assert factors[-1] == pytest.approx(1, abs=0.1)
+
+
 def test_two_people_a_site_hardly_prove_anything():
     """Two degrees of freedom may have shown far too little of how people differ."""
     labels, rng = [site for site in SITES for _ in range(2)], np.random.default_rng(0)

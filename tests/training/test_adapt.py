@@ -96,7 +96,7 @@ def test_units_of_a_new_site_are_those_that_training_would_give():
         network.set_units(*known)
         found = units_beside(network, own, of_sites=of_sites)
         for one, expected in zip(found, known, strict=True):
-            torch.testing.assert_close(one, expected[0], rtol=0.01, atol=1e-5)
+            torch.testing.assert_close(one, expected[0], rtol=0.02, atol=1e-5)
 
 
 def test_progress_is_told(trained, fresh):

@@ -84,20 +84,30 @@ def fit_noise(scan: Scan, coefficients: Coefficients) -> FitNoise:
 def noise_channels(scan: Scan) -> Array:
     """Return combinations of a scan's volumes that have hardly any signal, (voxel, channel).
 
-    They are orthogonal to all harmonics of the weakest shell up to the highest degree that leaves
-    any: degree 6 with 29 directions, 4 with 16, 2 with 7, which leaves the signal of degree 4.
-    Their noise is that of single volumes. There are none with fewer directions.
+    They are orthogonal to the harmonics of a shell up to the highest degree that leaves any:
+    degree 6 with 29 directions, 4 with 16, 2 with 7, where signal of degree 4 is left. Of several
+    shells it is the one that leaves least signal, the weakest of equals. Noise is that of single
+    volumes. With 6 directions or fewer there are no channels.
     """
-    volumes = scan.gradients.shells[0].volumes
-    directions = scan.gradients.directions[volumes]
-    fitting = [order for order in _FREE_OF if count_coefficients(order) < len(directions)]
-    if not fitting:
+    shells = scan.gradients.shells
+    degree, _, shell = max(
+        (_free_degree(len(shell.volumes)), -shell.b, shell.volumes) for shell in shells
+    )
+    if not degree:
         return np.empty((len(scan.voxels), 0), dtype=np.float32)
-    signal = sh_basis(directions, fitting[-1])
+    signal = sh_basis(scan.gradients.directions[shell], degree)
     everything, _ = np.linalg.qr(signal, mode="complete")
-    mixing = everything[:, signal.shape[1] :][:, -_CHANNELS:].astype(np.float32)
-    channels: Array = scan.volumes[np.ix_(volumes, scan.voxels)].T @ mixing
-    return channels
+    mixing = everything[:, signal.shape[1] :][:, -_CHANNELS:].T.astype(np.float32)
+    channels = np.empty((len(mixing), len(scan.voxels)), dtype=np.float32)
+    for start in range(0, len(scan.voxels), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        channels[:, block] = mixing @ scan.volumes[np.ix_(shell, scan.voxels[block])]
+    return channels.T
+
+
+def _free_degree(directions: int) -> int:
+    """Return the highest degree whose harmonics leave some combination of directions."""
+    return max((d for d in _FREE_OF if count_coefficients(d) < directions), default=0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -149,7 +149,7 @@ class Model(ABC):
         labels = list(self.card.sites)
         if str(site) not in labels:
             raise ModelError(
-                f"the model has not learned the scan's site, {site or 'which nothing tells'}",
+                f"the model has not learned the scan's site, {site or 'which is unknown'}",
                 remedy=f"expected one of {', '.join(labels)}; choose scans of them with --site",
             )
         return labels.index(str(site))

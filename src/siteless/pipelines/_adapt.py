@@ -112,7 +112,7 @@ def adapt_model(
     network = adapt(
         known.network, lesson, settings, seed=seed, watch=show and partial(_tell, show)
     )
-    if profiles:
+    if profiles and card.tissue == "white-matter":  # what profiles are of
         calibrate_last(network, lesson.whole, profiles.sharpening)
     level = float(np.exp(np.mean(np.log([scan.level for scan in whole]))))
     sites = {**card.sites, site: learned_site(whole, scans, recipe, level=level)}

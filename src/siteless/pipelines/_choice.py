@@ -28,7 +28,7 @@ def scans_of_sites(
     lost = [scan for scan in scans if scan.site is None]
     if lost and sites is None:
         raise DatasetError(
-            "nothing tells the scan's site",
+            "the scan's site is unknown",
             remedy="add a site column to participants.tsv or sessions.tsv, or use --site-from",
             path=lost[0].dwi,
         )

@@ -293,7 +293,7 @@ def _target_site(sidecar: Mapping[str, object], to: str | None, folder: Path) ->
         )
     if not site:
         raise DatasetError(
-            "nothing tells the site that its scans were rendered as",
+            "the site that its scans were rendered as is unknown",
             remedy="name it with --to",
             path=folder,
         )

@@ -210,7 +210,7 @@ def choose_covariates(cohort: Cohort, asked: Sequence[str] | None) -> tuple[str,
             )
         if some and (asked is not None or len(some) < len(scans)):
             raise DatasetError(
-                f"nothing tells the {name} of {_people(some)}",
+                f"the {name} of {_people(some)} is unknown",
                 remedy="add it to participants.tsv, or name other --covariates",
                 path=some[0].dwi,
             )

@@ -104,14 +104,14 @@ def covariate_columns(
     Raises
     ------
     DatasetError
-        When nothing tells a covariate of a scan.
+        When a covariate of a scan is unknown.
     """
     parts = [np.zeros((len(scans), 0))]
     for covariate in covariates:
         told = [scan.get(covariate.name, "n/a") for scan in scans]
         if covariate.means and "n/a" in told:
             raise DatasetError(
-                f"nothing tells the {covariate.name} of the scan, which the model needs",
+                f"the {covariate.name} of the scan is unknown, and the model needs it",
                 remedy="add it to participants.tsv",
             )
         parts.append(covariate.columns(told))

@@ -70,6 +70,12 @@ class Design:
         """Return the design with further covariates, shape (scan, column)."""
         return replace(self, covariates=np.hstack([self.covariates, columns]))
 
+    def means_of_people(self, values: Array) -> Array:
+        """Give each scan the mean of its person's values, shape (scan,)."""
+        sums = np.bincount(self.people, values)
+        means: Array = (sums / np.bincount(self.people))[self.people]
+        return means
+
     @property
     def of_reference(self) -> Self:
         """The design of the reference scans alone."""

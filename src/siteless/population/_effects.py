@@ -5,11 +5,13 @@ A feature of a scan is modelled as
     y = mean + site + covariates + person + rest,
 
 with normal person and rest terms. Sites and covariates are estimated by generalised least squares,
-so that people who were scanned at several sites count for what they are worth. The variances of a
-group of features share a prior, whose weight is estimated (Smyth 2004): with few people, single
-variances are known badly. So do the site effects, whose normal prior has an unknown standard
-deviation: it is integrated out over a logarithmic grid. Where the scans prove a difference the
-estimate is kept; where chance in who was scanned explains it, the estimate is shrunk to zero.
+so that people who were scanned at several sites count for what they are worth.
+
+The variances of a group of features share a prior, whose weight is estimated (Smyth 2004), as
+single variances are known badly where people are few; their posterior means are used. Site effects
+of a group share a normal prior of unknown standard deviation, which is integrated out over a
+logarithmic grid. Where the scans prove a difference the estimate is kept; where chance in who was
+scanned explains it, the estimate is shrunk to zero.
 """
 
 from __future__ import annotations
@@ -36,8 +38,9 @@ _MOST_OF_COVARIATE = 10.0
 # Degrees of freedom that are needed to estimate how much people differ, and how much scans of one
 # person are taken to differ where there are fewer.
 _LEAST_FREEDOM, _CERTAIN = 0.5, 1e-6
-# Degrees of freedom that a prior of variances may be worth.
-_PRIOR_FREEDOM = (1e-2, 1e6)
+# Degrees of freedom below which a prior of variances is left out; and those that a posterior,
+# whose mean exists above 2, has at least.
+_LEAST_PRIOR, _LEAST_TOTAL = 1e-2, 2.5
 # Standard deviations beyond which people count less, and how often their weights are updated.
 _FAR, _TURNS = 2.5, 4
 _TINY = np.finfo(float).tiny
@@ -116,7 +119,7 @@ def estimate_site_effects(values: Array, design: Design, groups: Array) -> SiteE
     of_people = regression.variance
     if not regression.proves_sites:
         variance = np.square(raw)
-        of_people = variance.sum(axis=0) / np.trace(scatter)
+        of_people = variance.sum(axis=0) / max(np.trace(scatter), _TINY)
     return SiteEffects(
         mean=regression.weights[: design.count].mean(axis=0),
         sites=sites,
@@ -271,19 +274,21 @@ def _moderated(variance: Array, freedom: float) -> Array:
 
     The prior is a scaled inverse chi-squared distribution; a single variance has none. The
     variance of logarithms of estimates is the sum of trigamma functions of half the degrees of
-    freedom of both. Few degrees of freedom leave larger variances possible.
+    freedom of both. The mean exceeds the estimates, as few degrees of freedom leave larger
+    variances possible.
     """
     prior, common = _prior_of_variances(variance, freedom)
-    certain = max(prior + freedom - 2, _LEAST_FREEDOM)
-    moderated: Array = (prior * common + freedom * variance) / certain
-    return moderated
+    total = max(prior + freedom, _LEAST_TOTAL)
+    usual: Array = (prior * common + freedom * variance) / (prior + freedom)
+    return usual * total / (total - 2)
 
 
 def _prior_of_variances(variance: Array, freedom: float) -> tuple[float, float]:
     """Return the degrees of freedom of the prior of variances, and its scale."""
-    low, high = _PRIOR_FREEDOM
     if len(variance) == 1:
         return 0.0, 0.0
+    # No more than the scatter of so few estimates can show.
+    low, high = _LEAST_PRIOR, freedom * (len(variance) - 1)
     half = freedom / 2
     logs = np.log(variance) - digamma(half) + np.log(half)
     excess = logs.var(ddof=1) - polygamma(1, half)

@@ -29,8 +29,8 @@ class FineDetail:
     ----------
     near
         Distance that detail is measured over, mm, shape ().
-    volume
-        Mean logarithm of brain volumes (mm3), shape ().
+    volumes
+        Least, mean and largest logarithm of the volumes of people's brains (mm3), shape (3,).
     of_sites
         Detail of each site's scans after each of `SPREADS`, shape (site, spread).
     effects
@@ -39,7 +39,7 @@ class FineDetail:
     """
 
     near: Array
-    volume: Array
+    volumes: Array
     of_sites: Array
     effects: SiteEffects
 
@@ -64,13 +64,12 @@ class FineDetail:
         covariates
             Of each survey's person, shape (survey, column); their means by default.
         """
-        found = _details(surveys, float(self.near))
-        known = _shown(found)
-        if not known.any():
+        found, known, usable = _details(surveys, float(self.near))
+        if not usable:
             return None
-        usable = [one for one, use in zip(surveys, known, strict=True) if use]
+        least, mean, largest = self.volumes
         columns = np.zeros((len(usable), len(self.effects.covariates)))
-        columns[:, -1] = _log_volumes(usable) - self.volume
+        columns[:, -1] = _log_volumes(usable).clip(least, largest) - mean
         if covariates is not None:
             columns[:, :-1] = covariates[known]
         left = (found[known, :1] - columns @ self.effects.covariates).mean(axis=0)
@@ -90,37 +89,38 @@ class FineDetail:
         if _PREFIX + "near" not in arrays:
             return None
         effects = SiteEffects(**{f.name: arrays[_PREFIX + f.name] for f in fields(SiteEffects)})
-        near, volume, of_sites = (arrays[_PREFIX + n] for n in ("near", "volume", "of_sites"))
-        return cls(near, volume, of_sites, effects)
+        near, volumes, of_sites = (arrays[_PREFIX + n] for n in ("near", "volumes", "of_sites"))
+        return cls(near, volumes, of_sites, effects)
 
 
 def learn_detail(surveys: Sequence[Survey], design: Design) -> FineDetail | None:
     """Return the fine detail of scans; None where the scans of some site do not show it."""
     near = max(float(one.voxel_size.max()) for one in surveys)
-    found = _details(surveys, near)
-    known = _shown(found)
+    found, known, usable = _details(surveys, near)
     seen = [known & design.reference & (design.sites == site) for site in range(design.count)]
     if not all(one.any() for one in seen):
         return None
-    volumes = _log_volumes([one for one, use in zip(surveys, known, strict=True) if use])
-    own = design.part(known).beside(volumes[:, None] - volumes.mean())
+    own = design.part(known)
+    volumes = own.means_of_people(_log_volumes(usable))
+    mean = volumes.mean()
+    own = own.beside(volumes[:, None] - mean)
     effects = estimate_site_effects(found[known, :1], own, _GROUP)
     of_sites = [
         _after_blurs(effects.mean + effect, found[one])
         for effect, one in zip(effects.sites, seen, strict=True)
     ]
-    return FineDetail(np.array(near), np.array(volumes.mean()), np.stack(of_sites), effects)
+    limits = np.array([volumes.min(), mean, volumes.max()])
+    return FineDetail(np.array(near), limits, np.stack(of_sites), effects)
 
 
-def _details(surveys: Sequence[Survey], near: float) -> Array:
-    """Return logarithms of fine detail after each of `SPREADS`, shape (survey, spread)."""
-    return np.log(np.stack([fine_detail(one, near) for one in surveys]))
+def _details(surveys: Sequence[Survey], near: float) -> tuple[Array, Array, list[Survey]]:
+    """Return logarithms of fine detail after each of `SPREADS`, and the surveys that show it.
 
-
-def _shown(found: Array) -> Array:
-    """Return the scans whose detail is known, shape (survey,), bool."""
-    shown: Array = np.isfinite(found).all(axis=1)  # type: ignore[assignment]
-    return shown
+    The first has the shape (survey, spread); the second is a mask of shape (survey,).
+    """
+    found = np.log(np.stack([fine_detail(one, near) for one in surveys]))
+    known = np.array([bool(len(one.count)) for one in surveys]) & np.isfinite(found).all(axis=1)
+    return found, known, [one for one, use in zip(surveys, known, strict=True) if use]
 
 
 def _log_volumes(surveys: Sequence[Survey]) -> Array:

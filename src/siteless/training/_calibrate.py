@@ -57,7 +57,7 @@ def calibrate_last(network: Autoencoder, scans: Sequence[TrainingScan], expected
 def _log_amplitudes(
     network: Autoencoder, scans: Sequence[TrainingScan], numbers: Sequence[int]
 ) -> Array:
-    """Return the mean over scans of logarithms of rendered amplitudes, shape (site, feature)."""
+    """Return logarithms of the mean rendered amplitudes of scans, shape (site, feature)."""
     found: list[Array] = []
     for scan, number in zip(scans, numbers, strict=True):
         rows = scan.neighbours[:: math.ceil(len(scan.neighbours) / _PATCHES)]

@@ -15,6 +15,9 @@ from torch import Tensor
 from siteless.errors import OutputError, TrainingError
 from siteless.training._lesson import Lesson
 
+# Of the states that are kept; other formats are not gone on with.
+_FORMAT = 2
+
 
 class Resumable:
     """A learner whose state can be kept in a file.
@@ -77,7 +80,7 @@ def describe(lesson: Lesson, settings: Mapping[str, Any], seed: int) -> str:
     scans = [
         [(s.name, s.site, s.content) for s in part] for part in (lesson.scans, lesson.validation)
     ]
-    return json.dumps([settings, seed, list(lesson.sites), scans])
+    return json.dumps([_FORMAT, settings, seed, list(lesson.sites), scans])
 
 
 def one_cycle(update: int, total: int) -> float:
