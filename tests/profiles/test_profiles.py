@@ -156,6 +156,18 @@ def test_scans_that_cannot_tell_their_blur_do_not_decide_it():
     assert not learn_profiles(nothing, ("a", "b"), ORDER).spreads.any()
 
 
+def test_the_most_blurred_site_is_not_blurred_even_where_blurs_seem_to_sharpen():
+    """Noise that is taken for more than it is lets detail rise with the blur."""
+    surveys = []
+    for site, detail in (("a", 0.5), ("b", 0.7)):
+        plain = _survey(_scan(site))
+        structure = plain.structure.copy()
+        structure[:, :, 0] = np.array(detail + 0.02 * np.arange(6))[:, None] * structure[:, :, 1]
+        surveys += [replace(plain, structure=structure, person=f"{site}{n}") for n in range(3)]
+    spreads = learn_profiles(surveys, ("a", "b"), ORDER).spreads
+    assert spreads[0] == 0
+
+
 def test_scans_without_blocks_do_not_decide_the_blur():
     surveys = [
         _survey(_scan(site, seed, blur=blur), f"{site}{seed}")

@@ -50,8 +50,10 @@ class FineDetail:
 
     def match(self, detail: Array) -> float:
         """Return the blur after which as little detail is left as at the most blurred site."""
-        # Detail falls as the blur grows; np.interp needs what it looks up to rise.
         goal = self.of_sites[:, 0].min()
+        if detail[0] <= goal:
+            return 0.0
+        # Detail falls as the blur grows; np.interp needs what it looks up to rise.
         return float(np.interp(-goal, -np.minimum.accumulate(detail), SPREADS))
 
     def of_new_site(self, surveys: Sequence[Survey], covariates: Array | None) -> Array | None:
