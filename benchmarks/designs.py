@@ -16,6 +16,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -152,11 +153,8 @@ class Judge:
 
     @classmethod
     def of(cls, cohort: Path, given: Path, model: Model) -> Judge:
-        targets = {
-            key: replace(target, maps=MAPS)
-            for key, target in read_targets(cohort, split="test").items()
-        }
-        sources = targets if given == cohort else read_targets(cohort, split="test", scans=given)
+        targets = test_targets(cohort, cohort)
+        sources = test_targets(cohort, given)
         attributes = {
             (files.subject, files.entities["ses"]): files.attributes
             for files in find_scans(cohort).scans
@@ -232,6 +230,13 @@ class Judge:
                 white = made.white_matter.T[made.mask.T]
                 samples.append(Sample(person, site, fit_coefficients(made).values[white]))
         return measure_leakage(samples).accuracy
+
+
+@lru_cache(maxsize=2)
+def test_targets(cohort: Path, given: Path) -> dict[tuple[str, str], Target]:
+    """Read the scans of test people, of the cohort or a copy of it, once for all methods."""
+    found = read_targets(cohort, split="test", scans=given)
+    return {key: replace(target, maps=MAPS) for key, target in found.items()}
 
 
 def scored(maps: Mapping[str, Array], made: Scan | None, target: Target) -> dict[str, float]:
