@@ -177,6 +177,15 @@ def whole(manifest, tmp_path_factory):
     return out
 
 
+@pytest.fixture
+def heeds_interrupts():
+    """Let programs that a test starts heed SIGINT, which shells let background jobs ignore."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeds_interrupts")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_ended_fit_goes_on_to_the_same_bytes(manifest, whole, tmp_path, how):
     out = tmp_path / "out" / "model.safetensors"
