@@ -53,6 +53,15 @@ def _survey(scan, person="p"):
     return survey(scan, fit_coefficients(scan, order=ORDER), person)
 
 
+def _surveys(**blurs):
+    """Survey three people at each site, whose scans are blurred."""
+    return [
+        _survey(_scan(site, seed, blur=blur), f"{site}{seed}")
+        for site, blur in blurs.items()
+        for seed in range(3)
+    ]
+
+
 def _without(profiles, own, scan):
     """Take the profile of a scan's site out of its coefficients."""
     profile = profiles.of(scan)
@@ -125,11 +134,7 @@ def test_larger_brains_are_not_taken_for_blurred_ones():
 
 
 def test_sharpening_is_what_a_blur_takes_of_amplitudes():
-    surveys = [
-        _survey(_scan(site, seed, blur=blur), f"{site}{seed}")
-        for site, blur in (("a", 3.0), ("b", 0.0))
-        for seed in range(3)
-    ]
+    surveys = _surveys(a=3.0, b=0.0)
     found = learn_profiles(surveys, ("a", "b"), ORDER)
     blurred = [_survey(_scan("b", seed, blur=3.0)) for seed in range(3)]
     lost = [
@@ -143,11 +148,7 @@ def test_sharpening_is_what_a_blur_takes_of_amplitudes():
 
 
 def test_scans_that_cannot_tell_their_blur_do_not_decide_it():
-    surveys = [
-        _survey(_scan(site, seed, blur=blur), f"{site}{seed}")
-        for site, blur in (("a", 3.0), ("b", 0.0))
-        for seed in range(3)
-    ]
+    surveys = _surveys(a=3.0, b=0.0)
     mute = replace(surveys[3], structure=np.full_like(surveys[3].structure, np.nan))
     expected = learn_profiles(surveys, ("a", "b"), ORDER).spreads
     found = learn_profiles([*surveys, mute], ("a", "b"), ORDER).spreads
@@ -169,11 +170,7 @@ def test_the_most_blurred_site_is_not_blurred_even_where_blurs_seem_to_sharpen()
 
 
 def test_scans_without_blocks_do_not_decide_the_blur():
-    surveys = [
-        _survey(_scan(site, seed, blur=blur), f"{site}{seed}")
-        for site, blur in (("a", 3.0), ("b", 0.0))
-        for seed in range(3)
-    ]
+    surveys = _surveys(a=3.0, b=0.0)
     expected = learn_profiles(surveys, ("a", "b"), ORDER)
     none = np.zeros(0)
     empty = replace(
@@ -197,11 +194,7 @@ def test_scans_without_blocks_do_not_decide_the_blur():
 
 
 def test_volumes_beyond_those_that_were_learned_from_do_not_extrapolate():
-    surveys = [
-        _survey(_scan(site, seed, blur=blur), f"{site}{seed}")
-        for site, blur in (("a", 3.0), ("b", 0.0))
-        for seed in range(3)
-    ]
+    surveys = _surveys(a=3.0, b=0.0)
     known = learn_profiles(surveys, ("a", "b"), ORDER)
     larger = [replace(one, site="c", share=one.share / 1.3) for one in surveys[3:]]
     same = [replace(one, site="c") for one in surveys[3:]]
@@ -210,11 +203,7 @@ def test_volumes_beyond_those_that_were_learned_from_do_not_extrapolate():
 
 
 def test_what_is_known_of_detail_survives_a_file():
-    surveys = [
-        _survey(_scan(site, seed, blur=blur), f"{site}{seed}")
-        for site, blur in (("a", 3.0), ("b", 0.0))
-        for seed in range(3)
-    ]
+    surveys = _surveys(a=3.0, b=0.0)
     known = learn_profiles(surveys, ("a", "b"), ORDER)
     again = SiteProfiles.from_arrays(("a", "b"), ORDER, known.arrays)
     assert again.detail is not None
@@ -226,11 +215,7 @@ def test_what_is_known_of_detail_survives_a_file():
 
 
 def test_a_new_site_is_blurred_as_the_others_were():
-    surveys = [
-        _survey(_scan(site, seed, blur=blur), f"{site}{seed}")
-        for site, blur in (("a", 3.0), ("b", 0.0), ("c", 1.5))
-        for seed in range(3)
-    ]
+    surveys = _surveys(a=3.0, b=0.0, c=1.5)
     known = learn_profiles([one for one in surveys if one.site != "c"], ("a", "b"), ORDER)
     found = extend_profiles(known, [one for one in surveys if one.site == "c"], "c")
     np.testing.assert_array_equal(found.spreads[:2], known.spreads)
