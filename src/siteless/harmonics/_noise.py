@@ -90,18 +90,17 @@ def noise_channels(scan: Scan) -> Array:
     volumes. With 6 directions or fewer there are no channels.
     """
     shells = scan.gradients.shells
-    degree, _, shell = max(
-        (_free_degree(len(shell.volumes)), -shell.b, shell.volumes) for shell in shells
-    )
+    volumes = max(shells, key=lambda s: (_free_degree(len(s.volumes)), -s.b)).volumes
+    degree = _free_degree(len(volumes))
     if not degree:
         return np.empty((len(scan.voxels), 0), dtype=np.float32)
-    signal = sh_basis(scan.gradients.directions[shell], degree)
+    signal = sh_basis(scan.gradients.directions[volumes], degree)
     everything, _ = np.linalg.qr(signal, mode="complete")
     mixing = everything[:, signal.shape[1] :][:, -_CHANNELS:].T.astype(np.float32)
     channels = np.empty((len(mixing), len(scan.voxels)), dtype=np.float32)
     for start in range(0, len(scan.voxels), _BLOCK):
         block = slice(start, start + _BLOCK)
-        channels[:, block] = mixing @ scan.volumes[np.ix_(shell, scan.voxels[block])]
+        channels[:, block] = mixing @ scan.volumes[np.ix_(volumes, scan.voxels[block])]
     return channels.T
 
 
