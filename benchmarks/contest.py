@@ -36,10 +36,10 @@ from siteless.bids import (
 )
 from siteless.denoising import denoise, find_denoiser
 from siteless.evaluation import ScoreTable, Target, score_signal
+from siteless.methods.invariant.training import PRESETS as SETTINGS
 from siteless.pipelines import encode_dataset, evaluate_dataset, harmonize_dataset
 from siteless.pipelines._contest import Judged, set_contest
 from siteless.pipelines._judge import read_judged
-from siteless.training import PRESETS as SETTINGS
 
 # Voxels around white matter that are denoised too, as neighbours of patches are among them. All
 # of the brain would take twice as long.

@@ -35,7 +35,8 @@ from siteless.evaluation import (
     score_signal,
 )
 from siteless.harmonics import fit_coefficients
-from siteless.methods import CombatModel, load_model, render
+from siteless.methods import load_model, render
+from siteless.methods.combat import CombatModel
 from siteless.model import Model
 from siteless.pipelines import fit_model, simulate_cohort
 from siteless.simulation import (

@@ -27,7 +27,9 @@ from siteless.acquisition import Array, Scan
 from siteless.bids import find_scans
 from siteless.denoising import denoise
 from siteless.evaluation import Target
-from siteless.methods import CombatModel, InvariantModel, load_model, render
+from siteless.methods import load_model, render
+from siteless.methods.combat import CombatModel
+from siteless.methods.invariant import InvariantModel
 from siteless.model import Model
 from siteless.pipelines import fit_model, harmonize_dataset, simulate_cohort
 from siteless.simulation import PRESETS, draw_cohort, read_scanners

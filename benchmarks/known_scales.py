@@ -20,7 +20,8 @@ from siteless.acquisition import Array, Scan
 from siteless.bids import ScanFiles, find_scans, read_scan, read_signal
 from siteless.evaluation import score_signal
 from siteless.harmonics import coefficient_orders, fit_coefficients, project
-from siteless.methods import METHODS, RishModel, render
+from siteless.methods import METHODS, render
+from siteless.methods.rish import RishModel
 from siteless.model import Model, SignalModel
 from siteless.pipelines import fit_model, simulate_cohort
 from siteless.simulation import draw_cohort, read_scanners

@@ -21,9 +21,9 @@ from benchmarks.designs import SEEDS, SITES, VOXEL_SIZE
 from siteless.acquisition import Array
 from siteless.bids import ScanFiles, find_scans, read_scan
 from siteless.harmonics import fit_coefficients
+from siteless.methods.invariant.profiles import Field, SiteProfiles, Survey, learn_profiles, survey
 from siteless.pipelines import simulate_cohort
 from siteless.population import NUMBERS, Covariate, Design, covariate_columns
-from siteless.profiles import Field, SiteProfiles, Survey, learn_profiles, survey
 from siteless.simulation import StudyDesign, draw_design, read_scanners
 
 ORDER = 8

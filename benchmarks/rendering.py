@@ -24,13 +24,13 @@ from benchmarks.measure import best_time, peak_memory, row
 from siteless.acquisition import Scan
 from siteless.bids import find_scans, read_scan, write_map
 from siteless.harmonics import fit_coefficients
-from siteless.methods import InvariantModel
+from siteless.methods.invariant import InvariantModel
+from siteless.methods.invariant.network import Autoencoder
+from siteless.methods.invariant.training import PRESETS
+from siteless.methods.patches import FACES
 from siteless.model import LearnedSite, ModelCard, Typical, save_model
-from siteless.network import Autoencoder
-from siteless.patches import FACES
 from siteless.pipelines import harmonize_dataset
 from siteless.tissue import white_matter_level
-from siteless.training import PRESETS
 
 ORDER = 8
 SCANS = 8

@@ -22,13 +22,18 @@ from torch.utils.data import DataLoader, TensorDataset
 from benchmarks.measure import best_time, row
 from siteless.bids import find_scans, read_scan
 from siteless.harmonics import fit_coefficients
-from siteless.network import adversarial_loss, kl_to_marginal, kl_to_prior, reconstruction_loss
-from siteless.patches import cut
+from siteless.methods.invariant.network import (
+    adversarial_loss,
+    kl_to_marginal,
+    kl_to_prior,
+    reconstruction_loss,
+)
+from siteless.methods.invariant.training import PRESETS, TrainingSettings
+from siteless.methods.invariant.training._loop import _Learner
+from siteless.methods.patches import TrainingScan, TrainingSet, cut, make_training_scan
 from siteless.pipelines import simulate_cohort
 from siteless.simulation import PRESETS as COHORTS
 from siteless.simulation import draw_cohort, read_scanners
-from siteless.training import PRESETS, Lesson, TrainingScan, TrainingSettings, make_training_scan
-from siteless.training._loop import _Learner
 
 BS, ORDER = (1200.0, 3000.0), 8
 # Seconds that the paper's preset is given, in the plain loop.
@@ -76,7 +81,7 @@ def compare_speed(dataset: Path) -> None:
     race(lesson, dataset)
 
 
-def race(lesson: Lesson, dataset: Path) -> None:
+def race(lesson: TrainingSet, dataset: Path) -> None:
     """Time how long the default takes to the best RMSE of the paper's preset in a plain loop."""
     paper = PRESETS["paper"]
     original = read_lesson(dataset, paper)
@@ -95,7 +100,7 @@ def race(lesson: Lesson, dataset: Path) -> None:
     row("default: seconds to the same", f"{reached:.1f}", f"{seconds / reached:.0f} times as fast")
 
 
-def read_lesson(dataset: Path, settings: TrainingSettings) -> Lesson:
+def read_lesson(dataset: Path, settings: TrainingSettings) -> TrainingSet:
     """Read two training people and the one who validates, at every site."""
     scans = find_scans(dataset).scans
     train = sorted({s.subject for s in scans if s.attributes["split"] == "train"})[:2]
@@ -107,7 +112,7 @@ def read_lesson(dataset: Path, settings: TrainingSettings) -> Lesson:
             own = fit_coefficients(scan, order=ORDER, fit=settings.fit)
             made = make_training_scan(scan, own, bs=BS, tissue="white-matter")
             parts[split].append(made)
-    return Lesson(parts["train"], parts["val"], sorted({str(s.site) for s in scans}))
+    return TrainingSet(parts["train"], parts["val"], sorted({str(s.site) for s in scans}))
 
 
 def count_operations(learner: _Learner) -> int:
@@ -131,7 +136,7 @@ def _weights(module: torch.nn.Module) -> int:
 class PlainLoop:
     """What one would write first: patches copied out, a DataLoader, a matrix for each patch."""
 
-    def __init__(self, lesson: Lesson, settings: TrainingSettings) -> None:
+    def __init__(self, lesson: TrainingSet, settings: TrainingSettings) -> None:
         self.learner = _Learner(lesson, settings, seed=0, device="cpu")
         self.settings = settings
         trained = [p for p in self.learner.objective.parameters() if p.requires_grad]

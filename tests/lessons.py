@@ -5,8 +5,9 @@ import numpy as np
 from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
 from siteless.acquisition import Site
 from siteless.harmonics import fit_coefficients
+from siteless.methods.invariant.training import TrainingSettings
+from siteless.methods.patches import TrainingSet, make_training_scan
 from siteless.model import LearnedSite, ModelCard, Typical
-from siteless.training import Lesson, TrainingSettings, make_training_scan
 
 SHELLS = {1200: 20, 3000: 20}
 ORDER, BS = 4, (1200.0, 3000.0)
@@ -62,7 +63,7 @@ def fitted_scan(scan, *, fit, order, **recipe):
 def lesson():
     """Make a lesson of two people, with a third to validate, at two sites."""
     scans = [training_scan(site, seed) for seed in range(3) for site in "ab"]
-    return Lesson(scans[:4], scans[4:], ("a", "b"))
+    return TrainingSet(scans[:4], scans[4:], ("a", "b"))
 
 
 def write_study(root, people=4, sites="ab", shells=None, **columns):

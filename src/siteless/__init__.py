@@ -18,16 +18,12 @@ The way data goes, a line a layer:
     signal to spherical-harmonic coefficients and back
 `bids`
     disk to scans and back
-`patches`
-    coefficients to patches and back
-`network`
-    patches to codes, codes and sites to patches
+`storage`
+    files that appear whole or not at all
 `model`
     what was learned, in one file, whatever the method
-`training`
-    patches to weights
 `methods`
-    a scan and a target site to a scan, a file for each method
+    a scan and a target site to a scan, a room for each method
 `simulation`
     travelling subjects with known truth
 `preflight`

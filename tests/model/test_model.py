@@ -11,10 +11,11 @@ from phantoms import make_gradients, make_scan
 from siteless.acquisition import Site
 from siteless.errors import GradientTableError, MissingFileError, ModelError
 from siteless.harmonics import count_coefficients, fit_coefficients
-from siteless.methods import InvariantModel, load_model
+from siteless.methods import load_model
+from siteless.methods.invariant import InvariantModel
+from siteless.methods.invariant.network import Autoencoder, NetworkSettings
+from siteless.methods.patches import cut, index_neighbours
 from siteless.model import save_model
-from siteless.network import Autoencoder, NetworkSettings
-from siteless.patches import cut, index_neighbours
 
 
 @pytest.fixture(scope="module")

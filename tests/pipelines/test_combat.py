@@ -272,7 +272,7 @@ def test_kurtosis_of_one_shell_and_a_missing_package_are_refused(tmp_path, capsy
     words = _words(manifest, tmp_path / "fit" / "m.safetensors", "--maps", "mk")
     assert main(words) == 1
     assert "mk needs at least 2 shells, found b=1000" in capsys.readouterr().err
-    monkeypatch.setattr("siteless.methods._combat.find_spec", lambda _name: None)
+    monkeypatch.setattr("siteless.methods.combat._model.find_spec", lambda _name: None)
     assert main(words) == 1
     assert "needs the package neuroCombat; pip install 'siteless[combat]'" in (
         capsys.readouterr().err

@@ -16,9 +16,9 @@ from siteless.bids import find_scans, read_scan
 from siteless.cli import _fit, main
 from siteless.errors import OutputError, TrainingError
 from siteless.methods import METHODS, harmonize, load_model, render
+from siteless.methods.invariant.training import PRESETS
 from siteless.pipelines import FitFiles, encode_dataset, fit_model
 from siteless.pipelines._cohort import _split
-from siteless.training import PRESETS
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,10 @@ from phantoms import RENDER, make_gradients, make_scan, write_mask, write_raw, w
 from siteless.bids import find_scans, read_scan
 from siteless.cli import main
 from siteless.harmonics import fit_coefficients, project
-from siteless.methods import _template, load_model, render
+from siteless.methods import load_model, render
+from siteless.methods.paired import PairedSettings
+from siteless.methods.template import _likeness
 from siteless.pipelines import FitFiles, _learn
-from siteless.training import PairedSettings
 
 GAIN = {"a": 1.0, "b": 1.7}
 OPTIONS = {
@@ -223,7 +224,7 @@ def test_scans_are_registered_and_one_that_cannot_be_is_named(tmp_path, monkeypa
     again = tmp_path / "again.safetensors"
     assert main([*words[:3], str(again), *words[4:-1], "2"]) == 0
     assert again.read_bytes() == out.read_bytes()
-    monkeypatch.setattr(_template, "register", None)  # registrations are kept for other methods
+    monkeypatch.setattr(_likeness, "register", None)  # registrations are kept for other methods
     work = ["--work-dir", str(FitFiles(out).work)]
     combat = [*words[:3], str(tmp_path / "combat.safetensors"), "--method", "combat", *work]
     assert main([*combat, "--maps", "fa", "--nprocs", "1"]) == 0
@@ -337,7 +338,9 @@ def test_a_damaged_work_folder_is_made_again(manifest, tmp_path):
     first, again = tmp_path / "first.safetensors", tmp_path / "again.safetensors"
     work = ["--work-dir", str(tmp_path / "work")]
     assert _fit(manifest, first, "rish", *work) == 0
-    for path in (tmp_path / "work").rglob("*.npz"):
+    stored = list((tmp_path / "work").rglob("*.safetensors"))
+    assert stored
+    for path in stored:
         path.write_bytes(path.read_bytes()[:-100])
     assert _fit(manifest, again, "rish", *work) == 0
     assert again.read_bytes() == first.read_bytes()

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 from PIL import Image
 
-from siteless.profiles import SiteProfiles, flat_fields
+from siteless.methods.invariant.profiles import SiteProfiles, flat_fields
 from siteless.report import draw_profiles
 
 

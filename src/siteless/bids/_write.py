@@ -6,17 +6,11 @@ numbers, and no scale has to be chosen that would round weak signal at high b-va
 
 from __future__ import annotations
 
-import errno
 import json
-import os
-import platform
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -27,11 +21,10 @@ from siteless.bids._gradient_files import write_gradients
 from siteless.bids._names import derivative_path
 from siteless.bids._nifti import Header, make_header, read_header, write_image
 from siteless.bids._read import read_sidecar
-from siteless.errors import DiskError, OutputError
+from siteless.errors import OutputError
+from siteless.storage import staged, write_whole
 
 BIDS_VERSION = "1.10.0"
-# Errors after which nothing else can be written either.
-_NO_MORE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 # BIDS lets derived images have a desc entity, but its validator does not yet let their gradients.
 _NOT_YET_IN_BIDS = ("*.bval", "*.bvec")
 
@@ -155,8 +148,7 @@ def write_table(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file, whole or not at all."""
-    with staged(path.parent) as stage:
-        (stage / path.name).write_text(text, encoding="utf-8")
+    write_whole(path, text)
 
 
 def write_description(
@@ -206,8 +198,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> Path:
     if path.exists() and not path.is_file():
         path.write_text(_json(content), encoding="utf-8")
         return path
-    with staged(path.parent) as stage:
-        (stage / path.name).write_text(_json(content), encoding="utf-8")
+    write_whole(path, _json(content))
     return path
 
 
@@ -246,58 +237,6 @@ def require_new(out: Path) -> None:
             remedy="choose another folder",
             path=out,
         )
-
-
-@contextmanager
-def staged(folder: Path, last: str = "") -> Iterator[Path]:
-    """Give a hidden folder to write into; its files move to `folder` only when all succeeded.
-
-    Parameters
-    ----------
-    folder
-        Where files go.
-    last
-        The file that is moved last, and that tells that all are there.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _sweep(folder)
-        with TemporaryDirectory(dir=folder, prefix=_stage_prefix(os.getpid())) as stage:
-            yield Path(stage)
-            # What is replaced goes first, so that new files never stand beside an old image.
-            if last:
-                (folder / last).unlink(missing_ok=True)
-            for path in sorted(Path(stage).iterdir(), key=lambda path: path.name == last):
-                path.replace(folder / path.name)
-    except OSError as error:
-        kind = DiskError if error.errno in _NO_MORE else OutputError
-        raise kind(
-            f"cannot write here ({error.strerror or error})",
-            remedy="check space and permissions, then run again",
-            path=folder,
-        ) from None
-
-
-def _stage_prefix(process: int) -> str:
-    return f".siteless-{platform.node()}-{process}-"
-
-
-def _sweep(folder: Path) -> None:
-    """Remove what killed processes of this machine have left behind."""
-    for stage in folder.glob(f".siteless-{platform.node()}-*"):
-        process = stage.name.split("-")[-2]
-        if process.isdigit() and not _is_alive(int(process)):
-            shutil.rmtree(stage, ignore_errors=True)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)  # asks only
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # of another user
-        pass
-    return True
 
 
 def _json(content: Mapping[str, Any]) -> str:

@@ -155,9 +155,9 @@ def run(options: argparse.Namespace) -> int:
         )
     from siteless.cli._console import shown_fit
     from siteless.cli._info import show_card
+    from siteless.distributed import joined, rank
+    from siteless.methods.invariant.training import PRESETS as SETTINGS
     from siteless.pipelines import fit_model
-    from siteless.training import PRESETS as SETTINGS
-    from siteless.training import joined, rank
 
     _require_device(options.device)
     settings = None

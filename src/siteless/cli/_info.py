@@ -96,7 +96,7 @@ def _method_lines(model: Model) -> list[tuple[str, str]]:
 
 def _profile_lines(model: Model) -> list[tuple[str, str]]:
     """Say what each site does to all of a brain, and how sure that is."""
-    from siteless.methods import InvariantModel
+    from siteless.methods.invariant import InvariantModel
 
     if not isinstance(model, InvariantModel) or model.profiles is None:
         return []
@@ -171,7 +171,7 @@ def _maps_line(model: Model) -> tuple[str, str]:
 
 
 def _template_lines(model: Model) -> list[tuple[str, str]]:
-    from siteless.methods import Likeness
+    from siteless.methods.template import Likeness
 
     settings, summary = model.card.settings, model.card.summary
     travelling = settings.get("travelling", False)

@@ -15,16 +15,17 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from scipy.optimize import minimize_scalar
-from torch import Tensor
+from torch import Tensor, nn
 
 from siteless.acquisition import Array
 from siteless.errors import DatasetError
 from siteless.evaluation._signal import evenly_spaced
-from siteless.network import Adversary, NetworkSettings
 
 # Of a sample.
 _VOXELS = 2000
 _FOLDS = 5
+# Of the hidden layers of an adversary.
+_WIDTH = 32
 _BATCH, _RATE, _EPOCHS = 1024, 5e-3, 30
 # Few voxels make smaller batches, for an epoch to have enough updates.
 _SMALLEST, _UPDATES = 64, 64
@@ -270,7 +271,7 @@ class _Voxels:
 class _Trained:
     """An adversary with the units of its features, and how far its log-odds can be trusted."""
 
-    network: Adversary
+    network: nn.Module
     centre: Array
     gain: Array
     confidence: float
@@ -283,6 +284,15 @@ class _Trained:
         return -float(named.mean()), float(right)
 
 
+def _classifier(features: int, sites: int) -> nn.Module:
+    """Return a network from features to the log-odds of each site."""
+    return nn.Sequential(
+        *(nn.Linear(features, _WIDTH), nn.Tanh()),
+        *(nn.Linear(_WIDTH, _WIDTH), nn.Tanh()),
+        nn.Linear(_WIDTH, sites),
+    )
+
+
 def _learn(samples: Sequence[Sample], sites: Sequence[str], rng: np.random.Generator) -> _Trained:
     people, seen = _visits(samples)
     held = set(people[_hold_out(seen, rng)])
@@ -290,8 +300,7 @@ def _learn(samples: Sequence[Sample], sites: Sequence[str], rng: np.random.Gener
     watched = [one for one in samples if one.subject in held]
     centre, gain = _units(np.concatenate([one.values for one in learned]))
     torch.manual_seed(int(rng.integers(2**31)))
-    settings = NetworkSettings(len(centre), len(sites), neighbours=1, rendered=1)
-    network = Adversary(settings)
+    network = _classifier(len(centre), len(sites))
     lesson = _stack(learned, sites, centre, gain)
     if not watched:
         _train_unwatched(network, lesson, rng)
@@ -326,7 +335,7 @@ def _stack(samples: Sequence[Sample], sites: Sequence[str], centre: Array, gain:
     )
 
 
-def _train(network: Adversary, lesson: _Voxels, watch: _Voxels, rng: np.random.Generator) -> float:
+def _train(network: nn.Module, lesson: _Voxels, watch: _Voxels, rng: np.random.Generator) -> float:
     """Train until the people held out are named no better; leave the best weights.
 
     Returns
@@ -348,7 +357,7 @@ def _train(network: Adversary, lesson: _Voxels, watch: _Voxels, rng: np.random.G
     return best[1]
 
 
-def _train_unwatched(network: Adversary, lesson: _Voxels, rng: np.random.Generator) -> None:
+def _train_unwatched(network: nn.Module, lesson: _Voxels, rng: np.random.Generator) -> None:
     optimiser = torch.optim.Adam(network.parameters(), lr=_RATE)
     for _ in range(_UNWATCHED):
         _pass_over(lesson, network, optimiser, rng)
@@ -356,7 +365,7 @@ def _train_unwatched(network: Adversary, lesson: _Voxels, rng: np.random.Generat
 
 def _pass_over(
     lesson: _Voxels,
-    network: Adversary,
+    network: nn.Module,
     optimiser: torch.optim.Optimizer,
     rng: np.random.Generator,
 ) -> None:
@@ -370,7 +379,7 @@ def _pass_over(
         optimiser.step()
 
 
-def _guess(network: Adversary, values: Tensor) -> Tensor:
+def _guess(network: nn.Module, values: Tensor) -> Tensor:
     """Return log-odds, shape (voxel, site), float64."""
     with torch.inference_mode():
         guess: Tensor = network(values).double()
@@ -382,7 +391,7 @@ def _loss(guess: Tensor, voxels: _Voxels) -> float:
     return float((voxels.weight * losses).mean())
 
 
-def _judge(network: Adversary, watch: _Voxels) -> tuple[float, float]:
+def _judge(network: nn.Module, watch: _Voxels) -> tuple[float, float]:
     """Return the least loss by which people held out are named, and the confidence for it.
 
     The confidence is what log-odds are multiplied by, from 0 to 1. Zero is chance. More than one

@@ -1,68 +1,23 @@
-"""A scan and a target site to a scan, or to maps: a file for each method."""
+"""A scan and a target site to a scan, or to maps: a room for each method."""
 
-from siteless.methods._catalogue import METHODS, Method, load_model
-from siteless.methods._combat import (
-    CombatModel,
-    Estimates,
-    HarmonizedMaps,
-    estimate,
-    require_neurocombat,
-)
-from siteless.methods._invariant import Codes, InvariantModel
-from siteless.methods._paired import PairedModel
-from siteless.methods._render import Outside, Rendering, harmonize, render
-from siteless.methods._rish import (
-    CLIP,
-    SMOOTHING,
-    Energies,
-    RishModel,
-    energies_of,
-    site_energies,
-    site_weights,
-    smooth_on_template,
-)
-from siteless.methods._scaled import ScaledModel, mean_attenuation
-from siteless.methods._template import (
-    BrainMaps,
-    Likeness,
-    lay,
-    lay_well,
-    mean_maps,
-    typical_likeness,
-)
-from siteless.methods._unchanged import UnchangedModel
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "CLIP",
-    "METHODS",
-    "SMOOTHING",
-    "BrainMaps",
-    "Codes",
-    "CombatModel",
-    "Energies",
-    "Estimates",
-    "HarmonizedMaps",
-    "InvariantModel",
-    "Likeness",
-    "Method",
-    "Outside",
-    "PairedModel",
-    "Rendering",
-    "RishModel",
-    "ScaledModel",
-    "UnchangedModel",
-    "energies_of",
-    "estimate",
-    "harmonize",
-    "lay",
-    "lay_well",
-    "load_model",
-    "mean_attenuation",
-    "mean_maps",
-    "render",
-    "require_neurocombat",
-    "site_energies",
-    "site_weights",
-    "smooth_on_template",
-    "typical_likeness",
-]
+if TYPE_CHECKING:
+    from siteless.methods._render import Outside, Rendering, harmonize, render
+    from siteless.methods.registry import METHODS, Method, load_model
+
+__all__ = ["METHODS", "Method", "Outside", "Rendering", "harmonize", "load_model", "render"]
+
+_HOMES = {
+    "_render": ("Outside", "Rendering", "harmonize", "render"),
+    "registry": ("METHODS", "Method", "load_model"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when first used: what knows the methods' names needs no torch.
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"siteless.methods.{home}"), name)
+    raise AttributeError(f"module 'siteless.methods' has no attribute {name!r}")

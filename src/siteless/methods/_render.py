@@ -20,8 +20,8 @@ from siteless.harmonics import (
     projection_matrix,
     unused_bs,
 )
+from siteless.methods.patches import index_neighbours
 from siteless.model import Model, SignalModel
-from siteless.patches import index_neighbours
 from siteless.tissue import tissue_mask
 
 Outside = Literal["scaled", "unchanged"]

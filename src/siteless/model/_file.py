@@ -12,10 +12,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from siteless.acquisition import Array
-from siteless.errors import MissingFileError, ModelError, OutputError, UnreadableFileError
+from siteless.errors import MissingFileError, ModelError, UnreadableFileError
 from siteless.model._card import LearnedSite, ModelCard
 from siteless.model._model import Model
 from siteless.model._typical import Typical
+from siteless.storage import write_whole
 
 _FORMAT = 10
 
@@ -26,15 +27,7 @@ def save_model(model: Model, path: Path) -> None:
     arrays = {name: np.asarray(array, order="C") for name, array in model.arrays.items()}
     # One key of metadata, as safetensors does not keep the order of several.
     content = save(arrays, metadata={"siteless": json.dumps(told)})
-    aside = path.with_name(f".{path.name}.part")
-    try:
-        aside.write_bytes(content)
-        aside.replace(path)
-    except OSError as error:
-        aside.unlink(missing_ok=True)
-        raise OutputError(
-            f"cannot write the model ({error.strerror})", remedy="check the folder", path=path
-        ) from None
+    write_whole(path, content)
 
 
 def read_model_file(path: Path) -> tuple[ModelCard, dict[str, Array], str]:

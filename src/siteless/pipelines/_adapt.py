@@ -14,18 +14,21 @@ from siteless.acquisition import Array
 from siteless.bids import Dataset, ScanFiles, find_scans, require_outside
 from siteless.errors import DatasetError, ModelError, OutputError, errors_at
 from siteless.harmonics import table_at_shells
-from siteless.methods import InvariantModel, load_model
+from siteless.methods import load_model
+from siteless.methods.invariant import InvariantModel
+from siteless.methods.invariant.profiles import extend_profiles
+from siteless.methods.invariant.training import TrainingSettings, adapt, calibrate_last
+from siteless.methods.patches import TrainingSet
 from siteless.model import AVERAGE, save_model
-from siteless.pipelines._choice import read_table, require_writable, scans_of_sites
+from siteless.pipelines._choice import read_table, scans_of_sites
 from siteless.pipelines._coefficients import Recipe, Stages, read_surveys, store_parts, store_scans
 from siteless.pipelines._encode import require_invariant
 from siteless.pipelines._fit import learned_site
 from siteless.pipelines._learn import FitFiles
 from siteless.pipelines._parallel import Progress
 from siteless.population import Covariate, covariate_columns
-from siteless.profiles import extend_profiles
 from siteless.report import draw_profiles
-from siteless.training import Lesson, TrainingSettings, adapt, calibrate_last
+from siteless.storage import require_writable
 
 
 def adapt_model(
@@ -102,7 +105,7 @@ def adapt_model(
         nprocs=nprocs,
         progress=progress and progress("Parting scans"),
     )
-    lesson = Lesson(
+    lesson = TrainingSet(
         scans=[part for *own, _ in parts for part in own],
         validation=(),
         sites=(site,),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -37,6 +36,7 @@ from siteless.preflight import (
     mask_problems,
     signal_problems,
 )
+from siteless.storage import cache_key
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ def _shells(gradients: GradientTable) -> tuple[tuple[float, int], ...]:
 
 
 def _fingerprint(signal: Array) -> str:
-    return hashlib.blake2b(np.ascontiguousarray(signal.T).data, digest_size=16).hexdigest()
+    return cache_key(signal.T)
 
 
 def _plain(content: dict[str, Any]) -> dict[str, Any]:

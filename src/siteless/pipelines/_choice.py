@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryFile
 
 from siteless.acquisition import GradientTable
 from siteless.bids import ScanFiles, find_scans, read_gradients, read_header
-from siteless.errors import DatasetError, ModelError, OutputError, UnreadableFileError
+from siteless.errors import DatasetError, ModelError
 from siteless.methods import load_model
 from siteless.model import Model
 from siteless.pipelines._parallel import available_cpus
+from siteless.storage import cache_key, size_and_time
 
 # Bytes of a process with its libraries; and copies of a float32 scan that it holds at most.
 _PROCESS, _COPIES = 700_000_000, 4
@@ -87,20 +85,7 @@ def fingerprint(files: ScanFiles) -> str:
         *(files.dwi, files.bval, files.bvec, files.world_table),
         *(files.mask, files.white_matter, *files.sidecars),
     )
-    known = [size_and_time(path) for path in parts if path is not None]
-    told = json.dumps([known, str(files.site)])
-    return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
-
-
-def size_and_time(path: Path) -> tuple[str, int, int]:
-    """Return a file's name, its size and when it was changed: all change when it does."""
-    try:
-        stat = path.stat()
-    except OSError as error:
-        raise UnreadableFileError(
-            f"the file cannot be read ({error.strerror})", remedy="restore it", path=path
-        ) from None
-    return path.name, stat.st_size, stat.st_mtime_ns
+    return cache_key([size_and_time(path) for path in parts if path is not None], str(files.site))
 
 
 def read_table(files: ScanFiles) -> GradientTable:
@@ -108,18 +93,6 @@ def read_table(files: ScanFiles) -> GradientTable:
     header, affine = read_header(files.dwi)
     shape = header.get_data_shape()
     return read_gradients(files, affine, shape[3] if len(shape) > 3 else 1)
-
-
-def require_writable(folder: Path) -> None:
-    """Refuse a folder that cannot be written to before hours are spent."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise OutputError(
-            f"cannot write here ({error.strerror})", remedy="choose another folder", path=folder
-        ) from None
 
 
 @cache

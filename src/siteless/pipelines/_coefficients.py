@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import zipfile
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
-from tempfile import TemporaryDirectory
-
-import numpy as np
 
 from siteless.acquisition import Array, Scan
 from siteless.bids import ScanFiles, read_scan
 from siteless.denoising import denoise
-from siteless.errors import OutputError, SitelessError, UnreadableFileError, errors_at
+from siteless.distributed import raise_everywhere, rank
+from siteless.errors import SitelessError, errors_at
 from siteless.harmonics import Coefficients, FitName, at_shells, fit_coefficients
-from siteless.methods import BrainMaps, energies_of
+from siteless.methods.invariant.profiles import SiteProfiles, Survey, survey
+from siteless.methods.invariant.training import make_parts
+from siteless.methods.patches import (
+    TrainingScan,
+    is_stored,
+    make_training_scan,
+    open_scan,
+    store_scan,
+)
+from siteless.methods.rish import energies_of
+from siteless.methods.template import BrainMaps
 from siteless.microstructure import compute_maps
 from siteless.pipelines._choice import fingerprint
 from siteless.pipelines._parallel import Progress, run_all
-from siteless.profiles import SiteProfiles, Survey, survey
+from siteless.storage import cache_key, is_whole, load_arrays, save_arrays
 from siteless.tissue import Tissue, white_matter_level
-from siteless.training import (
-    TrainingScan,
-    is_stored,
-    make_parts,
-    make_training_scan,
-    open_scan,
-    raise_everywhere,
-    rank,
-    store_scan,
-)
 
 # Gives, for the name of a stage of the work, what is called as it goes on.
 Stages = Callable[[str], Progress]
@@ -56,29 +49,27 @@ class Recipe:
     def key(self, files: ScanFiles) -> str:
         """Return the name of what is stored of a scan."""
         source = str(files.dwi.resolve()), files.subject, fingerprint(files)
-        told = [source, asdict(self), version("siteless"), _STORE]
-        digest = hashlib.blake2b(json.dumps(told).encode(), digest_size=8).hexdigest()
-        return f"{files.name}-{digest}"
+        return f"{files.name}-{cache_key(source, asdict(self), _STORE)}"
 
     def place(self, work: Path, files: ScanFiles) -> Path:
-        """Return the folder of a scan's white matter."""
-        return work / "coefficients" / self.key(files)
+        """Return the file of a scan's white matter."""
+        return work / "coefficients" / f"{self.key(files)}.safetensors"
 
     def maps(self, work: Path, files: ScanFiles) -> Path:
         """Return the file of a scan's maps."""
-        return work / "maps" / f"{self.key(files)}.npz"
+        return work / "maps" / f"{self.key(files)}.safetensors"
 
     def survey(self, work: Path, files: ScanFiles) -> Path:
         """Return the file of a scan's survey."""
-        return work / "surveys" / f"{self.key(files)}.npz"
+        return work / "surveys" / f"{self.key(files)}.safetensors"
 
     def part(self, work: Path, files: ScanFiles, key: str, number: int) -> Path:
-        """Return the folder of a part of a scan, without a profile that has a key."""
-        return work / "parts" / f"{self.key(files)}-{key}" / str(number)
+        """Return the file of a part of a scan, without a profile that has a key."""
+        return work / "parts" / f"{self.key(files)}-{key}-{number}.safetensors"
 
     def microstructure(self, work: Path, files: ScanFiles, name: str) -> Path:
         """Return the file of a scan's map of microstructure."""
-        return work / "microstructure" / f"{self.key(files)}_{name}.npz"
+        return work / "microstructure" / f"{self.key(files)}_{name}.safetensors"
 
     def store(
         self,
@@ -199,11 +190,8 @@ def store_parts(
 
     Of each scan its parts are returned and, last, the whole.
     """
-    told = [parts, *surroundings]
-    digest = hashlib.blake2b(json.dumps(told).encode(), digest_size=8)
-    for _, array in sorted((profiles.arrays if profiles else {}).items()):
-        digest.update(np.ascontiguousarray(array).data)
-    key = digest.hexdigest()
+    arrays = sorted((profiles.arrays if profiles else {}).items())
+    key = cache_key(parts, surroundings, *(array for _, array in arrays))
     store = partial(recipe.store_parts, work, profiles, parts, surroundings, key)
     _run_on_first(store, scans, nprocs=nprocs, progress=progress)
     return [
@@ -245,35 +233,3 @@ def run_stage(
         if progress:
             progress(len(results), len(scans), scans[position].name)
     return [results[position] for position in range(len(scans))]
-
-
-def save_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Write arrays into one file, which appears when it is whole."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=".siteless-", dir=path.parent) as stage:
-            aside = Path(stage) / path.name
-            np.savez(aside, allow_pickle=False, **arrays)
-            aside.replace(path)
-    except OSError as error:
-        raise OutputError(
-            f"cannot write here ({error.strerror or error})",
-            remedy="check space and permissions, then run again",
-            path=path.parent,
-        ) from None
-
-
-def is_whole(path: Path) -> bool:
-    """Whether a file of arrays is there, and not truncated."""
-    return zipfile.is_zipfile(path)
-
-
-def load_arrays(path: Path) -> dict[str, Array]:
-    """Read the arrays of a file."""
-    try:
-        with np.load(path) as stored:
-            return dict(stored)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error):
-        raise UnreadableFileError(
-            "the file is damaged, or was taken away", remedy="delete it and run again", path=path
-        ) from None

@@ -10,6 +10,8 @@ from pathlib import Path
 from siteless.bids import read_json, require_new, write_json
 from siteless.errors import DatasetError, OutputError
 from siteless.evaluation import ScoreTable
+from siteless.methods.invariant.training import PRESETS
+from siteless.methods.patches import Watch
 from siteless.pipelines._check import check_dataset
 from siteless.pipelines._coefficients import Stages
 from siteless.pipelines._evaluate import evaluate_dataset
@@ -19,7 +21,6 @@ from siteless.pipelines._report import HOME, read_scores, write_report
 from siteless.pipelines._simulate import simulate_cohort
 from siteless.pipelines._steps import Step, run_steps
 from siteless.simulation import draw_cohort, read_scanners
-from siteless.training import PRESETS, Watch
 
 # Two scanners that differ much, and enough people to learn a RISH template from.
 _SITES, _TARGET = ("prisma30", "connectom60"), "prisma30"

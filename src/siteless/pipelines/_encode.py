@@ -20,7 +20,8 @@ from siteless.bids import (
     write_table,
 )
 from siteless.errors import DatasetError, ModelError, OutputError, errors_at
-from siteless.methods import InvariantModel, load_model
+from siteless.methods import load_model
+from siteless.methods.invariant import InvariantModel
 from siteless.model import Model
 from siteless.pipelines._choice import read_model, read_table, scans_of_sites
 from siteless.pipelines._parallel import Progress, run_all

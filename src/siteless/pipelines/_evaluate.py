@@ -15,7 +15,7 @@ from siteless.errors import DatasetError, GradientTableError, SitelessError, err
 from siteless.evaluation import Score, ScoreTable, describe_metric, find_engine
 from siteless.harmonics import common_order
 from siteless.microstructure import MAPS, require_maps
-from siteless.pipelines._choice import read_table, require_writable, scans_of_sites
+from siteless.pipelines._choice import read_table, scans_of_sites
 from siteless.pipelines._coefficients import Stages
 from siteless.pipelines._contest import Contest, require_names, set_contest
 from siteless.pipelines._group_scores import require_codes, score_groups, score_leakage
@@ -23,6 +23,7 @@ from siteless.pipelines._judge import Heat, Measures, make_heats
 from siteless.pipelines._parallel import run_all
 from siteless.pipelines._pictures import Gallery
 from siteless.pipelines._regions import Labels, find_labels
+from siteless.storage import require_writable
 
 Kind = Literal["signal", "maps", "orientation", "leakage", "biology"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

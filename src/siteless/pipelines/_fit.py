@@ -15,11 +15,14 @@ import numpy as np
 from siteless.acquisition import GradientTable
 from siteless.bids import ScanFiles, find_scans, require_outside
 from siteless.denoising import find_denoiser
+from siteless.distributed import raise_everywhere, rank
 from siteless.errors import DatasetError, OutputError
 from siteless.harmonics import table_at_shells
 from siteless.methods import METHODS, load_model
+from siteless.methods.invariant.training import TrainingSettings
+from siteless.methods.patches import TrainingScan, TrainingSet
 from siteless.model import LearnedSite, Model, ModelCard, Typical, save_model
-from siteless.pipelines._choice import read_table, require_writable
+from siteless.pipelines._choice import read_table
 from siteless.pipelines._coefficients import Recipe, Stages, store_scans
 from siteless.pipelines._cohort import Cohort, choose_cohort, reference_scans
 from siteless.pipelines._learn import FitFiles, Learned, Task, Watch, learner_of
@@ -30,14 +33,8 @@ from siteless.population import (
     require_identifiable,
     sites_of_one_person,
 )
+from siteless.storage import require_writable
 from siteless.tissue import Tissue
-from siteless.training import (
-    Lesson,
-    TrainingScan,
-    TrainingSettings,
-    raise_everywhere,
-    rank,
-)
 
 # Voxels that tell what is typical of a site: of a scan, and at most of all its scans.
 _TYPICAL_PER_SCAN, _TYPICAL_PER_SITE = 20_000, 2_000_000
@@ -177,7 +174,7 @@ def fit_model(
         progress=progress and progress("Reading scans"),
     )
     learning = len(cohort.learning)
-    lesson = Lesson(
+    lesson = TrainingSet(
         scans[:learning],
         scans[learning:],
         cohort.sites,
@@ -276,7 +273,7 @@ def _card(method: str, task: Task, learned: Learned) -> ModelCard:
     )
 
 
-def _summary(lesson: Lesson, cohort: Cohort) -> dict[str, Any]:
+def _summary(lesson: TrainingSet, cohort: Cohort) -> dict[str, Any]:
     """Tell from what a model was learned."""
     return {
         "training_scans": {site: _count(lesson.scans, site) for site in lesson.sites},

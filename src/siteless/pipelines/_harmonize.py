@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,18 +28,13 @@ from siteless.bids import (
 )
 from siteless.errors import DiskError, ModelError, OutputError, SitelessError, errors_at
 from siteless.harmonics import interpolated_bs, nearest_shells
-from siteless.methods import (
-    CombatModel,
-    HarmonizedMaps,
-    Outside,
-    Rendering,
-    load_model,
-    render,
-)
+from siteless.methods import Outside, Rendering, load_model, render
+from siteless.methods.combat import CombatModel, HarmonizedMaps
 from siteless.microstructure import MAPS
 from siteless.model import RARE, Model
 from siteless.pipelines._choice import fingerprint, read_model, read_table, scans_of_sites
 from siteless.pipelines._parallel import Progress, connected, run_all, run_on_cluster
+from siteless.storage import cache_key
 
 # The scan's own b-vectors, those of the target's protocol, or a .bval and a .bvec file.
 Gradients: TypeAlias = Literal["own", "target"] | tuple[Path, Path]
@@ -217,7 +211,7 @@ def _settings(model: Model, to: str, gradients: Gradients, outside: Outside) -> 
         table = read_gradient_pair(*gradients, np.eye(4))
         with errors_at(gradients[0]):
             nearest_shells(table, model.card.bs)
-        at = hashlib.blake2b(table.bvals.tobytes() + table.bvecs.tobytes()).hexdigest()[:16]
+        at = cache_key(table.bvals, table.bvecs)
     beyond = "" if at == "own" else " fit, zero beyond the brain"
     return {**known, "Gradients": at, "OutsideLearnedTissue": outside + beyond}
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -46,10 +44,10 @@ from siteless.evaluation import (
     summarise_map,
 )
 from siteless.harmonics import fit_coefficients
-from siteless.pipelines._choice import fingerprint, size_and_time
-from siteless.pipelines._coefficients import is_whole, load_arrays, save_arrays
+from siteless.pipelines._choice import fingerprint
 from siteless.pipelines._contest import Contest, Judged, folder_name
 from siteless.pipelines._regions import Labels
+from siteless.storage import cache_key, is_whole, load_arrays, save_arrays, size_and_time
 
 # Raised when a score changes its meaning.
 _SCORES = 2
@@ -116,7 +114,7 @@ class Measures:
 
     def shown(self, one: Judged) -> Path:
         """Return where some voxels of what is judged are kept."""
-        return self.record(one).with_suffix(".npz")
+        return self.record(one).with_suffix(".safetensors")
 
     def _record(self, folder: str, files: ScanFiles) -> Path:
         image = derivative_path(self.out / "records" / folder, "scan", files.entities)
@@ -144,8 +142,7 @@ class Measures:
         files = list(files)
         beside = [path for one in files for path in (self.truth(one), self.lesion(one)) if path]
         scans = [*map(fingerprint, files), *map(size_and_time, beside)]
-        known = [version("siteless"), _SCORES, scored, settings, labels, scans]
-        return hashlib.blake2b(json.dumps(known).encode(), digest_size=8).hexdigest()
+        return cache_key(_SCORES, scored, settings, labels, scans)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,33 +11,20 @@ from typing import Any, Protocol
 import numpy as np
 
 from siteless.bids import write_table
+from siteless.distributed import rank, world
 from siteless.errors import DatasetError
 from siteless.harmonics import FitName
-from siteless.methods import (
-    InvariantModel,
-    PairedModel,
-    ScaledModel,
-    UnchangedModel,
-    mean_attenuation,
-)
+from siteless.methods.invariant import InvariantModel
+from siteless.methods.invariant.profiles import SiteProfiles, learn_profiles
+from siteless.methods.invariant.training import PRESETS, TrainingSettings, calibrate_sites, train
+from siteless.methods.paired import PairedModel, PairedSettings, train_paired
+from siteless.methods.patches import Row, TrainingScan, TrainingSet
+from siteless.methods.scaled import ScaledModel, mean_attenuation
+from siteless.methods.unchanged import UnchangedModel
 from siteless.model import Model, ModelCard
 from siteless.pipelines._coefficients import Recipe, Stages, read_surveys, store_parts
 from siteless.pipelines._cohort import Cohort
-from siteless.profiles import SiteProfiles, learn_profiles
 from siteless.report import draw_profiles, draw_training
-from siteless.training import (
-    PRESETS,
-    Lesson,
-    PairedSettings,
-    Row,
-    TrainingScan,
-    TrainingSettings,
-    calibrate_sites,
-    rank,
-    train,
-    train_paired,
-    world,
-)
 
 Watch = Callable[[int, int, Sequence[Row]], None]
 
@@ -82,7 +69,7 @@ class Task:
     work: Path
     recipe: Recipe
     cohort: Cohort
-    lesson: Lesson
+    lesson: TrainingSet
     reference: Mapping[str, Collection[str]]
     seed: int
     nprocs: int | None
@@ -210,7 +197,7 @@ class Invariant:
             lambda card: InvariantModel(card, found.network, profiles), settings, summary
         )
 
-    def _lesson(self, task: Task, profiles: SiteProfiles | None) -> Lesson:
+    def _lesson(self, task: Task, profiles: SiteProfiles | None) -> TrainingSet:
         """Return the scans without profiles and in parts, as far as the settings ask for it."""
         if profiles is None and self.settings.parts == 1 and not self.settings.surroundings:
             return task.lesson

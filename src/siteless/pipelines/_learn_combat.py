@@ -14,17 +14,11 @@ from siteless.acquisition import Array, GradientTable
 from siteless.bids import ScanFiles
 from siteless.errors import DatasetError, SignalError, errors_at
 from siteless.harmonics import FitName
-from siteless.methods import (
-    BrainMaps,
-    CombatModel,
-    estimate,
-    mean_maps,
-    require_neurocombat,
-    site_weights,
-)
+from siteless.methods.combat import CombatModel, estimate, require_neurocombat
+from siteless.methods.rish import site_weights
+from siteless.methods.template import BrainMaps, mean_maps
 from siteless.microstructure import default_maps, require_maps
 from siteless.pipelines._choice import read_table
-from siteless.pipelines._coefficients import load_arrays
 from siteless.pipelines._cohort import Cohort
 from siteless.pipelines._learn import Learned, Task
 from siteless.pipelines._template import (
@@ -38,6 +32,7 @@ from siteless.pipelines._template import (
 )
 from siteless.population import covariate_columns
 from siteless.registration import Alignment
+from siteless.storage import load_arrays
 
 # Of a template's voxel, the part that a scan's brain must cover to tell of it.
 _COVERED = 0.5

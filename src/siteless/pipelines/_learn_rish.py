@@ -11,19 +11,17 @@ from typing import Any
 from siteless.acquisition import Array
 from siteless.bids import ScanFiles
 from siteless.harmonics import FitName
-from siteless.methods import (
+from siteless.methods.rish import (
     CLIP,
     SMOOTHING,
-    BrainMaps,
     Energies,
     RishModel,
-    mean_maps,
     site_energies,
     site_weights,
     smooth_on_template,
 )
+from siteless.methods.template import BrainMaps, mean_maps
 from siteless.model import ModelCard
-from siteless.pipelines._coefficients import load_arrays
 from siteless.pipelines._cohort import Cohort
 from siteless.pipelines._learn import Learned, Task
 from siteless.pipelines._template import (
@@ -36,6 +34,7 @@ from siteless.pipelines._template import (
 )
 from siteless.population import covariate_columns
 from siteless.registration import Alignment
+from siteless.storage import load_arrays
 
 _ENERGIES = ("signal", "noise", "weight")
 

@@ -10,7 +10,7 @@ import numpy as np
 from siteless.acquisition import GRID_TOLERANCE, Array, Scan, grid_offset
 from siteless.bids import ScanFiles, read_rows, read_signal
 from siteless.errors import DatasetError, MaskError, MissingFileError
-from siteless.pipelines._choice import size_and_time
+from siteless.storage import size_and_time
 
 # Voxels that a region must have to be scored.
 _LEAST = 10

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 from siteless.bids import (
@@ -29,14 +27,9 @@ from siteless.errors import (
     errors_at,
 )
 from siteless.evaluation import ALL, Score, ScoreTable
-from siteless.methods import InvariantModel, load_model
-from siteless.pipelines._choice import (
-    fingerprint,
-    read_table,
-    require_writable,
-    scans_of_sites,
-    size_and_time,
-)
+from siteless.methods import load_model
+from siteless.methods.invariant import InvariantModel
+from siteless.pipelines._choice import fingerprint, read_table, scans_of_sites
 from siteless.pipelines._coefficients import Stages
 from siteless.pipelines._contest import Judged, find_judged, folder_name
 from siteless.pipelines._parallel import run_all
@@ -52,6 +45,7 @@ from siteless.report import (
     subject_page,
     viewer_html,
 )
+from siteless.storage import cache_key, require_writable, size_and_time
 
 HOME = "index.html"
 # People with a page of their own, unless more are asked for.
@@ -273,8 +267,7 @@ class _Sitter:
         told = [[one.to, one.source.attributes.get("age")] for one in self.scans]
         viewer = find_niivue() is not None
         files = [size_and_time(path) for path in beside if path.exists()]
-        known = json.dumps([version("siteless"), _FORM, scans, files, told, viewer])
-        return hashlib.blake2b(known.encode(), digest_size=8).hexdigest()
+        return cache_key(_FORM, scans, files, told, viewer)
 
 
 def _portray_all(

@@ -21,6 +21,7 @@ from siteless.bids import (
 )
 from siteless.errors import DatasetError, OutputError
 from siteless.evaluation import ScoreTable
+from siteless.methods.invariant.training import PRESETS
 from siteless.pipelines._choice import fingerprint, scans_of_sites
 from siteless.pipelines._coefficients import Stages
 from siteless.pipelines._contest import folder_name
@@ -42,7 +43,6 @@ from siteless.report import (
 )
 from siteless.simulation import PRESETS as SIZES
 from siteless.simulation import draw_cohort, read_scanners
-from siteless.training import PRESETS
 
 # What is done in a process of its own, and what progress calls it.
 Job = tuple[str, Callable[[], None]]

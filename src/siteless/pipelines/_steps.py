@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from siteless.bids import write_json
 from siteless.pipelines._coefficients import Stages
 from siteless.pipelines._parallel import Progress
+from siteless.storage import cache_key
 
 
 @dataclass(frozen=True)
@@ -85,8 +84,7 @@ def _named(progress: Stages, name: str, title: str) -> Progress:
 
 
 def _key(step: Step, needs: Sequence[str]) -> str:
-    told = json.dumps([version("siteless"), step.name, step.settings, needs], sort_keys=True)
-    return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
+    return cache_key(step.name, step.settings, needs)
 
 
 def _taken(record: Path, key: str) -> float | None:

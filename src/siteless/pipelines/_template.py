@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,18 +15,13 @@ import numpy as np
 from siteless.acquisition import Array
 from siteless.bids import ScanFiles, write_table
 from siteless.errors import DatasetError, SignalError
-from siteless.methods import (
-    BrainMaps,
-    Likeness,
-    lay,
-    mean_maps,
-    typical_likeness,
-)
-from siteless.pipelines._coefficients import Recipe, is_whole, load_arrays, run_stage, save_arrays
+from siteless.methods.template import BrainMaps, Likeness, lay, mean_maps, typical_likeness
+from siteless.pipelines._coefficients import Recipe, run_stage
 from siteless.pipelines._cohort import Cohort
 from siteless.pipelines._learn import Task
 from siteless.population import Covariate, covariate_columns
 from siteless.registration import Alignment, place, resample_grid
+from siteless.storage import cache_key, is_whole, load_arrays, save_arrays
 
 # People of a site whose mean is more than that of themselves.
 _LEAST_PEOPLE = 3
@@ -68,9 +62,8 @@ class TemplateWork(ABC):
         return self._file("aligned", scan, template, self.told)
 
     def _file(self, kind: str, scan: ScanFiles, template: BrainMaps, told: str = "") -> Path:
-        arrays = [array.tobytes() for array in template.arrays.values()]
-        digest = hashlib.blake2b(b"".join([*arrays, told.encode()]), digest_size=8)
-        return self.folder / kind / f"{self.recipe.key(scan)}-{digest.hexdigest()}.npz"
+        key = cache_key(*template.arrays.values(), told)
+        return self.folder / kind / f"{self.recipe.key(scan)}-{key}.safetensors"
 
     def place(self, reference: BrainMaps, scan: ScanFiles) -> tuple[BrainMaps, Likeness]:
         """Bring a scan to another, without deformation."""

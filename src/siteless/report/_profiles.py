@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from siteless.acquisition import show_bs
+from siteless.methods.invariant.profiles import SiteProfiles
 from siteless.population import NUMBERS, SiteVerdict
-from siteless.profiles import SiteProfiles
 from siteless.report._style import save_figure
 
 if TYPE_CHECKING:

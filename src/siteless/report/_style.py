@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from siteless.acquisition import Array
 from siteless.errors import OutputError
+from siteless.storage import staged
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,26 +77,15 @@ def picture(
 
 
 def save_figure(figure: Figure, path: Path, *, dpi: int) -> None:
-    """Write a figure as PNG beside its place and rename it, so that it is whole where it is.
+    """Write a figure as PNG, whole or not at all.
 
     Raises
     ------
     OutputError
         When the place cannot be written to.
     """
-    aside = path.with_name(f".{path.name}.part")
-    try:
-        figure.savefig(aside, dpi=dpi, format="png", metadata={"Software": None})
-        aside.replace(path)
-    except OSError as error:
-        raise OutputError(
-            f"cannot write the picture ({error.strerror})",
-            remedy="check that the folder is there and has space",
-            path=path,
-        ) from None
-    finally:
-        with suppress(OSError):
-            aside.unlink()
+    with staged(path.parent) as stage:
+        figure.savefig(stage / path.name, dpi=dpi, format="png", metadata={"Software": None})
 
 
 def inner_names(table: Mapping[str, Mapping[str, Any]]) -> list[str]:

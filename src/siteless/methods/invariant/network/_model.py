@@ -1,0 +1,283 @@
+"""The three networks of the paper.
+
+The encoder makes a code of a patch without knowing the site; the decoder renders a code as a site;
+the adversary tries to name the site that a rendered patch came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from siteless.methods.invariant.network._frames import fibre_frames, rotate
+
+_ACTIVATIONS = {"tanh": nn.Tanh, "silu": nn.SiLU, "relu": nn.ReLU}
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """Sizes of the networks; the defaults are the paper's.
+
+    Attributes
+    ----------
+    channels
+        Coefficients of a voxel.
+    sites
+        Sites that the decoder can render.
+    neighbours
+        Voxels of a patch, and means of what surrounds it.
+    rendered
+        Voxels of a patch that the decoder renders: all, or the centre alone, 1.
+    shells
+        Of a voxel's coefficients, after b0.
+    kept
+        Coefficients of each shell that the encoder sees of neighbours; None for all.
+    turned
+        Whether patches are encoded and rendered in the frame of their own fibres.
+    code
+        Units of the code.
+    encoder, decoder, adversary
+        Widths of the hidden layers.
+    activation
+        Between layers.
+    """
+
+    channels: int
+    sites: int
+    neighbours: int = 7
+    rendered: int = 7
+    shells: int = 2
+    kept: int | None = None
+    turned: bool = False
+    code: int = 32
+    encoder: tuple[int, ...] = (256, 128, 64)
+    decoder: tuple[int, ...] = (64, 128, 256)
+    adversary: tuple[int, ...] = (32, 32)
+    activation: Literal["tanh", "silu", "relu"] = "tanh"
+
+    @property
+    def of_neighbours(self) -> Tensor:
+        """Numbers of the channels that the encoder sees of neighbours."""
+        channel = torch.arange(self.channels)
+        if self.kept is None:
+            return channel
+        of_shell = (self.channels - 1) // self.shells
+        return channel[(channel == 0) | ((channel - 1) % of_shell < self.kept)]
+
+    @property
+    def inputs(self) -> int:
+        """Numbers that the encoder sees of a patch."""
+        return self.channels + (self.neighbours - 1) * len(self.of_neighbours)
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that are rendered of a patch."""
+        return self.rendered * self.channels
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """What the encoder knows of the codes of patches: independent normal distributions.
+
+    Attributes
+    ----------
+    mean, variance
+        Shape (patch, unit).
+    """
+
+    mean: Tensor
+    variance: Tensor
+
+    def float(self) -> Posterior:
+        """Return it in single precision."""
+        return Posterior(self.mean.float(), self.variance.float())
+
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        """Draw a code for each patch, differentiably; shape (patch, unit)."""
+        noise = torch.empty_like(self.mean).normal_(generator=generator)
+        return self.mean + self.variance.sqrt() * noise
+
+
+class Encoder(nn.Module):
+    """Patch to code."""
+
+    # Keeps variances from zero, where their logarithm and inverse have no value.
+    least_variance = 1e-6
+
+    def __init__(self, settings: NetworkSettings) -> None:
+        super().__init__()
+        widths = (settings.inputs, *settings.encoder)
+        self.hidden = _layers(widths, settings.activation)
+        self.mean = nn.Linear(widths[-1], settings.code)
+        self.variance = nn.Linear(widths[-1], settings.code)
+
+    def forward(self, patch: Tensor) -> Posterior:
+        """Encode patches of shape (patch, input)."""
+        hidden = self.hidden(patch)  # must not see the site, or the code could keep it
+        variance = torch.sigmoid(self.variance(hidden)) + self.least_variance
+        return Posterior(self.mean(hidden), variance)
+
+
+class Decoder(nn.Module):
+    """Code and site to patch."""
+
+    def __init__(self, settings: NetworkSettings) -> None:
+        super().__init__()
+        self.sites = settings.sites
+        widths = (settings.code + settings.sites, *settings.decoder)
+        self.hidden = _layers(widths, settings.activation)
+        self.patch = nn.Linear(widths[-1], settings.outputs)
+
+    def forward(self, code: Tensor, site: Tensor) -> Tensor:
+        """Render codes of shape (patch, unit) as sites, whole numbers of shape (patch,)."""
+        rendered: Tensor = self.patch(self._hidden(code, site))
+        return rendered
+
+    def centre(self, code: Tensor, site: Tensor, channels: int) -> Tensor:
+        """Render the first channels alone, which are the centre's, shape (patch, channel)."""
+        weight, bias = self.patch.weight[:channels], self.patch.bias[:channels]
+        return nn.functional.linear(self._hidden(code, site), weight, bias)
+
+    def _hidden(self, code: Tensor, site: Tensor) -> Tensor:
+        one_hot = nn.functional.one_hot(site, self.sites).to(code.dtype)
+        hidden: Tensor = self.hidden(torch.cat([code, one_hot], dim=1))
+        return hidden
+
+
+class Adversary(nn.Module):
+    """Patch to the log-odds of each site, shape (patch, site)."""
+
+    def __init__(self, settings: NetworkSettings) -> None:
+        super().__init__()
+        widths = (settings.outputs, *settings.adversary)
+        self.hidden = _layers(widths, settings.activation)
+        self.site = nn.Linear(widths[-1], settings.sites)
+
+    def forward(self, patch: Tensor) -> Tensor:
+        """Guess where rendered patches of shape (patch, output) came from."""
+        guess: Tensor = self.site(self.hidden(patch))
+        return guess
+
+
+class Autoencoder(nn.Module):
+    """Encoder and decoder with the units of their channels: all that a trained model is.
+
+    The networks see coefficients less the `offset`, divided by the `scale`, of their site and
+    channel: shape (site, channel) each. A network that turns patches sees them in their frames,
+    which `frames` tells; others have none. Codes are multiplied by the `code_mixing` of their
+    site, shape (site, unit, unit), and shifted by its `code_shift`, shape (site, unit), to have
+    the same `code_covariance` at all sites. What is rendered is multiplied by the `gain` of the
+    site, shape (site, channel), which is the same for all channels of a shell and degree.
+    """
+
+    offset: Tensor
+    scale: Tensor
+    code_shift: Tensor
+    code_mixing: Tensor
+    code_covariance: Tensor
+    gain: Tensor
+    of_neighbours: Tensor
+
+    def __init__(self, settings: NetworkSettings) -> None:
+        super().__init__()
+        self.settings = settings
+        self.encoder = Encoder(settings)
+        self.decoder = Decoder(settings)
+        self.register_buffer("of_neighbours", settings.of_neighbours, persistent=False)
+        self.register_buffer("offset", torch.zeros(settings.sites, settings.channels))
+        self.register_buffer("scale", torch.ones(settings.sites, settings.channels))
+        self.register_buffer("code_shift", torch.zeros(settings.sites, settings.code))
+        self.register_buffer("code_mixing", torch.eye(settings.code).repeat(settings.sites, 1, 1))
+        self.register_buffer("code_covariance", torch.eye(settings.code))
+        self.register_buffer("gain", torch.ones(settings.sites, settings.channels))
+
+    def set_units(self, offset: Tensor, scale: Tensor) -> None:
+        """Set what coefficients are centred and divided by, shape (site, channel) each."""
+        self.offset.copy_(offset)
+        self.scale.copy_(scale)
+
+    def set_alignment(self, shift: Tensor, mixing: Tensor, covariance: Tensor) -> None:
+        """Set what brings the codes of each site to what all have in common."""
+        self.code_shift.copy_(shift)
+        self.code_mixing.copy_(mixing)
+        self.code_covariance.copy_(covariance)
+
+    def frames(self, patch: Tensor) -> Tensor | None:
+        """Return the frames of patches of coefficients, shape (patch, 3, 3), if they are turned.
+
+        A patch's frame is that of all its voxels and shells together.
+        """
+        if not self.settings.turned:
+            return None
+        voxels = patch.unflatten(1, (self.settings.neighbours, -1))
+        shells = voxels[..., 1:].unflatten(-1, (self.settings.shells, -1))
+        return fibre_frames(shells[..., 1:6].sum(dim=(1, 2)))
+
+    def centres(self, patch: Tensor) -> Tensor:
+        """Return the centres of patches in their frames, shape (patch, channel)."""
+        voxels = patch.unflatten(1, (self.settings.neighbours, -1))
+        return self._turn(voxels[:, :1], self.frames(patch), back=False).squeeze(1)
+
+    def standardise(self, patch: Tensor, site: Tensor, frames: Tensor | None) -> Tensor:
+        """Return what the encoder sees of patches of coefficients, shape (patch, input)."""
+        voxels = patch.unflatten(1, (self.settings.neighbours, -1))
+        if self.settings.kept is None:
+            return self._see(voxels, site, frames, slice(None))
+        few = self.of_neighbours
+        centre = self._see(voxels[:, :1], site, frames, slice(None))
+        others = self._see(voxels[:, 1:, few], site, frames, few)
+        return torch.cat([centre, others], dim=1)
+
+    def encode(self, patch: Tensor, site: Tensor, frames: Tensor | None) -> Posterior:
+        """Encode patches of coefficients, shape (patch, neighbour x channel), in their frames."""
+        posterior: Posterior = self.encoder(self.standardise(patch, site, frames))
+        return self._align(posterior, site.expand(len(patch)))
+
+    def decode(self, code: Tensor, site: Tensor, frames: Tensor | None) -> Tensor:
+        """Render codes, shape (patch, unit), as sites; return centres, shape (patch, channel).
+
+        The centre is the voxel of a patch that has all its neighbours in view.
+        """
+        rendered = self.decoder.centre(code, site, self.settings.channels)
+        return self.restore(rendered, site, frames)
+
+    def restore(self, rendered: Tensor, site: Tensor, frames: Tensor | None) -> Tensor:
+        """Return the coefficients of centres that the decoder renders, shape (patch, channel)."""
+        centre = (rendered * self.scale[site] + self.offset[site]) * self.gain[site]
+        return self._turn(centre.unsqueeze(1), frames, back=True).squeeze(1)
+
+    def _align(self, posterior: Posterior, site: Tensor) -> Posterior:
+        """Bring codes to what sites have in common; how units vary together is left out."""
+        mean, variance = (torch.empty_like(one) for one in (posterior.mean, posterior.variance))
+        for number in site.unique():
+            own, mixing = site == number, self.code_mixing[number]
+            mean[own] = posterior.mean[own] @ mixing + self.code_shift[number]
+            variance[own] = posterior.variance[own] @ mixing.square()
+        return Posterior(mean, variance)
+
+    def _see(
+        self, voxels: Tensor, site: Tensor, frames: Tensor | None, channels: slice | Tensor
+    ) -> Tensor:
+        """Bring voxels, shape (patch, voxel, channel), to frames and units, and make rows."""
+        inverse = 1 / self.scale[:, channels]
+        shift, inverse = (-self.offset[:, channels] * inverse)[site], inverse[site]
+        turned = self._turn(voxels, frames, back=False)
+        return torch.addcmul(shift[:, None], turned, inverse[:, None]).flatten(1)
+
+    def _turn(self, voxels: Tensor, frames: Tensor | None, *, back: bool) -> Tensor:
+        """Turn voxels' shells, shape (patch, voxel, channel), into frames, or back."""
+        if frames is None:
+            return voxels
+        shells = voxels[..., 1:].unflatten(-1, (self.settings.shells, -1))
+        turned = rotate(shells.flatten(1, 2), frames if back else frames.mT)
+        return torch.cat([voxels[..., :1], turned.view(shells.shape).flatten(2)], dim=2)
+
+
+def _layers(widths: Sequence[int], activation: str) -> nn.Sequential:
+    steps = [(nn.Linear(a, b), _ACTIVATIONS[activation]()) for a, b in pairwise(widths)]
+    return nn.Sequential(*(module for step in steps for module in step))

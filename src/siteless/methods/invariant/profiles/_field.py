@@ -1,0 +1,288 @@
+"""Smooth fields over scanner coordinates, separated from anatomy and from people.
+
+The logarithm of a block's energy is a sum of
+
+    anatomy in head coordinates, the same for all people,
+    the share of white matter in the block,
+    the field of the site, smooth in scanner coordinates, and
+    what the person has more or less of it, partly explained by covariates.
+
+What anatomy leaves over in a scan is expanded into smooth components, which are orthonormal over
+white matter. Their coefficients are features of the scan, and `estimate_site_effects` separates
+sites from people in each of them: a field is kept as far as the scans of a site prove it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import product
+
+import numpy as np
+from scipy.linalg import eigh
+
+from siteless.acquisition import Array
+from siteless.methods.invariant.profiles._survey import Survey, at_spread
+from siteless.population import (
+    Design,
+    SiteEffects,
+    SiteVerdict,
+    estimate_new_site,
+    estimate_site_effects,
+    judge_sites,
+)
+
+# Highest sum of the frequencies of cosines along the axes.
+_DEGREE = 4
+_FREQUENCIES = np.array([f for f in product(range(_DEGREE + 1), repeat=3) if sum(f) <= _DEGREE])
+_SQUARED_FREQUENCIES = np.square(_FREQUENCIES).sum(axis=1)
+_COSINES = len(_FREQUENCIES)
+# Components whose site effects share a prior: the mean, slopes, curvatures, and finer ones.
+_BANDS = np.repeat(np.arange(4), (1, 3, 6, _COSINES - 10))
+# mm beyond the outermost blocks, where fields become flat.
+_MARGIN = 15.0
+# Keep regressions defined where blocks do not cover the box; in units of the mean square.
+_ANATOMY_PENALTY, _COMPONENT_PENALTY, _LEAST_MASS = 1e-6, 1e-2, 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """Logarithms of what each site multiplies features by, as sums of cosines.
+
+    Attributes
+    ----------
+    box
+        Corners between which the cosines run, shape (2, 3), mm.
+    weights
+        Shape (site, cosine, feature).
+    deviations
+        Posterior standard deviation of each site's field, as a root mean square over white
+        matter, shape (site, feature).
+    anatomy
+        Weights of what all scans share: of cosines in head coordinates and of the share of
+        white matter, shape (column, feature).
+    components
+        Cosines to components, shape (cosine, component).
+    effects
+        Effects of sites, people and covariates on the components of features; features vary
+        fastest.
+    """
+
+    box: Array
+    weights: Array
+    deviations: Array
+    anatomy: Array
+    components: Array
+    effects: SiteEffects
+
+    def logarithms(self, world: Array, site: int) -> Array:
+        """Return the field of a site at places, shape (place, feature)."""
+        waves = cosines(world.astype(np.float32), self.box.astype(np.float32))
+        logarithms: Array = waves @ self.weights[site].astype(np.float32)
+        return logarithms
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """Everything, for a file."""
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.type == "Array"}
+        return own | {f"effect.{name}": value for name, value in vars(self.effects).items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, Array]) -> Field:
+        """Make fields from what a file holds."""
+        effects = SiteEffects(**{f.name: arrays[f"effect.{f.name}"] for f in fields(SiteEffects)})
+        own = {f.name: arrays[f.name] for f in fields(cls) if f.type == "Array"}
+        return cls(**own, effects=effects)
+
+    def verdict(self, sites: Sequence[str]) -> list[SiteVerdict]:
+        """Return how sure the fields are: mean over features of relative errors of amplitudes."""
+        features = self.weights.shape[2]
+        # All features but b0 are energies, which are squares of amplitudes.
+        units = np.append(1.0, np.full(features - 1, 0.5)) / np.sqrt(features)
+        return judge_sites(self.effects, sites, _groups(features), np.tile(units, _COSINES))
+
+    @property
+    def variation(self) -> Array:
+        """Standard deviation of each site's field of b0 over the middle of the box (log)."""
+        middle = self.box.mean(axis=0) + (self.box - self.box.mean(axis=0)) / 2
+        grid = np.linspace(middle[0], middle[1], 9)
+        places = np.stack(np.meshgrid(*grid.T), axis=-1).reshape(-1, 3)
+        found: Array = cosines(places, self.box) @ self.weights[:, :, 0].T
+        return found.std(axis=0)
+
+
+def cosines(world: Array, box: Array) -> Array:
+    """Return smooth functions of places, shape (place, cosine)."""
+    part = ((world - box[0]) / (box[1] - box[0])).clip(0, 1)
+    waves = np.cos(part[:, :, None] * (np.pi * np.arange(_DEGREE + 1)).astype(part.dtype))
+    x, y, z = _FREQUENCIES.T
+    product_of_waves: Array = waves[:, 0, x] * waves[:, 1, y]
+    product_of_waves *= waves[:, 2, z]
+    return product_of_waves
+
+
+def fit_fields(
+    surveys: Sequence[Survey],
+    sites: Sequence[str],
+    spreads: Sequence[float],
+    design: Design | None = None,
+) -> Field:
+    """Estimate the fields of sites.
+
+    Parameters
+    ----------
+    surveys
+        Surveys of the training scans.
+    sites
+        Labels; a site's number is its position.
+    spreads
+        What scans of each site are blurred by, mm2.
+    design
+        Who was scanned where; the surveys' sites and people by default.
+    """
+    usable = np.array([bool(len(one.count)) for one in surveys])
+    kept = [one for one in surveys if len(one.count)]
+    if not kept:
+        return flat_fields(len(sites), surveys[0].energies.shape[2])
+    places = np.concatenate([one.position for one in kept])
+    box = np.stack([places.min(axis=0) - _MARGIN, places.max(axis=0) + _MARGIN])
+    blurs = [spreads[list(sites).index(one.site)] for one in kept]
+    anatomy = _fit_anatomy(kept, blurs, box)
+    components = _smooth_components(kept, box)
+    values = np.stack(
+        [
+            _component_values(one, blur, box, anatomy, components).ravel()
+            for one, blur in zip(kept, blurs, strict=True)
+        ]
+    )
+    design = (design or design_of(surveys, sites)).part(usable)
+    effects = estimate_site_effects(values, design, _groups(anatomy.shape[1]))
+    by_component = effects.sites.reshape(len(sites), _COSINES, -1)
+    variance = effects.variance.reshape(by_component.shape).sum(axis=1)
+    weights = np.einsum("ck,skf->scf", components, by_component)
+    return Field(box, weights, np.sqrt(variance), anatomy, components, effects)
+
+
+def design_of(surveys: Sequence[Survey], sites: Sequence[str]) -> Design:
+    """Return who was scanned where, without covariates."""
+    return Design.of([one.site for one in surveys], [one.person for one in surveys], sites)
+
+
+def extend_fields(
+    field: Field, surveys: Sequence[Survey], spread: float, covariates: Array | None = None
+) -> Field:
+    """Estimate the field of a new site beside those that are known, which stay.
+
+    Parameters
+    ----------
+    field
+        Fields of the sites that are known.
+    surveys
+        Surveys of scans of the new site.
+    spread
+        What they are blurred by, mm2.
+    covariates
+        Of each survey's person, shape (survey, column).
+    """
+    known, kept = field.effects, [bool(len(one.count)) for one in surveys]
+    usable = [one for one in surveys if len(one.count)]
+    effect, left = np.zeros((2, len(known.mean)))
+    variance = np.zeros(len(known.mean))
+    people = len({one.person for one in usable})
+    if usable:
+        values = [
+            _component_values(one, spread, field.box, field.anatomy, field.components).ravel()
+            for one in usable
+        ]
+        left = np.mean(values, axis=0) - known.mean
+        if covariates is not None:
+            left -= covariates[kept].mean(axis=0) @ known.covariates
+        groups = _groups(field.anatomy.shape[1])
+        effect, variance = estimate_new_site(left, known, people, groups)
+    weights = field.components @ effect.reshape(_COSINES, -1)
+    deviations = np.sqrt(variance.reshape(_COSINES, -1).sum(axis=0))
+    return replace(
+        field,
+        weights=np.concatenate([field.weights, weights[None]]),
+        deviations=np.concatenate([field.deviations, deviations[None]]),
+        effects=replace(
+            known,
+            sites=np.concatenate([known.sites, effect[None]]),
+            variance=np.concatenate([known.variance, variance[None]]),
+            raw=np.concatenate([known.raw, left[None]]),
+            people=np.append(known.people, people),
+            chance=np.append(known.chance, 1 / max(people, 1)),
+        ),
+    )
+
+
+def _groups(features: int) -> Array:
+    """Return the groups of components that share a prior: each feature's bands, (value,)."""
+    return (_BANDS[:, None] * features + np.arange(features)).ravel()
+
+
+def _fit_anatomy(surveys: Sequence[Survey], blurs: Sequence[float], box: Array) -> Array:
+    """Fit what all scans share, every scan counting the same, shape (column, feature)."""
+    gram: Array = np.zeros((_COSINES + 2,) * 2)
+    right: Array = np.zeros((_COSINES + 2, surveys[0].energies.shape[2]))
+    for one, blur in zip(surveys, blurs, strict=True):
+        columns, weight = _anatomy_columns(one, box), one.count / one.count.sum()
+        weighted = columns.T * weight
+        gram += weighted @ columns
+        right += weighted @ at_spread(one.energies, blur)
+    penalty = _ANATOMY_PENALTY * len(surveys) * np.eye(len(gram))
+    fitted: Array = np.linalg.solve(gram + penalty, right)
+    return fitted
+
+
+def _anatomy_columns(one: Survey, box: Array) -> Array:
+    share = one.share[:, None] ** [1, 2] - [0.5, 0.25]
+    return np.hstack([cosines(one.head_position, box - box.mean(axis=0)), share])
+
+
+def _smooth_components(surveys: Sequence[Survey], box: Array) -> Array:
+    """Return the mixtures of cosines that are orthonormal over white matter, smoothest first."""
+    gram = _LEAST_MASS * np.eye(_COSINES)
+    for one in surveys:
+        waves = cosines(one.position, box)
+        gram += (waves.T * (one.count / one.count.sum())) @ waves / len(surveys)
+    roughness = np.diag(np.square(_SQUARED_FREQUENCIES).astype(float))
+    _, components = eigh(roughness, gram)
+    return components * np.sign(components.sum(axis=0))
+
+
+def _component_values(
+    one: Survey, blur: float, box: Array, anatomy: Array, components: Array
+) -> Array:
+    """Expand what anatomy leaves over in a scan, shape (component, feature)."""
+    left = at_spread(one.energies, blur) - _anatomy_columns(one, box) @ anatomy
+    columns = cosines(one.position, box) @ components
+    weighted = columns.T * (one.count / one.count.sum())
+    penalty = np.append(0.0, np.full(_COSINES - 1, _COMPONENT_PENALTY))
+    values: Array = np.linalg.solve(weighted @ columns + np.diag(penalty), weighted @ left)
+    return values
+
+
+def flat_fields(sites: int, features: int) -> Field:
+    """Return fields that change nothing."""
+    box, values = np.array([[-100.0] * 3, [100.0] * 3]), _COSINES * features
+    effects = SiteEffects(
+        mean=np.zeros(values),
+        sites=np.zeros((sites, values)),
+        variance=np.zeros((sites, values)),
+        raw=np.zeros((sites, values)),
+        covariates=np.zeros((0, values)),
+        of_people=np.ones(values),
+        scales=np.full((4 * features, 1), 1e-3),
+        log_evidence=np.zeros((4 * features, 1)),
+        people=np.zeros(sites, dtype=int),
+        chance=np.zeros(sites),
+    )
+    return Field(
+        box,
+        weights=np.zeros((sites, _COSINES, features)),
+        deviations=np.zeros((sites, features)),
+        anatomy=np.zeros((_COSINES + 2, features)),
+        components=np.eye(_COSINES),
+        effects=effects,
+    )

@@ -1,0 +1,101 @@
+"""A new site for a trained network: what it knows stays, and only how the site looks is new."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from siteless.methods.invariant.network import Autoencoder
+from siteless.methods.invariant.training._align import align_last
+from siteless.methods.invariant.training._batch import Sampler
+from siteless.methods.invariant.training._objective import Objective
+from siteless.methods.invariant.training._settings import TrainingSettings
+from siteless.methods.invariant.training._units import units_beside
+from siteless.methods.patches import TrainingSet
+from siteless.methods.patches._resume import one_cycle
+
+_UPDATES, _LEARNING_RATE = 400, 0.02
+
+
+def adapt(
+    network: Autoencoder,
+    lesson: TrainingSet,
+    settings: TrainingSettings,
+    *,
+    seed: int = 0,
+    watch: Callable[[int, int], None] | None = None,
+) -> Autoencoder:
+    """Teach a network a new site, which gets the next number.
+
+    Weights that are there stay as they are: what a site has of its own is a column of the
+    decoder's first layer, units, and what its codes are multiplied by.
+
+    Parameters
+    ----------
+    network
+        Trained.
+    lesson
+        Scans of the new site alone, without its profile and in parts as those trained on.
+    settings
+        That the network was trained with.
+    seed
+        Of all that is random.
+    watch
+        Called with the updates done and their total.
+    """
+    torch.manual_seed(seed)
+    scans = lesson.scans
+    units = units_beside(network, scans, of_sites=settings.site_units)
+    larger = _with_a_site(network, units)
+    number = network.settings.sites
+    objective = Objective(larger, settings, shells=int(scans[0].shell.max())).train()
+    objective.requires_grad_(False)  # noqa: FBT003
+    column, noise = _first_layer(larger).weight, objective.log_signal_noise
+    for learned in (column, noise):
+        learned.requires_grad_(True)  # noqa: FBT003
+    column.register_hook(_last_column_only)
+    optimiser = torch.optim.Adam([column, noise], lr=_LEARNING_RATE)
+    sampler = Sampler(scans, lesson.sites, units=network.settings.code, device="cpu")
+    for update in range(_UPDATES):
+        optimiser.param_groups[0]["lr"] = _LEARNING_RATE * one_cycle(update, _UPDATES)
+        batch = sampler.draw(settings.batch, seed=(seed, 3, update))
+        here = torch.full_like(batch.site, number)
+        terms, _ = objective(replace(batch, site=here, elsewhere=here))
+        optimiser.zero_grad()
+        terms.projection.backward()
+        optimiser.step()
+        if watch:
+            watch(update + 1, _UPDATES)
+    if settings.aligned:  # only now, as the decoder is taught by codes that are not aligned
+        align_last(larger, lesson.whole or scans)
+    return larger.requires_grad_(False).eval()  # noqa: FBT003
+
+
+def _with_a_site(network: Autoencoder, units: tuple[Tensor, Tensor]) -> Autoencoder:
+    """Return a network with one more site, which looks as the others do on average."""
+    larger = Autoencoder(replace(network.settings, sites=network.settings.sites + 1))
+    weights = {name: weight.clone() for name, weight in network.state_dict().items()}
+    name, sites = "decoder.hidden.0.weight", network.settings.sites
+    mean = weights[name][:, -sites:].mean(dim=1, keepdim=True)
+    weights[name] = torch.cat([weights[name], mean], dim=1)
+    own = {"offset": units[0], "scale": units[1]}
+    own |= {name: getattr(larger, name)[-1] for name in ("code_shift", "code_mixing", "gain")}
+    for unit, new in own.items():
+        weights[unit] = torch.cat([weights[unit], new[None]])
+    larger.load_state_dict(weights)
+    return larger
+
+
+def _first_layer(network: Autoencoder) -> torch.nn.Linear:
+    layer = network.decoder.hidden[0]
+    assert isinstance(layer, torch.nn.Linear)
+    return layer
+
+
+def _last_column_only(gradient: Tensor) -> Tensor:
+    only = torch.zeros_like(gradient)
+    only[:, -1] = gradient[:, -1]
+    return only

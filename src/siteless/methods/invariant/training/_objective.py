@@ -1,0 +1,135 @@
+"""The loss of the encoder and decoder, term by term."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from siteless.distributed import gathered, world
+from siteless.methods.invariant.network import (
+    Autoencoder,
+    Posterior,
+    kl_to_marginal,
+    kl_to_prior,
+    projection_loss,
+    reconstruction_loss,
+)
+from siteless.methods.invariant.training._batch import Batch
+from siteless.methods.invariant.training._settings import TrainingSettings
+
+# Posteriors that are compared with each other: more cost their square and say little more.
+_COMPARED = 128
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """Terms of the loss that do not need the adversary, in nats a patch."""
+
+    reconstruction: Tensor
+    prior: Tensor
+    marginal: Tensor
+    projection: Tensor
+
+    def total(self, settings: TrainingSettings) -> Tensor:
+        """Return their weighted sum."""
+        return (
+            (1 + settings.marginal) * settings.reconstruction_share * self.reconstruction
+            + settings.prior * self.prior
+            + settings.marginal * self.marginal
+            + settings.projection * self.projection
+        )
+
+
+class Objective(nn.Module):
+    """Encodes patches, renders them at home and elsewhere, and measures how well.
+
+    Noise levels are of channels (in units of the networks), and of b0 and the shells (in units of
+    the scan's level).
+    """
+
+    def __init__(self, network: Autoencoder, settings: TrainingSettings, shells: int) -> None:
+        super().__init__()
+        self.network = network
+        self.settings = settings
+        start = torch.tensor(settings.noise).log()
+        self.log_noise = nn.Parameter(start.repeat(network.settings.channels))
+        self.log_signal_noise = nn.Parameter(torch.full((1 + shells,), 0.1).log())
+        for noise in (self.log_noise, self.log_signal_noise):
+            noise.requires_grad_(settings.learn_noise)
+        if not settings.reconstruction_share:
+            self.log_noise.requires_grad_(False)  # noqa: FBT003
+
+    def forward(self, batch: Batch) -> tuple[Terms, Tensor]:
+        """Return the terms, and patches rendered elsewhere, for the adversary.
+
+        Where they have no weight, the marginal's term is zero and nothing is rendered elsewhere.
+        """
+        network, judged = self.network, self.settings.judged
+        frames = network.frames(batch.patch)
+        patch = network.standardise(batch.patch, batch.site, frames)
+        with self._precision():
+            posterior = network.encoder(patch).float()
+            code = posterior.mean + posterior.variance.sqrt() * batch.noise
+            rendered = network.decoder(code, batch.site).float()
+            elsewhere = network.decoder(code[judged], batch.elsewhere[judged]).float()
+        terms = Terms(
+            reconstruction=self._reconstruction(rendered, patch),
+            prior=kl_to_prior(posterior),
+            marginal=self._marginal(posterior, len(batch.signal)),
+            projection=self._projection(rendered, batch, frames),
+        )
+        return terms, elsewhere
+
+    def noise_levels(self) -> dict[str, float]:
+        """Return what weighs the likelihoods: the channels' median noise, and b0's and shells'."""
+        signal = self.log_signal_noise.detach().exp().tolist()
+        named = {f"noise_{'b0' if n == 0 else f'shell{n}'}": one for n, one in enumerate(signal)}
+        return {"noise_coefficients": self.log_noise.detach().exp().median().item(), **named}
+
+    def _precision(self) -> torch.autocast:
+        """Let the layers, but not the losses, compute in the precision of the settings."""
+        device = self.log_noise.device.type
+        low = self.settings.precision == "bfloat16"
+        return torch.autocast(device, torch.bfloat16, enabled=low)
+
+    def _reconstruction(self, rendered: Tensor, patch: Tensor) -> Tensor:
+        if not self.settings.reconstruction_share:  # nothing but the centre's signal counts
+            return rendered.new_zeros(())
+        noise = self.log_noise.repeat(self.network.settings.neighbours)
+        return reconstruction_loss(rendered, patch, noise)
+
+    def _marginal(self, posterior: Posterior, groups: int) -> Tensor:
+        if not self.settings.marginal:
+            return posterior.mean.new_zeros(())
+        if self.training:  # over the batch of all processes
+            posterior = Posterior(gathered(posterior.mean), gathered(posterior.variance))
+            groups *= world()
+        return kl_to_marginal(_interleaved(posterior, groups), self.settings.bound)
+
+    def _projection(self, rendered: Tensor, batch: Batch, frames: Tensor | None) -> Tensor:
+        centre = rendered[:, : self.network.settings.channels]
+        restored = self.network.restore(centre, batch.site, frames)
+        groups, size, _ = batch.signal.shape
+        return projection_loss(
+            restored.view(groups, size, -1),
+            batch.mixing,
+            batch.signal,
+            self.log_signal_noise[batch.shell],
+            measured=batch.shell >= 0,
+        )
+
+
+def _interleaved(posterior: Posterior, groups: int) -> Posterior:
+    """Part a batch into sets with patches of every group, shape (set, patch, unit)."""
+    size = len(posterior.mean) // groups
+    sets = max(1, len(posterior.mean) // _COMPARED)
+    while size % sets:
+        sets -= 1
+    # (group set patch) unit -> set (group patch) unit
+    parts = (
+        part.view(groups, sets, size // sets, -1).transpose(0, 1).flatten(1, 2)
+        for part in (posterior.mean, posterior.variance)
+    )
+    return Posterior(*parts)

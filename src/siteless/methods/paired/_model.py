@@ -1,0 +1,71 @@
+"""The supervised method: a network that has seen people at both sites."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+import torch
+
+from siteless.acquisition import Array, Scan
+from siteless.errors import ModelError
+from siteless.harmonics import Coefficients
+from siteless.methods.paired._network import Translator, TranslatorSettings
+from siteless.methods.patches import cut, index_neighbours, over_blocks, weights_of, with_weights
+from siteless.model import ModelCard, SignalModel, Translation
+from siteless.tissue import tissue_mask
+
+
+@dataclass(frozen=True, eq=False)
+class PairedModel(SignalModel):
+    """A trained translator and its card."""
+
+    network: Translator
+
+    @classmethod
+    def from_arrays(cls, card: ModelCard, arrays: Mapping[str, Array]) -> Self:
+        """Make the network that the card tells of, with its weights."""
+        network = Translator(TranslatorSettings(**card.settings["network"]))
+        return cls(card, with_weights(network, arrays))
+
+    @property
+    def arrays(self) -> Mapping[str, Array]:
+        """Weights of the network."""
+        return weights_of(self.network)
+
+    def translate(self, scan: Scan, own: Coefficients, site: str) -> Translation:
+        """Translate the voxels of the learned tissue; a scan of the target stays as it is."""
+        levels, source = self.levels(scan, site), self.require_known(scan.gradients, scan.site)
+        self._require_travelled(str(scan.site), site)
+        where = tissue_mask(scan, self.card.tissue)
+        patches = index_neighbours(scan.mask, scan.affine)[where.T[scan.mask.T]]
+        values = own.values / np.float32(levels[0])
+
+        def translate(block: slice) -> Array:
+            given = torch.from_numpy(cut(values, patches[block]))
+            made = [
+                given[:, 0] if target == source else self._as(given.flatten(1), source, target)
+                for target in self.numbers(site)
+            ]
+            return (torch.stack(made).mean(dim=0) * levels[1]).numpy()
+
+        made = np.concatenate(over_blocks(translate, len(patches)))
+        spread = np.zeros((len(made), 1 + len(own.bs)), dtype=np.float32)  # it knows none
+        return Translation(replace(own, values=made, mask=where), spread, levels)
+
+    def _require_travelled(self, source: str, site: str) -> None:
+        """Refuse a pair of sites that nobody was scanned at."""
+        known = {tuple(pair) for pair in self.card.summary["pairs"]}
+        for target in self.labels(site):
+            if target != source and (source, target) not in known:
+                raise ModelError(
+                    f"the model has seen nobody at both {source} and {target}",
+                    remedy="choose another target, or use another --method",
+                )
+
+    def _as(self, patches: torch.Tensor, source: int, target: int) -> torch.Tensor:
+        sites = (torch.full((len(patches),), number) for number in (source, target))
+        rendered: torch.Tensor = self.network(patches, *sites)
+        return rendered

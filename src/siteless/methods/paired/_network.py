@@ -1,0 +1,103 @@
+"""A network that learns from pairs: one site's patch to another site's centre voxel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from siteless.methods.invariant.network._model import _layers
+
+
+@dataclass(frozen=True)
+class TranslatorSettings:
+    """Sizes of the network.
+
+    Attributes
+    ----------
+    channels
+        Coefficients of a voxel.
+    sites
+        Sites that it can translate between.
+    neighbours
+        Voxels of a patch.
+    hidden
+        Widths of the hidden layers.
+    activation
+        Between layers.
+    """
+
+    channels: int
+    sites: int
+    neighbours: int = 7
+    hidden: tuple[int, ...] = (256, 256)
+    activation: Literal["tanh", "silu", "relu"] = "silu"
+
+    @property
+    def inputs(self) -> int:
+        """Numbers in a patch."""
+        return self.neighbours * self.channels
+
+
+class Translator(nn.Module):
+    """Patch, source and target site to the centre's coefficients at the target.
+
+    What it learns is a correction of the centre's own coefficients, and none at first: a linear
+    map for each source and target, which a few layers would be slow to learn for all of them, and
+    what the layers add. Both see coefficients less the `offset`, divided by the `scale`, of their
+    channel, shape (channel,) each: the same for all sites, since they are told the site.
+    """
+
+    offset: Tensor
+    scale: Tensor
+
+    def __init__(self, settings: TranslatorSettings) -> None:
+        super().__init__()
+        self.settings = settings
+        widths = (settings.inputs + 2 * settings.sites, *settings.hidden)
+        self.hidden = _layers(widths, settings.activation)
+        self.correction = nn.Linear(widths[-1], settings.channels)
+        nn.init.zeros_(self.correction.weight)
+        nn.init.zeros_(self.correction.bias)
+        self.linear = nn.Parameter(
+            torch.zeros(settings.sites**2, settings.channels, settings.inputs)
+        )
+        self.register_buffer("offset", torch.zeros(settings.channels))
+        self.register_buffer("scale", torch.ones(settings.channels))
+
+    def set_units(self, offset: Tensor, scale: Tensor) -> None:
+        """Set what coefficients are centred and divided by, shape (channel,) each."""
+        self.offset.copy_(offset)
+        self.scale.copy_(scale)
+
+    def forward(self, patch: Tensor, source: Tensor, target: Tensor) -> Tensor:
+        """Translate patches.
+
+        Parameters
+        ----------
+        patch
+            Coefficients in units of the scan's level, the centre's first, shape (patch, input).
+        source, target
+            Numbers of sites, shape (patch,).
+
+        Returns
+        -------
+        Tensor
+            The centres' coefficients in units of the target scan's level, shape (patch, channel).
+        """
+        voxels = patch.unflatten(1, (self.settings.neighbours, -1))
+        seen = ((voxels - self.offset) / self.scale).flatten(1)
+        sites = [nn.functional.one_hot(site, self.settings.sites) for site in (source, target)]
+        hidden = self.hidden(torch.cat([seen, *(site.to(seen.dtype) for site in sites)], dim=1))
+        correction = self._linear(seen, source * self.settings.sites + target)
+        return voxels[:, 0] + self.scale * (correction + self.correction(hidden))
+
+    def _linear(self, seen: Tensor, number: Tensor) -> Tensor:
+        """Apply to each patch the map of its source and target, shape (patch, channel)."""
+        mapped = seen.new_zeros(len(seen), self.settings.channels)
+        for own in number.unique().tolist():
+            rows = torch.nonzero(number == own).squeeze(1)
+            mapped = mapped.index_add(0, rows, seen[rows] @ self.linear[own].T)
+        return mapped

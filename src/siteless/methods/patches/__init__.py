@@ -1,0 +1,37 @@
+"""Patches of coefficients, and training scans that are made of them."""
+
+from siteless.methods.patches._blocks import over_blocks, weights_of, with_weights
+from siteless.methods.patches._neighbourhood import (
+    FACES,
+    channel_blocks,
+    cut,
+    index_neighbours,
+    neighbour_means,
+    stitch,
+    surrounded,
+)
+from siteless.methods.patches._scan import TrainingScan, gather_patches, make_training_scan
+from siteless.methods.patches._store import is_stored, open_scan, store_scan
+from siteless.methods.patches._training_set import Row, TrainingSet, Watch
+
+__all__ = [
+    "FACES",
+    "Row",
+    "TrainingScan",
+    "TrainingSet",
+    "Watch",
+    "channel_blocks",
+    "cut",
+    "gather_patches",
+    "index_neighbours",
+    "is_stored",
+    "make_training_scan",
+    "neighbour_means",
+    "open_scan",
+    "over_blocks",
+    "stitch",
+    "store_scan",
+    "surrounded",
+    "weights_of",
+    "with_weights",
+]

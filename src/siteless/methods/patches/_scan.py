@@ -1,0 +1,158 @@
+"""What training needs of a scan, made once and kept on disk."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+import numpy as np
+
+from siteless.acquisition import Array, Scan
+from siteless.harmonics import Coefficients, nearest_shells, projection_matrix
+from siteless.methods.patches import index_neighbours, surrounded
+from siteless.storage import cache_key
+from siteless.tissue import Tissue, tissue_mask, white_matter_level
+
+# Of the scan's level. Voxels darker than this hold no signal to learn from.
+_DARK = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingScan:
+    """Coefficients and signal of the voxels to learn from, in units of the scan's level.
+
+    Attributes
+    ----------
+    site, name, subject
+        Where the scan is from, what it is called, and who was scanned.
+    order
+        Highest degree of the harmonics.
+    level
+        Median b0 of white matter.
+    shape, affine
+        Of the grid: its size, and from voxel to world (RAS+, mm), row by row, 16 numbers.
+    values
+        Coefficients of the centres and their neighbours, and means of surroundings, shape
+        (row, channel), float32.
+    neighbours
+        Rows of `values` that make a patch, the centre first, shape (patch, neighbour), int32.
+    voxels
+        Where the centres are on the grid, x fastest, ascending, shape (patch,), int32.
+    signal
+        Of the centres: mean b0, then the other volumes, shape (patch, 1 + volume), float32.
+    mixing
+        From a voxel's coefficients to its signal, shape (channel, 1 + volume), float32.
+    shell
+        Which noise a column of the signal has: 0 for b0, then 1, 2, ... for the shells.
+    """
+
+    site: str
+    name: str
+    subject: str
+    order: int
+    level: float
+    shape: tuple[int, int, int]
+    affine: tuple[float, ...]
+    values: Array
+    neighbours: Array
+    voxels: Array
+    signal: Array
+    mixing: Array
+    shell: Array
+
+    def __post_init__(self) -> None:
+        for name in ("shape", "affine"):  # JSON makes lists of tuples
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+
+    @cached_property
+    def content(self) -> str:
+        """Hash of all that the scan holds."""
+        return cache_key(*(getattr(self, field.name) for field in fields(self)))
+
+
+def make_training_scan(
+    scan: Scan,
+    own: Coefficients,
+    *,
+    bs: tuple[float, ...],
+    tissue: Tissue,
+    subject: str = "",
+) -> TrainingScan:
+    """Gather what training needs of a scan, given its coefficients."""
+    return gather_patches(
+        scan,
+        own.values,
+        level=white_matter_level(scan),
+        order=own.order,
+        bs=bs,
+        tissue=tissue,
+        subject=subject,
+    )
+
+
+def gather_patches(
+    scan: Scan,
+    values: Array,
+    *,
+    level: float,
+    order: int,
+    bs: tuple[float, ...],
+    tissue: Tissue,
+    subject: str,
+    surroundings: Sequence[int] = (),
+    correction: Array | None = None,
+    most: int | None = None,
+) -> TrainingScan:
+    """Gather what training needs of a scan.
+
+    Parameters
+    ----------
+    scan
+        With the volumes that are to be rendered.
+    values
+        Coefficients of its brain, to render them from.
+    level
+        That both are divided by.
+    order, bs, tissue, subject
+        As for `make_training_scan`.
+    surroundings
+        Passes of averaging, as for `siteless.methods.patches.surrounded`.
+    correction
+        Coefficients that are added to the signal, of the brain.
+    most
+        Patches that are gathered, evenly spaced; None for all.
+    """
+    values, is_b0 = values / np.float32(level), scan.gradients.is_b0
+    b0 = scan.volumes[np.ix_(np.flatnonzero(is_b0), scan.voxels)].mean(axis=0)
+    inside = tissue_mask(scan, tissue).T[scan.mask.T] & (values[:, 0] > _DARK)
+    if most is not None:
+        voxels = np.flatnonzero(inside)
+        inside = np.isin(np.arange(len(inside)), voxels[:: max(1, math.ceil(len(voxels) / most))])
+    neighbours = index_neighbours(scan.mask, scan.affine)
+    values, patches = surrounded(values, neighbours, inside, surroundings)
+    rows, compact = np.unique(patches, return_inverse=True)
+    volumes = np.flatnonzero(~is_b0)
+    weighted = scan.volumes[np.ix_(volumes, scan.voxels[inside])].T
+    only_b0 = np.eye(values.shape[1], 1, dtype=np.float32)
+    mixing = projection_matrix(scan.gradients, bs=bs, order=order)[:, volumes]
+    mixing = np.concatenate([only_b0, mixing], axis=1)
+    signal = np.column_stack([b0[inside], weighted])
+    if correction is not None:
+        signal += correction[inside] @ mixing
+    return TrainingScan(
+        site=str(scan.site),
+        name=scan.name,
+        subject=subject,
+        order=order,
+        level=level,
+        shape=scan.mask.shape,
+        affine=tuple(scan.affine.ravel().tolist()),
+        values=values[rows],
+        neighbours=compact.reshape(patches.shape).astype(np.int32),
+        voxels=scan.voxels[inside].astype(np.int32),
+        signal=signal / np.float32(level),
+        mixing=mixing,
+        shell=np.concatenate([[0], 1 + nearest_shells(scan.gradients, bs)[volumes]]),
+    )

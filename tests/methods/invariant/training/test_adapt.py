@@ -1,0 +1,109 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import lessons
+from lessons import QUICK
+from siteless.methods.invariant.network import Autoencoder, NetworkSettings
+from siteless.methods.invariant.training import adapt, train
+from siteless.methods.invariant.training._units import channel_units, units_beside
+from siteless.methods.patches import TrainingSet
+from siteless.population import Design
+
+
+@pytest.fixture(scope="module")
+def trained():
+    lesson = lessons.lesson()
+    scans = [_brighter(scan, 0.2) if scan.site == "b" else scan for scan in lesson.scans]
+    settings = replace(QUICK, updates=200)
+    return train(replace(lesson, scans=scans, validation=[]), settings, seed=0).network
+
+
+def _brighter(scan, more):
+    """Return a scan of a site that shows its shells brighter than its patches tell."""
+    shown = scan.signal + np.where(scan.shell > 0, more, 0)
+    return replace(scan, signal=shown.astype(np.float32))
+
+
+@pytest.fixture(scope="module")
+def fresh():
+    return TrainingSet(
+        [_brighter(replace(lessons.training_scan("a", 5), site="c"), 0.3)], (), ("c",)
+    )
+
+
+def test_what_is_known_stays(trained, fresh):
+    larger = adapt(trained, fresh, QUICK)
+    code = torch.randn(20, trained.settings.code)
+    patch = torch.randn(20, trained.settings.neighbours * trained.settings.channels)
+    frames = trained.frames(patch)
+    for site in range(2):
+        here = torch.full((20,), site)
+        torch.testing.assert_close(
+            larger.decode(code, here, frames), trained.decode(code, here, frames), rtol=0, atol=0
+        )
+        one, other = (net.encode(patch, here, frames).mean for net in (larger, trained))
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+def test_the_new_site_is_rendered_as_it_looks(trained, fresh):
+    larger = adapt(trained, fresh, QUICK)
+    [scan] = fresh.scans
+    patch = torch.from_numpy(scan.values[scan.neighbours]).flatten(1)
+    here, signal = torch.full((len(patch),), 2), torch.from_numpy(scan.signal)
+    frames = larger.frames(patch)
+    code = larger.encode(patch, here, frames).mean
+    error, unadapted = (
+        (network.decode(code, site, frames) @ torch.from_numpy(scan.mixing) - signal)
+        .square()
+        .mean()
+        for network, site in ((larger, here), (trained, here - 2))
+    )
+    assert error < 0.4 * unadapted
+
+
+def test_the_same_seed_gives_the_same_weights(trained, fresh):
+    one, other = (adapt(trained, fresh, QUICK, seed=3).state_dict() for _ in range(2))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_codes_of_the_new_site_have_the_covariance_of_the_others_and_their_own_mean(
+    trained, fresh
+):
+    larger, unaligned = (adapt(trained, fresh, s) for s in (QUICK, replace(QUICK, aligned=False)))
+    [scan] = fresh.scans
+    patch = torch.from_numpy(scan.values[scan.neighbours]).flatten(1)
+    here, frames = torch.tensor([2]), larger.frames(patch)
+    with torch.no_grad():
+        after, before = (net.encode(patch, here, frames).mean for net in (larger, unaligned))
+    torch.testing.assert_close(after.mean(dim=0), before.mean(dim=0), rtol=0, atol=1e-4)
+    covariance = torch.cov(after.T, correction=0)
+    torch.testing.assert_close(covariance, trained.code_covariance, rtol=0.03, atol=0.03)
+    assert (torch.cov(before.T, correction=0) - trained.code_covariance).abs().max() > 0.1
+
+
+def _travelled(lesson):
+    people = [scan.name[1:] for scan in lesson.scans]
+    return Design.of([scan.site for scan in lesson.scans], people, lesson.sites)
+
+
+def test_units_of_a_new_site_are_those_that_training_would_give():
+    lesson = lessons.lesson()
+    own = [scan for scan in lesson.scans if scan.site == "a"]
+    network = Autoencoder(NetworkSettings(lesson.scans[0].values.shape[1], sites=2, turned=True))
+    for of_sites in (True, False):
+        design = _travelled(lesson) if of_sites else None
+        known = [unit.expand(2, -1) for unit in channel_units(lesson.scans, design, network)]
+        network.set_units(*known)
+        found = units_beside(network, own, of_sites=of_sites)
+        for one, expected in zip(found, known, strict=True):
+            torch.testing.assert_close(one, expected[0], rtol=0.02, atol=1e-5)
+
+
+def test_progress_is_told(trained, fresh):
+    seen = []
+    adapt(trained, fresh, QUICK, watch=lambda done, total: seen.append((done, total)))
+    assert seen[0] == (1, len(seen))
+    assert seen[-1] == (len(seen), len(seen))

@@ -1,0 +1,99 @@
+from copy import deepcopy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from lessons import QUICK
+from siteless.methods.invariant.training import train
+from siteless.methods.invariant.training._align import _transport, align_codes
+
+
+def _covariance(rng, units):
+    mixed = rng.normal(size=(units, 2 * units))
+    return mixed @ mixed.T / units
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_codes_of_one_covariance_get_another(seed):
+    rng = np.random.default_rng(seed)
+    own, goal = _covariance(rng, 6), _covariance(rng, 6)
+    found = _transport(own, goal)
+    np.testing.assert_allclose(found, found.T, atol=1e-9)
+    np.testing.assert_allclose(found @ own @ found, goal, atol=0.02)
+    assert (np.linalg.eigvalsh(found) > 0).all()
+    np.testing.assert_allclose(_transport(own, own), np.eye(6), atol=1e-9)
+
+
+def test_a_unit_that_is_not_used_stays_as_it_is():
+    own, goal = np.diag([1.0, 1e-7]), np.diag([4.0, 1e-9])
+    np.testing.assert_allclose(_transport(own, goal), np.diag([2.0, 1.0]), atol=1e-2)
+
+
+@pytest.fixture(scope="module")
+def unaligned(lesson):
+    return train(lesson, replace(QUICK, aligned=False)).network
+
+
+@pytest.fixture
+def travelled(lesson):
+    return [replace(scan, subject=scan.name[1:]) for scan in lesson.scans]
+
+
+@pytest.fixture
+def network(unaligned, travelled, lesson):
+    aligned = deepcopy(unaligned)
+    align_codes(aligned, travelled, lesson.design(travelled))
+    return aligned
+
+
+def test_training_ends_with_codes_that_are_aligned(unaligned, travelled, lesson, network):
+    found = train(replace(lesson, scans=travelled), QUICK).network.state_dict()
+    for name, weight in network.state_dict().items():
+        torch.testing.assert_close(found[name], weight)
+    assert not torch.equal(found["code_mixing"], unaligned.code_mixing)
+
+
+def _codes(network, scan, site):
+    patch = torch.from_numpy(scan.values[scan.neighbours]).flatten(1)
+    with torch.no_grad():
+        return network.encode(patch, torch.tensor([site]), network.frames(patch))
+
+
+def test_codes_of_all_sites_have_one_mean_and_covariance(lesson, network):
+    found = [
+        [_codes(network, scan, site).mean.numpy() for scan in lesson.scans if scan.site == label]
+        for site, label in enumerate(lesson.sites)
+    ]
+    means = [np.mean([own.mean(axis=0) for own in scans], axis=0) for scans in found]
+    spreads = [np.mean([np.cov(own.T, bias=True) for own in scans], axis=0) for scans in found]
+    np.testing.assert_allclose(means[0], means[1], atol=0.01)
+    np.testing.assert_allclose(spreads[0], spreads[1], rtol=0.03, atol=0.03)
+    np.testing.assert_allclose(spreads[0], network.code_covariance, rtol=0.03, atol=0.03)
+
+
+def test_variances_follow_the_codes(lesson, network, unaligned):
+    """A posterior's variance is that of codes drawn from it and brought to the common ones."""
+    one, before = (_codes(net, lesson.scans[0], 0) for net in (network, unaligned))
+    torch.manual_seed(0)
+    drawn = torch.stack([before.sample()[0] for _ in range(4000)])
+    moved = drawn @ network.code_mixing[0] + network.code_shift[0]
+    torch.testing.assert_close(moved.var(dim=0), one.variance[0], rtol=0.15, atol=1e-6)
+
+
+def test_few_patches_do_not_tell_another_covariance(lesson, unaligned):
+    network = deepcopy(unaligned)
+    scans = [
+        replace(scan, neighbours=scan.neighbours[:5]) if scan.site == "a" else scan
+        for scan in lesson.scans
+    ]
+    align_codes(network, scans, lesson.design(scans))
+    gains = torch.linalg.eigvalsh(network.code_mixing[0])
+    assert 0.5 < gains.min() < gains.max() < 2
+
+
+def test_aligning_again_gives_the_same(lesson, network, travelled):
+    before = network.code_mixing.clone(), network.code_shift.clone()
+    align_codes(network, travelled, lesson.design(travelled))
+    torch.testing.assert_close((network.code_mixing, network.code_shift), before)

@@ -1,0 +1,159 @@
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from lessons import QUICK
+from siteless.errors import TrainingError
+from siteless.methods.invariant.training import train
+from siteless.methods.patches import TrainingSet
+from siteless.methods.patches._resume import one_cycle
+
+
+def _equal(first, second):
+    ours, theirs = first.network.state_dict(), second.network.state_dict()
+    return all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.fixture(scope="module")
+def trained(lesson):
+    return train(lesson, replace(QUICK, updates=300))
+
+
+def test_training_learns_a_code_that_is_used(trained):
+    first, best = trained.log[0], trained.best
+    assert best["val_loss"] < first["val_loss"] - 20
+    assert best["val_rmse_percent"] < 0.6 * first["val_rmse_percent"]
+    assert best["val_active_units"] >= 3
+    assert best["val_loss"] == min(row["val_loss"] for row in trained.log)
+    assert all(math.isfinite(value) for row in trained.log for value in row.values())
+
+
+def test_the_site_that_is_asked_for_changes_what_is_rendered(trained):
+    codes = torch.randn(5, QUICK.code)
+    with torch.no_grad():
+        frames = torch.eye(3).expand(5, 3, 3)
+        sites = (torch.full((5,), site) for site in (0, 1))
+        rendered = [trained.network.decode(codes, site, frames) for site in sites]
+    assert not torch.allclose(*rendered)
+
+
+def test_terms_without_weight_are_left_out(lesson):
+    plain = train(lesson, replace(QUICK, updates=20, adversary=0.0, marginal=0.0))
+    armed = train(lesson, replace(QUICK, updates=20, adversary=0.5, marginal=0.1))
+    assert "train_adversary" not in plain.best
+    assert plain.best["train_marginal"] == 0
+    assert 0 < armed.best["train_adversary"] < 2
+    assert armed.best["train_marginal"] > 0
+    assert not _equal(plain, armed)
+
+
+def test_one_seed_gives_the_same_weights_and_another_others(lesson):
+    first, again, other = (train(lesson, QUICK, seed=seed) for seed in (0, 0, 1))
+    assert _equal(first, again)
+    assert not _equal(first, other)
+
+
+@pytest.mark.parametrize("stop", [25, 41])
+def test_an_interrupted_training_goes_on_to_the_same_weights(lesson, tmp_path, stop):
+    state = tmp_path / "state"
+
+    def interrupt(update, *_):
+        if update == stop:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(lesson, QUICK, checkpoint=state, watch=interrupt)
+    resumed = train(lesson, QUICK, checkpoint=state)
+    whole = train(lesson, QUICK)
+    assert _equal(resumed, whole)
+    drop = "patches_per_second"
+    for ours, theirs in zip(resumed.log, whole.log, strict=True):
+        assert {k: v for k, v in ours.items() if k != drop} == {
+            k: v for k, v in theirs.items() if k != drop
+        }
+
+
+def test_another_training_is_not_gone_on_with(lesson, tmp_path):
+    state = tmp_path / "state"
+    train(lesson, replace(QUICK, updates=20), checkpoint=state)
+    with pytest.raises(TrainingError, match="had other settings or other scans"):
+        train(lesson, replace(QUICK, updates=20, prior=0.5), checkpoint=state)
+    with pytest.raises(TrainingError, match="had other settings or other scans"):
+        train(lesson, replace(QUICK, updates=20), seed=1, checkpoint=state)
+    other = replace(lesson.scans[0], values=lesson.scans[0].values * np.float32(1.01))
+    changed = TrainingSet([other, *lesson.scans[1:]], lesson.validation, lesson.sites)
+    with pytest.raises(TrainingError, match="had other settings or other scans"):
+        train(changed, replace(QUICK, updates=20), checkpoint=state)
+    with pytest.raises(TrainingError, match="had other settings or other scans"):
+        train(lesson, replace(QUICK, updates=20), minutes=1, checkpoint=state)
+    state.write_bytes(state.read_bytes()[:1000])
+    with pytest.raises(TrainingError, match="cannot be read"):
+        train(lesson, replace(QUICK, updates=20), checkpoint=state)
+
+
+def test_a_loss_that_is_not_finite_ends_training(lesson):
+    broken = replace(lesson.scans[0], values=np.full_like(lesson.scans[0].values, np.nan))
+    bad = TrainingSet([broken, *lesson.scans[1:]], lesson.validation, lesson.sites)
+    with pytest.raises(TrainingError, match="the loss is no longer finite at update 0"):
+        train(bad, QUICK)
+
+
+def test_a_validation_loss_that_is_not_finite_ends_training(lesson):
+    broken = replace(lesson.validation[0], signal=lesson.validation[0].signal * np.nan)
+    bad = TrainingSet(lesson.scans, [broken], lesson.sites)
+    with pytest.raises(TrainingError, match="validation scans is no longer finite at update 20"):
+        train(bad, QUICK)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epochs": 1}, "expected either epochs or updates"),
+        ({"updates": None}, "expected either epochs or updates"),
+        ({"noise": 0.0}, "noise must be above 0"),
+        ({"patience": 0}, "patience must be above 0"),
+        ({"adversary_share": 0.0}, "adversary_share must be in"),
+    ],
+)
+def test_settings_check_themselves(changes, message):
+    with pytest.raises(ValueError, match=message):
+        replace(QUICK, **changes)
+
+
+def test_training_ends_when_validation_has_not_improved(lesson):
+    hopeless = replace(QUICK, learning_rate=0.0, updates=1000, patience=3)
+    assert train(lesson, hopeless).log[-1]["update"] == 4 * 20
+
+
+def test_without_validation_scans_the_last_weights_are_kept(lesson):
+    alone = TrainingSet(lesson.scans, (), lesson.sites)
+    trained = train(alone, QUICK)
+    assert trained.best is trained.log[-1]
+
+
+def test_minutes_bound_the_number_of_updates(lesson):
+    quick = train(lesson, QUICK, minutes=0.005).log[-1]["update"]
+    assert 1 <= quick < 2000
+
+
+def test_epochs_are_passes_over_the_patches(lesson):
+    patches = sum(len(scan.neighbours) for scan in lesson.scans)
+    seen = []
+    train(
+        lesson,
+        replace(QUICK, updates=None, epochs=2),
+        watch=lambda *told: seen.append(told[:2]),
+    )
+    assert seen[-1] == (math.ceil(2 * patches / QUICK.batch),) * 2
+
+
+def test_the_rate_rises_and_falls_to_zero():
+    rates = [one_cycle(update, 100) for update in range(100)]
+    assert rates[:10] == pytest.approx([0.1 * n for n in range(1, 11)])
+    assert max(rates) == 1
+    assert rates[-1] < 0.001
+    assert all(a >= b for a, b in pairwise(rates[9:]))

@@ -1,0 +1,211 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from lessons import BS, ORDER, SHELLS, fitted_scan
+from phantoms import centred_affine, make_gradients, make_scan
+from siteless.acquisition import Site
+from siteless.errors import DatasetError, TrainingError
+from siteless.harmonics import projection_matrix
+from siteless.methods.paired import PairedSettings, find_pairs, train_paired
+from siteless.methods.patches import TrainingSet, cut
+
+RECIPE = {"fit": "laplace-beltrami", "order": ORDER, "bs": BS, "tissue": "white-matter"}
+QUICK = PairedSettings(batch=256, updates=60, hidden=(32, 32))
+GAIN = 1.3  # of site b's shells
+SNR = 30.0
+
+
+def _scan(site, person, *, snr=SNR, **fields):
+    """Scan a person: another part of the phantom, on a grid of their own."""
+    affine = centred_affine()
+    affine[:3, 3] += np.random.default_rng(person).uniform(-2, 2, size=3)
+    gradients = make_gradients(SHELLS)
+    number = 2 * person + (site == "b")
+    named = {"site": Site(site), "name": f"{person}{site}"}
+    scan = make_scan(gradients, affine=affine, snr=snr, seed=number, **(named | fields))
+    gain = np.where(gradients.is_b0 | (site == "a"), 1, GAIN)
+    return scan.with_signal(scan.signal * gain.astype(np.float32))
+
+
+def _learnable(site, person, **options):
+    return fitted_scan(_scan(site, person, **options), subject=str(person), **RECIPE)
+
+
+@pytest.fixture(scope="module")
+def lesson():
+    scans = [_learnable(site, person) for person in range(7) for site in "ab"]
+    return TrainingSet(scans[:12], scans[12:], ("a", "b"))
+
+
+def _equal(first, second):
+    ours, theirs = first.network.state_dict(), second.network.state_dict()
+    return all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def _rms(difference):
+    return np.sqrt(np.square(difference).mean())
+
+
+def test_pairs_are_of_one_person_at_two_sites_in_both_directions(lesson):
+    found = [(pair.source.name, pair.target.name) for pair in find_pairs(lesson.scans)]
+    expected = [(f"{p}{s}", f"{p}{t}") for p in range(6) for s, t in ("ab", "ba")]
+    assert sorted(found) == sorted(expected)
+
+
+def test_people_without_a_name_are_nobodys_pair(lesson):
+    assert find_pairs([replace(scan, subject="") for scan in lesson.scans]) == []
+
+
+def test_scans_of_a_person_at_one_site_are_not_a_pair(lesson):
+    assert find_pairs([lesson.scans[0], replace(lesson.scans[1], site="a")]) == []
+
+
+def test_pairs_are_matched_by_position():
+    """Masks differ; without noise, the same place has the same signal but for the gain."""
+    whole = _scan("a", 0, snr=np.inf)
+    cropped = whole.mask.copy()
+    cropped[:8] = False
+    holes = whole.mask & (np.random.default_rng(0).random(whole.mask.shape) < 0.8)
+    masks = {"a": cropped, "b": holes}
+    scans = [
+        _learnable(site, 0, snr=np.inf, mask=mask, white_matter=whole.white_matter & mask)
+        for site, mask in masks.items()
+    ]
+    pair, back = find_pairs(scans)
+    assert len(pair.rows) == (whole.white_matter & cropped & holes).sum()
+    np.testing.assert_array_equal(back.rows, pair.rows[:, ::-1])
+    own, other = (scan.signal[rows] for scan, rows in zip(scans, pair.rows.T, strict=True))
+    np.testing.assert_allclose(other[:, 1:], GAIN * own[:, 1:], rtol=1e-4)
+    np.testing.assert_allclose(other[:, 0], own[:, 0], rtol=1e-4)
+
+
+def test_weights_turn_errors_of_coefficients_into_errors_of_signal(lesson):
+    """The signal at many evenly spread directions is the reference."""
+    pair = find_pairs(lesson.scans)[0]
+    dense = make_gradients({1200: 1000, 3000: 1000}, b0=1)
+    mixing = projection_matrix(dense, bs=BS, order=ORDER)
+    error = np.random.default_rng(0).normal(size=(50, len(mixing)))
+    squares = np.square(error @ mixing)
+    means = [squares[:, dense.b == b].mean(axis=1) for b in (0, *BS)]
+    expected = np.average(means, axis=0, weights=[1, 20, 20])
+    np.testing.assert_allclose(np.square(error) @ pair.weights, expected, rtol=0.02)
+
+
+@pytest.mark.parametrize("changes", ["shape", "affine"])
+def test_scans_on_different_grids_are_refused(lesson, changes):
+    first, second = lesson.scans[:2]
+    affine = np.array(second.affine)
+    affine[3] += 0.01
+    other = {"shape": (20, 22, 19), "affine": tuple(affine)}[changes]
+    scans = [first, replace(second, **{changes: other})]
+    with pytest.raises(DatasetError, match=r"0a and 0b on one grid.*resample them to one grid"):
+        find_pairs(scans)
+
+
+def test_a_grid_may_differ_by_rounding(lesson):
+    first, second = lesson.scans[:2]
+    rounded = replace(second, affine=tuple(np.float32(second.affine) + 1e-4))
+    assert len(find_pairs([first, rounded])) == 2
+
+
+def test_scans_that_share_no_voxel_are_refused(lesson):
+    first, second = lesson.scans[:2]
+    apart = replace(second, voxels=second.voxels + first.voxels.max() + 1)
+    with pytest.raises(DatasetError, match="0a and 0b to show the same places"):
+        find_pairs([first, apart])
+
+
+def test_without_travellers_there_is_nothing_to_learn(lesson):
+    strangers = [replace(scan, subject=scan.name) for scan in lesson.scans]
+    message = "expected people who were scanned at two or more sites, found none; give travelling"
+    with pytest.raises(DatasetError, match=message):
+        train_paired(TrainingSet(strangers, (), lesson.sites), QUICK)
+
+
+@pytest.fixture(scope="module")
+def trained(lesson):
+    return train_paired(lesson, replace(QUICK, updates=900, hidden=(64, 64)))
+
+
+def test_the_loss_falls_and_the_best_weights_are_kept(trained):
+    assert trained.log[-1]["train_loss"] < 0.3 * trained.log[0]["train_loss"]
+    assert trained.best["val_loss"] == min(row["val_loss"] for row in trained.log)
+    assert trained.best["val_rmse_percent"] == pytest.approx(
+        100 * np.sqrt(trained.best["val_loss"])
+    )
+
+
+@pytest.mark.parametrize(("source", "target"), ["ab", "ba"])
+def test_a_known_effect_is_learned_to_within_the_noise(trained, source, target):
+    """Of somebody unseen: as near to the target's scan as who knows the gain comes."""
+    seen, scanned = _learnable(source, 9), _learnable(target, 9)
+    wanted = cut(scanned.values, scanned.neighbours)[:, 0]
+    patch = cut(seen.values, seen.neighbours)
+    sites = [torch.full((len(patch),), "ab".index(site)) for site in (source, target)]
+    with torch.no_grad():
+        translated = trained.network(torch.from_numpy(patch).flatten(1), *sites).numpy()
+    knowing = patch[:, 0].copy()
+    knowing[:, 1:] *= GAIN if target == "b" else 1 / GAIN
+    assert _rms(translated - wanted) < _rms(knowing - wanted)
+    assert _rms(translated - wanted) < 0.5 * _rms(patch[:, 0] - wanted)
+
+
+def test_one_seed_gives_the_same_weights_and_another_others(lesson):
+    first, again, other = (train_paired(lesson, QUICK, seed=seed) for seed in (0, 0, 1))
+    assert _equal(first, again)
+    assert not _equal(first, other)
+
+
+def test_an_interrupted_training_goes_on_to_the_same_weights(lesson, tmp_path):
+    state = tmp_path / "state"
+
+    def interrupt(update, *_):
+        if update == 41:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_paired(lesson, QUICK, checkpoint=state, watch=interrupt)
+    resumed = train_paired(lesson, QUICK, checkpoint=state)
+    whole = train_paired(lesson, QUICK)
+    assert _equal(resumed, whole)
+    assert [row["train_loss"] for row in resumed.log] == [row["train_loss"] for row in whole.log]
+
+
+def test_another_training_is_not_gone_on_with(lesson, tmp_path):
+    state = tmp_path / "state"
+    train_paired(lesson, QUICK, checkpoint=state)
+    with pytest.raises(TrainingError, match="had other settings or other scans"):
+        train_paired(lesson, QUICK, seed=1, checkpoint=state)
+    state.write_bytes(state.read_bytes()[:1000])
+    with pytest.raises(TrainingError, match="cannot be read"):
+        train_paired(lesson, QUICK, checkpoint=state)
+
+
+def test_a_loss_that_is_not_finite_ends_training(lesson):
+    broken = replace(lesson.scans[0], values=np.full_like(lesson.scans[0].values, np.nan))
+    with pytest.raises(TrainingError, match="the loss is no longer finite at update 0"):
+        train_paired(TrainingSet([broken, *lesson.scans[1:2]], (), lesson.sites), QUICK)
+    broken = replace(lesson.validation[0], values=lesson.validation[0].values * np.nan)
+    bad = TrainingSet(lesson.scans, [broken, lesson.validation[1]], lesson.sites)
+    with pytest.raises(TrainingError, match="validation scans is no longer finite at update 20"):
+        train_paired(bad, QUICK)
+
+
+def test_training_ends_when_validation_has_not_improved(lesson):
+    hopeless = replace(QUICK, learning_rate=0.0, updates=1000, patience=3)
+    assert train_paired(lesson, hopeless).log[-1]["update"] == 4 * 20
+
+
+def test_without_validation_pairs_the_last_weights_are_kept(lesson):
+    alone = TrainingSet(lesson.scans, lesson.validation[:1], lesson.sites)
+    trained = train_paired(alone, QUICK)
+    assert trained.best is trained.log[-1]
+
+
+@pytest.mark.parametrize("name", ["batch", "updates", "patience"])
+def test_settings_check_themselves(name):
+    with pytest.raises(ValueError, match=f"{name} must be above 0"):
+        replace(QUICK, **{name: 0})

@@ -1,0 +1,134 @@
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lessons import BS, ORDER, SHELLS, fitted_scan
+from phantoms import make_gradients, make_scan
+from siteless.errors import OutputError, SignalError
+from siteless.harmonics import fit_coefficients, project
+from siteless.methods.patches import cut, index_neighbours, is_stored, open_scan, store_scan
+
+RECIPE = {"fit": "laplace-beltrami", "order": ORDER, "bs": BS}
+
+
+@pytest.fixture(scope="module")
+def scan():
+    return make_scan(make_gradients(SHELLS))
+
+
+@pytest.mark.parametrize("tissue", ["white-matter", "brain"])
+def test_patches_are_those_of_the_scan_in_units_of_its_level(scan, tissue):
+    made = fitted_scan(scan, tissue=tissue, **RECIPE)
+    coefficients = fit_coefficients(scan, order=ORDER)
+    wanted = (scan.white_matter if tissue == "white-matter" else scan.mask).T[scan.mask.T]
+    everywhere = cut(coefficients.values, index_neighbours(scan.mask))
+    np.testing.assert_allclose(
+        cut(made.values, made.neighbours) * made.level, everywhere[wanted], rtol=1e-4, atol=1e-3
+    )
+    b0 = coefficients.b0[scan.white_matter.T[scan.mask.T]]
+    assert made.level == pytest.approx(np.median(b0))
+
+
+def test_signal_is_what_was_measured_and_mixing_projects(scan):
+    made = fitted_scan(scan, tissue="brain", **RECIPE)
+    weighted = ~scan.gradients.is_b0
+    np.testing.assert_allclose(
+        made.signal[:, 1:] * made.level, scan.signal.T[:, scan.mask.T].T[:, weighted], rtol=1e-5
+    )
+    np.testing.assert_array_equal(made.signal[:, 0], made.values[made.neighbours[:, 0], 0])
+    projected = project(fit_coefficients(scan, order=ORDER), scan.gradients)
+    ours = made.values[made.neighbours[:, 0]] @ made.mixing * made.level
+    np.testing.assert_allclose(ours[:, 1:], projected[:, weighted], rtol=1e-3, atol=0.1)
+    np.testing.assert_allclose(ours[:, 0], projected[:, ~weighted][:, 0], rtol=1e-4)
+    assert np.bincount(made.shell).tolist() == [1, 20, 20]
+
+
+def test_only_white_matter_and_its_neighbours_are_kept(scan):
+    made = fitted_scan(scan, tissue="white-matter", **RECIPE)
+    assert len(made.neighbours) == scan.white_matter.sum()
+    assert len(made.neighbours) < len(made.values) < scan.mask.sum()
+    assert set(np.unique(made.neighbours)) == set(range(len(made.values)))
+
+
+def test_the_grid_tells_where_centres_are(scan):
+    made = fitted_scan(scan, tissue="white-matter", subject="01", **RECIPE)
+    assert made.subject == "01"
+    assert made.shape == scan.mask.shape
+    np.testing.assert_array_equal(np.reshape(made.affine, (4, 4)), scan.affine)
+    b0 = scan.volumes[scan.gradients.is_b0].mean(axis=0)
+    np.testing.assert_allclose(b0[made.voxels] / made.level, made.signal[:, 0], rtol=1e-4)
+
+
+def test_a_scan_without_white_matter_is_refused(scan):
+    nothing = np.zeros_like(scan.mask)
+    empty = make_scan(make_gradients(SHELLS), white_matter=nothing)
+    with pytest.raises(SignalError, match="expected white matter with a b0 above zero, found 0"):
+        fitted_scan(empty, tissue="white-matter", **RECIPE)
+    dark = scan.with_signal(np.where(scan.white_matter[..., None], scan.signal, 0))
+    made = fitted_scan(dark, tissue="brain", **RECIPE)
+    assert len(made.neighbours) == scan.white_matter.sum()
+
+
+def test_stored_scans_come_back_mapped(scan, tmp_path):
+    made = fitted_scan(scan, tissue="white-matter", **RECIPE)
+    path = tmp_path / "a scan v1.0"
+    store_scan(made, path)
+    back = open_scan(path)
+    assert back.content == made.content
+    for name, value in vars(made).items():
+        np.testing.assert_array_equal(getattr(back, name), value)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux")
+def test_mapped_scans_hold_no_file_open(scan, tmp_path):
+    store_scan(fitted_scan(scan, tissue="white-matter", **RECIPE), tmp_path / "one")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    opened = [open_scan(tmp_path / "one") for _ in range(20)]
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    opened[0].values[:] = 0
+    assert open_scan(tmp_path / "one").values.any()
+
+
+def test_two_fits_can_store_the_same_scan_at_once(scan, tmp_path):
+    made = fitted_scan(scan, tissue="white-matter", **RECIPE)
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda _: store_scan(made, tmp_path / "one"), range(40)))
+    assert is_stored(tmp_path / "one")
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+
+
+def test_a_place_that_cannot_be_written_to_is_told(scan, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    made = fitted_scan(scan, tissue="white-matter", **RECIPE)
+    with pytest.raises(OutputError, match="cannot write here"):
+        store_scan(made, tmp_path / "file" / "one")
+
+
+@pytest.mark.parametrize("place", ["values", "signal", "shell", "voxels", '"level', "content"])
+def test_stored_scans_that_changed_are_not_used(scan, tmp_path, place):
+    made = fitted_scan(scan, tissue="white-matter", **RECIPE)
+    path = tmp_path / "one"
+    store_scan(made, path)
+    content = bytearray(path.read_bytes())
+    content[_where(place, bytes(content))] ^= 1
+    path.write_bytes(content)
+    assert not is_stored(path)
+    path.write_bytes(content[:-20])
+    assert not is_stored(path)
+    path.unlink()
+    assert not is_stored(path)
+    store_scan(made, path)
+    assert is_stored(path)
+
+
+def _where(place, content):
+    """Return a byte of an array, or of what is said of the scan, in a safetensors file."""
+    size = int.from_bytes(content[:8], "little")
+    arrays = json.loads(content[8 : 8 + size])
+    if place in arrays:
+        return 8 + size + arrays[place]["data_offsets"][1] - 2
+    return content.index(place.encode()) + len(place) + 4
