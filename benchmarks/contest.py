@@ -27,6 +27,7 @@ from benchmarks.harmonization import HUB, fit_if_missing, simulate
 from benchmarks.scores import noiseless_path
 from siteless.bids import (
     ScanFiles,
+    ScanSelection,
     find_scans,
     make_header,
     read_scan,
@@ -140,14 +141,18 @@ def render(row: str, dataset: Path, folder: Path) -> None:
     if row in TOLD:
         harmonize(folder / "told" / row, to=HUB, people=told, gradients="target")
     if row in CODED:
-        encode_dataset(model, dataset, folder / "codes" / row, filters={"sub": told})
+        encode_dataset(
+            model, ScanSelection(dataset, filters={"sub": told}), folder / "codes" / row
+        )
 
 
 def _harmonize(
     dataset: Path, out: Path, *, people: set[str], sites: Iterable[str] = (), **options: Any
 ) -> None:
     chosen = sorted(sites) or None
-    report = harmonize_dataset(dataset, out, sites=chosen, filters={"sub": people}, **options)
+    report = harmonize_dataset(
+        ScanSelection(dataset, sites=chosen, filters={"sub": people}), out, **options
+    )
     if report.errors:
         raise report.errors[0]
 

@@ -79,7 +79,9 @@ def _scores(model: Model, targets: dict[tuple[str, str], Target]) -> Array:
     found = []
     for (person, source), scan in targets.items():
         [goal] = [t for (who, site), t in targets.items() if who == person and site != source]
-        if not same_shells([shell.b for shell in goal.scan.gradients.shells], model.card.bs):
+        if not same_shells(
+            [shell.b for shell in goal.scan.gradients.shells], model.preparation.shells
+        ):
             continue
         made = render(model, scan.scan, str(goal.scan.site), gradients=goal.scan.gradients).scan
         where = goal.scan.white_matter

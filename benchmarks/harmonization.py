@@ -24,14 +24,14 @@ import numpy as np
 from benchmarks.measure import peak_memory
 from benchmarks.scores import SCORES, read_targets, score_given
 from siteless.acquisition import Array, Scan
-from siteless.bids import find_scans
+from siteless.bids import ScanSelection, find_scans
 from siteless.denoising import denoise
 from siteless.evaluation import Target
 from siteless.methods import load_model, render
 from siteless.methods.combat import CombatModel
 from siteless.methods.invariant import InvariantModel
 from siteless.model import Model
-from siteless.pipelines import fit_model, harmonize_dataset, simulate_cohort
+from siteless.pipelines import Run, fit_model, harmonize_dataset, simulate_cohort
 from siteless.simulation import PRESETS, draw_cohort, read_scanners
 
 _PLAIN: dict[str, dict[str, Any]] = {
@@ -133,7 +133,7 @@ def judge(name: str, dataset: Path, models: Path, *cohorts: Sources) -> Found:
     if not record.exists():
         seconds = fit_if_missing(dataset, path, work=models / "work", **FITS[name])
         model = load_model(path)
-        denoiser = model.card.denoiser
+        denoiser = model.preparation.denoiser
         model = replace(model, card=replace(model.card, denoiser=""))
         found = score(partial(rendered, model), *cohorts, denoiser=denoiser)
         found["row"] |= {"fit-s": seconds}
@@ -179,7 +179,7 @@ def fit_if_missing(dataset: Path, path: Path, *, work: Path, **fit: Any) -> floa
 
             return done
 
-        fit_model(dataset, path, work=work, progress=stage, **fit)
+        fit_model(dataset, path, work=work, run=Run(progress=stage), **fit)
         taken.write_text(f"{time.monotonic() - read:.2f}\n")
     return float(taken.read_text()) if taken.exists() else np.nan
 
@@ -259,7 +259,11 @@ def harmonize_one(dataset: Path, model: Path) -> None:
     filters = {"sub": {last.subject}}
     with tempfile.TemporaryDirectory() as out:
         report = harmonize_dataset(
-            dataset, out, model, HUB, sites=[str(last.site)], filters=filters, nprocs=1
+            ScanSelection(dataset, sites=[str(last.site)], filters=filters),
+            out,
+            model,
+            HUB,
+            run=Run(nprocs=1),
         )
     if report.errors:
         raise report.errors[0]

@@ -113,16 +113,20 @@ def _judge_scales(dataset: Path, model: Model, unchanged: Model) -> None:
         if site == "a":
             scan = read_scan(files)
             white = scan.white_matter.T[scan.mask.T]
-            found = model.gains(scan, model.fit(scan), "b")[white]
+            found = model.gains(scan, model.preparation.coefficients(scan), "b")[white]
             before, after = model.levels(scan, "b")
             found[:, 0] *= after / before
-            known = known_scales(scan, model.card.order)[white]
-            known = np.hstack([known[:, :1], *[known[:, 1:]] * len(model.card.bs)])
+            known = known_scales(scan, model.preparation.order)[white]
+            known = np.hstack([known[:, :1], *[known[:, 1:]] * len(model.preparation.shells)])
             errors.append(np.median(np.abs(found / known - 1), axis=0))
     b0, *orders = 100 * np.mean(errors, axis=0)
     print(f"\n{model.card.method}: median error of the scales in white matter, per cent")
     print(f"b0            {b0:5.2f}")
-    for b, row in zip(model.card.bs, np.reshape(orders, (len(model.card.bs), -1)), strict=True):
+    for b, row in zip(
+        model.preparation.shells,
+        np.reshape(orders, (len(model.preparation.shells), -1)),
+        strict=True,
+    ):
         print(f"b={b:<8.0f}    " + "  ".join(f"l={2 * i}: {e:5.2f}" for i, e in enumerate(row)))
     floor = _noise_floor(dataset)
     print(f"RMSE to the target over the noise floor: {_rmse(dataset, model) / floor:.3f}")

@@ -28,8 +28,8 @@ from siteless.methods.invariant import InvariantModel
 from siteless.methods.invariant.network import Autoencoder
 from siteless.methods.invariant.training import PRESETS
 from siteless.methods.patches import FACES
-from siteless.model import LearnedSite, ModelCard, Typical, save_model
-from siteless.pipelines import harmonize_dataset
+from siteless.model import LearnedSite, ModelCard, Preparation, Typical, save_model
+from siteless.pipelines import Run, harmonize_dataset
 from siteless.tissue import white_matter_level
 
 ORDER = 8
@@ -109,8 +109,7 @@ def render_many(root: Path, scans: int, nprocs: int) -> None:
         root / "model.safetensors",
         "b",
         force=True,
-        nprocs=nprocs,
-        progress=lambda *_: times.append(time.monotonic()),
+        run=Run(nprocs=nprocs, progress=lambda _: lambda *_: times.append(time.monotonic())),
     )
     if scans > nprocs:
         print(60 * (scans - nprocs) / (times[-1] - times[nprocs - 1]))
@@ -149,11 +148,7 @@ def make_model(scan: Scan) -> InvariantModel:
     card = ModelCard(
         method="invariant",
         sites={"a": site, "b": site},
-        bs=own.bs,
-        order=ORDER,
-        fit="laplace-beltrami",
-        tissue="white-matter",
-        denoiser="",
+        preparation=Preparation(own.bs, ORDER, "laplace-beltrami", "white-matter"),
         seed=0,
         settings={"network": asdict(settings), "training": asdict(preset)},
         summary={},

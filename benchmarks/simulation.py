@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks.measure import row
 from siteless.acquisition import Scan
 from siteless.bids import ScanFiles, find_scans, read_scan
-from siteless.pipelines import simulate_cohort
+from siteless.pipelines import Run, simulate_cohort
 from siteless.simulation import PRESETS, draw_cohort, read_scanners
 from siteless.tissue import fit_tensor
 
@@ -53,7 +53,7 @@ def measure_making(out: Path) -> None:
     )
     start = time.perf_counter()
     with watched_memory() as peak:
-        simulate_cohort(out, cohort, nprocs=2)
+        simulate_cohort(out, cohort, run=Run(nprocs=2))
     seconds = time.perf_counter() - start
     scans = len(list(out.glob("sub-*/ses-*/dwi/*.nii.gz")))
     row("scans a minute, two processes", f"{60 * scans / seconds:.0f}", "aim: at least 5")

@@ -21,7 +21,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.measure import best_time, row
 from siteless.bids import find_scans, read_scan
-from siteless.harmonics import fit_coefficients
 from siteless.methods.invariant.network import (
     adversarial_loss,
     kl_to_marginal,
@@ -31,6 +30,7 @@ from siteless.methods.invariant.network import (
 from siteless.methods.invariant.training import PRESETS, TrainingSettings
 from siteless.methods.invariant.training._loop import _Learner
 from siteless.methods.patches import TrainingScan, TrainingSet, cut, make_training_scan
+from siteless.model import Preparation
 from siteless.pipelines import simulate_cohort
 from siteless.simulation import PRESETS as COHORTS
 from siteless.simulation import draw_cohort, read_scanners
@@ -109,9 +109,9 @@ def read_lesson(dataset: Path, settings: TrainingSettings) -> TrainingSet:
         split = files.attributes["split"]
         if files.subject in train or split == "val":
             scan = read_scan(files)
-            own = fit_coefficients(scan, order=ORDER, fit=settings.fit)
-            made = make_training_scan(scan, own, bs=BS, tissue="white-matter")
-            parts[split].append(made)
+            preparation = Preparation(BS, ORDER, settings.fit, "white-matter")
+            own = preparation.coefficients(scan)
+            parts[split].append(make_training_scan(scan, own, preparation))
     return TrainingSet(parts["train"], parts["val"], sorted({str(s.site) for s in scans}))
 
 

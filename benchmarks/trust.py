@@ -56,7 +56,9 @@ def judge(dataset: Path, model: Model) -> None:
             if site != str(files.site):
                 steps.append(_steps(scan, render(model, scan, site)))
     for name, values in zip(
-        ("b0", *map("b={:.0f}".format, model.card.bs)), np.transpose(correlations), strict=True
+        ("b0", *map("b={:.0f}".format, model.preparation.shells)),
+        np.transpose(correlations),
+        strict=True,
     ):
         row(
             f"uncertainty and true error, rank correlation in a scan: {name}",

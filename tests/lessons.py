@@ -7,10 +7,11 @@ from siteless.acquisition import Site
 from siteless.harmonics import fit_coefficients
 from siteless.methods.invariant.training import TrainingSettings
 from siteless.methods.patches import TrainingSet, make_training_scan
-from siteless.model import LearnedSite, ModelCard, Typical
+from siteless.model import LearnedSite, ModelCard, Preparation, Typical
 
 SHELLS = {1200: 20, 3000: 20}
 ORDER, BS = 4, (1200.0, 3000.0)
+PREPARATION = Preparation(BS, ORDER, "laplace-beltrami", "white-matter")
 SMALL = {"encoder": (64, 32), "decoder": (32, 64), "code": 8, "neighbour_order": 2}
 QUICK = TrainingSettings(batch=256, updates=60, **SMALL)
 
@@ -32,11 +33,7 @@ def make_card(levels, *, method="invariant", **fields):
     told = {
         "method": method,
         "sites": {site: learned_site(level) for site, level in levels.items()},
-        "bs": BS,
-        "order": ORDER,
-        "fit": "laplace-beltrami",
-        "tissue": "white-matter",
-        "denoiser": "",
+        "preparation": PREPARATION,
         "seed": 0,
         "settings": {"training": {"surroundings": []}},
         "summary": {},
@@ -51,13 +48,12 @@ def training_scan(site, seed):
     gradients = make_gradients({b: n + more for b, n in SHELLS.items()}, seed=10 + more)
     scan = make_scan(gradients, seed=seed, site=Site(site), name=f"{site}{seed}")
     scan = scan.with_signal(scan.signal * np.float32(1 + 0.1 * seed))
-    recipe = {"fit": "laplace-beltrami", "order": ORDER, "bs": BS, "tissue": "white-matter"}
-    return fitted_scan(scan, **recipe)
+    return fitted_scan(scan)
 
 
-def fitted_scan(scan, *, fit, order, **recipe):
+def fitted_scan(scan, preparation=PREPARATION, subject=""):
     """Fit a scan, and gather what training needs of it."""
-    return make_training_scan(scan, fit_coefficients(scan, order=order, fit=fit), **recipe)
+    return make_training_scan(scan, preparation.coefficients(scan), preparation, subject)
 
 
 def lesson():

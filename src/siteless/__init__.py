@@ -43,11 +43,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from siteless.acquisition import GradientTable, Scan, Shell, Site
-    from siteless.bids import find_scans, read_scan, write_scan
+    from siteless.bids import ScanSelection, find_scans, read_scan, write_scan
     from siteless.errors import SitelessError
     from siteless.harmonics import Coefficients, fit_coefficients, project, rish
     from siteless.methods import harmonize, load_model
     from siteless.pipelines import (
+        Run,
         check_dataset,
         evaluate_dataset,
         fit_model,
@@ -59,7 +60,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Coefficients",
     "GradientTable",
+    "Run",
     "Scan",
+    "ScanSelection",
     "Shell",
     "Site",
     "SitelessError",
@@ -81,13 +84,13 @@ __all__ = [
 
 _HOMES = {
     "acquisition": ("GradientTable", "Scan", "Shell", "Site"),
-    "bids": ("find_scans", "read_scan", "write_scan"),
+    "bids": ("ScanSelection", "find_scans", "read_scan", "write_scan"),
     "errors": ("SitelessError",),
     "harmonics": ("Coefficients", "fit_coefficients", "project", "rish"),
     "methods": ("harmonize", "load_model"),
     "pipelines": (
         *("check_dataset", "evaluate_dataset", "fit_model", "harmonize_dataset"),
-        *("reproduce_experiment", "write_report"),
+        *("Run", "reproduce_experiment", "write_report"),
     ),
 }
 

@@ -3,10 +3,10 @@ import pytest
 
 from lessons import QUICK, write_study
 from phantoms import make_gradients, make_scan, write_raw, write_table
-from siteless.bids import find_scans, read_scan
+from siteless.bids import ScanSelection, find_scans, read_scan
 from siteless.cli import main
 from siteless.methods import harmonize, load_model
-from siteless.pipelines import adapt_model, fit_model
+from siteless.pipelines import Run, adapt_model, fit_model
 
 
 @pytest.fixture(scope="module")
@@ -19,14 +19,14 @@ def study(tmp_path_factory):
 @pytest.fixture(scope="module")
 def known(study, tmp_path_factory):
     out = tmp_path_factory.mktemp("fit") / "known.safetensors"
-    fit_model(study, out, settings=QUICK, sites=["a", "b"], nprocs=1)
+    fit_model(ScanSelection(study, sites=["a", "b"]), out, settings=QUICK, run=Run(nprocs=1))
     return out
 
 
 @pytest.fixture(scope="module")
 def adapted(known, study, tmp_path_factory):
     out = tmp_path_factory.mktemp("adapt") / "a model.safetensors"
-    adapt_model(known, study, out, site="c", nprocs=1)
+    adapt_model(known, study, out, site="c", run=Run(nprocs=1))
     return out
 
 
@@ -60,7 +60,7 @@ def test_what_the_model_renders_as_other_sites_stays(adapted, known, study):
 
 
 def test_the_same_scans_give_the_same_bytes(adapted, known, study, tmp_path):
-    adapt_model(known, study, tmp_path / "again.safetensors", site="c", nprocs=2)
+    adapt_model(known, study, tmp_path / "again.safetensors", site="c", run=Run(nprocs=2))
     assert (tmp_path / "again.safetensors").read_bytes() == adapted.read_bytes()
 
 
@@ -117,7 +117,7 @@ def test_other_shells_are_refused(known, tmp_path, capsys):
 
 def test_a_model_without_codes_is_refused(study, tmp_path, capsys):
     scaled = tmp_path / "scaled.safetensors"
-    fit_model(study, scaled, method="scaled", sites=["a", "b"], nprocs=1)
+    fit_model(ScanSelection(study, sites=["a", "b"]), scaled, method="scaled", run=Run(nprocs=1))
     words = ["adapt", scaled, study, "--site", "c", "--out", tmp_path / "new.safetensors"]
     assert main([str(word) for word in words]) == 1
     assert (

@@ -9,8 +9,9 @@ import pytest
 
 from defects import plant_defects
 from phantoms import ONE_SHELL, make_gradients, make_scan, write_mask, write_raw, write_table
+from siteless.bids import ScanSelection
 from siteless.errors import SitelessError
-from siteless.pipelines import _check, check_dataset
+from siteless.pipelines import Run, _check, check_dataset
 from siteless.pipelines._parallel import run_all
 
 
@@ -26,7 +27,7 @@ def planted(tmp_path_factory):
     root = tmp_path_factory.mktemp("in") / "a study v1.0"
     plants = plant_defects(root)
     before = _listing(root)
-    report = check_dataset(root, nprocs=2, order=4)
+    report = check_dataset(root, order=4, run=Run(nprocs=2))
     return root, plants, before, report
 
 
@@ -49,7 +50,7 @@ def test_the_dataset_is_left_as_it_was(planted):
 
 def test_one_process_and_two_report_the_same(planted):
     root, _, _, report = planted
-    assert check_dataset(root, nprocs=1, order=4) == report
+    assert check_dataset(root, order=4, run=Run(nprocs=1)) == report
 
 
 def test_problems_are_plain_for_machines_and_errors_come_first(planted):
@@ -76,7 +77,9 @@ def test_a_healthy_dataset_has_no_problem(tmp_path):
         rows.append({"participant_id": f"sub-{number}", "site": "ab"[number % 2]})
     write_table(tmp_path / "participants.tsv", rows)
     calls = []
-    report = check_dataset(tmp_path, nprocs=1, progress=lambda *call: calls.append(call))
+    report = check_dataset(
+        tmp_path, run=Run(nprocs=1, progress=lambda _: lambda *call: calls.append(call))
+    )
     assert report.problems == ()
     assert [call[:2] for call in calls] == [(done, 6) for done in range(7)]
 
@@ -92,7 +95,7 @@ def test_one_broken_part_does_not_hide_the_others(tmp_path):
     holes[9:11, 10:12, 8:10] = False
     mask = write_mask(holes, scan.affine, tmp_path / "m.nii.gz")
     row = {"subject": 1, "site": "a", "dwi": "s.nii.gz", "mask": mask.name, "wm_mask": "none.nii"}
-    report = check_dataset(write_table(tmp_path / "m.tsv", [row]), nprocs=1)
+    report = check_dataset(write_table(tmp_path / "m.tsv", [row]), run=Run(nprocs=1))
     codes = {problem.code for problem in report.problems}
     assert codes >= {"missing-file", "mask-holes", "not-finite"}
     assert {p.path.name for p in report.errors if p.code == "missing-file"} == {
@@ -113,7 +116,7 @@ def test_an_unexpected_failure_is_named_and_the_rest_is_done(tmp_path, monkeypat
         return real(files)
 
     monkeypatch.setattr(_check, "inspect_scan", fail_on_first)
-    report = check_dataset(write_table(tmp_path / "m.tsv", rows), nprocs=1)
+    report = check_dataset(write_table(tmp_path / "m.tsv", rows), run=Run(nprocs=1))
     [internal] = [problem for problem in report.problems if problem.code == "internal"]
     assert internal.path.name == "s0.nii.gz"
     assert "RuntimeError: boom" in internal.what
@@ -125,7 +128,7 @@ def test_an_option_that_a_table_overrules_is_told(tmp_path):
         folder = tmp_path / "sub-1" / f"ses-{session}" / "dwi"
         write_raw(make_scan(make_gradients(ONE_SHELL)), folder, f"sub-1_ses-{session}_dwi")
     write_table(tmp_path / "participants.tsv", [{"participant_id": "sub-1", "site": "north"}])
-    report = check_dataset(tmp_path, site_from="ses", nprocs=1)
+    report = check_dataset(ScanSelection(tmp_path, site_from="ses"), run=Run(nprocs=1))
     [told] = [problem for problem in report.problems if problem.code == "site-from"]
     assert "participants.tsv goes before --site-from ses: 2 scans" in told.what
 
@@ -145,5 +148,5 @@ def test_folders_without_permission_are_named(tmp_path):
     (tmp_path / "sub-1").mkdir(mode=0)
     scan = make_scan(make_gradients(ONE_SHELL))
     write_raw(scan, tmp_path / "sub-2" / "dwi", "sub-2_dwi")
-    report = check_dataset(tmp_path, nprocs=1)
+    report = check_dataset(tmp_path, run=Run(nprocs=1))
     assert any("no permission" in problem.what for problem in report.errors)

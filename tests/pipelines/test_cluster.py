@@ -16,7 +16,7 @@ import pytest
 
 from phantoms import RENDER
 from siteless.cli import main
-from siteless.pipelines import harmonize_dataset
+from siteless.pipelines import Run, harmonize_dataset
 
 DASK = Path(sys.executable).with_name("dask")
 # Seconds that processes have to start in.
@@ -71,7 +71,9 @@ def test_a_cluster_writes_the_same_bytes_though_a_worker_dies(study, tmp_path, c
     data = _more_people(study, tmp_path)
     broken = data / "sub-04/ses-b/dwi/sub-04_ses-b_dwi.nii.gz"
     broken.write_bytes(broken.read_bytes()[:-3000])
-    serial = harmonize_dataset(data, tmp_path / "serial", study / "m.safetensors", "b", nprocs=1)
+    serial = harmonize_dataset(
+        data, tmp_path / "serial", study / "m.safetensors", "b", run=Run(nprocs=1)
+    )
     assert len(serial.written) == 11
     words = [*RENDER, str(data), str(tmp_path / "cluster"), "--to", "b", "--model"]
     words += [str(study / "m.safetensors"), "--dask", str(told)]
@@ -106,7 +108,7 @@ def test_what_a_killed_run_leaves_is_not_taken_for_a_result(study, tmp_path):
     images = [path for path in out.rglob("*.nii.gz") if ".siteless-" not in str(path)]
     for image in images:
         assert np.isfinite(nib.load(image).get_fdata()).all()
-    report = harmonize_dataset(data, out, study / "m.safetensors", "b", nprocs=1)
+    report = harmonize_dataset(data, out, study / "m.safetensors", "b", run=Run(nprocs=1))
     assert len(report.written) + len(report.skipped) == 12
     assert report.written
     assert not list(out.rglob(".siteless-*"))

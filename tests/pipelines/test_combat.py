@@ -25,7 +25,7 @@ from siteless.cli import _fit, main
 from siteless.errors import DatasetError
 from siteless.methods import load_model
 from siteless.microstructure import MAPS, compute_maps
-from siteless.pipelines import fit_model
+from siteless.pipelines import Run, fit_model
 
 # Confounded with the site, as it often is.
 AGES = {"a": [20, 30, 40, 50, 60], "b": [40, 50, 60, 70, 80]}
@@ -179,7 +179,9 @@ def test_maps_are_made_again_when_a_covariate_changes(fitted, manifest, tmp_path
 
 def test_the_same_fit_gives_the_same_bytes_and_is_known_again(fitted, manifest, tmp_path, capsys):
     again = tmp_path / "again.safetensors"
-    fit_model(manifest, again, method="combat", same_space=True, maps=["fa", "md"], nprocs=2)
+    fit_model(
+        manifest, again, method="combat", same_space=True, maps=["fa", "md"], run=Run(nprocs=2)
+    )
     assert again.read_bytes() == fitted.read_bytes()
     assert main(_words(manifest, again, "--maps", "fa", "md", "--resume")) == 0
     assert main(_words(manifest, again, "--maps", "fa", "--resume")) == 1
@@ -199,7 +201,7 @@ def test_info_and_methods_tell_of_it(fitted, capsys):
 
 def test_kurtosis_is_among_the_maps_by_default(manifest, tmp_path):
     out = tmp_path / "m.safetensors"
-    model = fit_model(manifest, out, method="combat", same_space=True, nprocs=1)
+    model = fit_model(manifest, out, method="combat", same_space=True, run=Run(nprocs=1))
     assert list(model.estimates) == ["fa", "md", "mk"]
 
 
@@ -221,7 +223,7 @@ def test_maps_have_no_gradients_and_no_outside(fitted, manifest, tmp_path, capsy
 
 def test_maps_and_scans_are_not_mixed(fitted, manifest, tmp_path, capsys):
     scaled = tmp_path / "scaled.safetensors"
-    fit_model(manifest, scaled, method="scaled", nprocs=1)
+    fit_model(manifest, scaled, method="scaled", run=Run(nprocs=1))
     start = [*RENDER, str(manifest), str(tmp_path / "out"), "--site", "a", "--nprocs", "1"]
     assert main([*start, "--model", str(scaled), "--to", "b"]) == 0
     assert main([*start, "--model", str(fitted), "--to", "b"]) == 1

@@ -24,7 +24,7 @@ from siteless.evaluation import (
 )
 from siteless.evaluation._leakage import _learn
 from siteless.microstructure import compute_maps
-from siteless.pipelines import evaluate_dataset, fit_model, harmonize_dataset
+from siteless.pipelines import Run, evaluate_dataset, fit_model, harmonize_dataset
 from siteless.pipelines._contest import set_contest
 from travellers import SPLITS, write_travellers, write_visit
 
@@ -37,8 +37,8 @@ def contest(tmp_path_factory):
     """People at two sites, and their scans rendered as b by scaling."""
     root = tmp_path_factory.mktemp("contest v1.0")
     data = write_travellers(root / "data")
-    fit_model(data, root / "scaled.safetensors", method="scaled", nprocs=1)
-    harmonize_dataset(data, root / "scaled", root / "scaled.safetensors", "b", nprocs=1)
+    fit_model(data, root / "scaled.safetensors", method="scaled", run=Run(nprocs=1))
+    harmonize_dataset(data, root / "scaled", root / "scaled.safetensors", "b", run=Run(nprocs=1))
     return root
 
 
@@ -105,7 +105,7 @@ def test_the_target_itself_has_no_error(contest, tmp_path):
     perfect = _perfect(contest / "data", tmp_path / "perfect")
     kinds = ("signal", "maps")
     found = evaluate_dataset(
-        contest / "data", {"perfect": [perfect]}, tmp_path / "s", kinds=kinds, nprocs=1
+        contest / "data", {"perfect": [perfect]}, tmp_path / "s", kinds=kinds, run=Run(nprocs=1)
     )
     own = {s.metric: s.value for s in found.table.scores if s.method == "perfect"}
     errors = (
@@ -132,7 +132,7 @@ def test_the_target_itself_turns_no_fibre(contest, tmp_path):
         tmp_path / "s",
         kinds=["orientation"],
         fibres=40,
-        nprocs=1,
+        run=Run(nprocs=1),
     )
     angles = [s.value for s in found.table.scores if s.method == "perfect"]
     assert angles == pytest.approx([0.0] * 8, abs=1e-4)  # two people, four scores
@@ -143,12 +143,12 @@ def test_the_target_itself_turns_no_fibre(contest, tmp_path):
 def test_a_changed_scan_is_scored_again_and_no_other(contest, tmp_path):
     made = shutil.copytree(contest / "scaled", tmp_path / "made")
     args = (contest / "data", {"made": [made]}, tmp_path / "s")
-    evaluate_dataset(*args, kinds=["signal"], nprocs=1)
+    evaluate_dataset(*args, kinds=["signal"], run=Run(nprocs=1))
     before = _times(tmp_path / "s" / "records")
     [image] = made.glob("sub-05/ses-a/dwi/*_dwi.nii.gz")
     loaded = nib.load(image)
     nib.save(nib.Nifti1Image(1.1 * loaded.get_fdata(dtype=np.float32), loaded.affine), image)
-    found = evaluate_dataset(*args, kinds=["signal"], nprocs=1)
+    found = evaluate_dataset(*args, kinds=["signal"], run=Run(nprocs=1))
     after = _times(tmp_path / "s" / "records")
     changed = {
         path.relative_to(tmp_path / "s" / "records")
@@ -180,7 +180,7 @@ def test_a_second_scan_gives_a_floor(tmp_path):
     data = write_travellers(tmp_path / "data", {"01": "", "02": ""}, runs=(1, 2))
     made = shutil.copytree(data, tmp_path / "made")
     found = evaluate_dataset(
-        data, {"made": [made]}, tmp_path / "s", kinds=["signal", "maps"], to="b", nprocs=1
+        data, {"made": [made]}, tmp_path / "s", kinds=["signal", "maps"], to="b", run=Run(nprocs=1)
     )
     floors = found.table.select("rmse_percent", method=RESCAN)
     noise = found.table.mean("rmse_percent", method=NOISE)
@@ -201,7 +201,7 @@ def test_regions_of_labels_are_scored(contest, tmp_path):
         tmp_path / "s",
         kinds=["signal", "maps"],
         labels=path,
-        nprocs=1,
+        run=Run(nprocs=1),
     )
     assert {s.region for s in found.table.scores} == {"white-matter", "left", "label-7"}
     one = {"method": "scaled", "subject": "05", "task": "a>b"}
@@ -256,7 +256,12 @@ def test_directions_that_tell_the_site_are_warned_of(contest, tmp_path):
         scan = make_scan(gradients, site=Site("a"))
         write_raw(scan, made / f"sub-{who}/ses-a/dwi", f"sub-{who}_ses-a_dwi")
     found = evaluate_dataset(
-        contest / "data", {"made": [made]}, tmp_path / "s", kinds=["leakage"], to="b", nprocs=1
+        contest / "data",
+        {"made": [made]},
+        tmp_path / "s",
+        kinds=["leakage"],
+        to="b",
+        run=Run(nprocs=1),
     )
     assert any("how many directions scans have (42 to 50 volumes)" in note for note in found.notes)
 
@@ -282,7 +287,7 @@ def test_scans_on_other_grids_are_not_compared(contest, tmp_path):
         affine[0, 3] += 5
         nib.save(nib.Nifti1Image(np.asanyarray(loaded.dataobj), affine), image)
     found = evaluate_dataset(
-        contest / "data", {"made": [made]}, tmp_path / "s", kinds=["signal"], nprocs=1
+        contest / "data", {"made": [made]}, tmp_path / "s", kinds=["signal"], run=Run(nprocs=1)
     )
     assert any("a>b: the person's scans are on different grids" in note for note in found.notes)
     assert {s.subject for s in found.table.select("rmse", method="made")} == {"06"}
@@ -324,8 +329,10 @@ def test_scans_of_one_file_name_are_kept_apart(contest, tmp_path):
         rows.append(told | {key: f"{files.subject}/{files.site}/{n}" for key, n in own.items()})
     manifest = write_table(tmp_path / "manifest.tsv", rows)
     kinds, made = ("signal", "maps", "leakage", "biology"), {"scaled": [contest / "scaled"]}
-    listed = evaluate_dataset(manifest, made, tmp_path / "s", kinds=kinds, nprocs=1)
-    known = evaluate_dataset(contest / "data", made, tmp_path / "t", kinds=kinds, nprocs=1)
+    listed = evaluate_dataset(manifest, made, tmp_path / "s", kinds=kinds, run=Run(nprocs=1))
+    known = evaluate_dataset(
+        contest / "data", made, tmp_path / "t", kinds=kinds, run=Run(nprocs=1)
+    )
     metrics = [s[:5] for s in known.table.scores if "age" not in s.metric]
     assert [s[:5] for s in listed.table.scores if "age" not in s.metric] == metrics
     values = [s.value for s in known.table.scores if "age" not in s.metric]
@@ -337,7 +344,11 @@ def test_scans_without_shells_are_left_out(contest, tmp_path):
     scan = make_scan(make_gradients({}, b0=3), site=Site("b"))
     write_raw(scan, data / "sub-05/ses-b/dwi", "sub-05_ses-b_dir-PA_dwi")
     found = evaluate_dataset(
-        data, {"scaled": [contest / "scaled"]}, tmp_path / "s", kinds=["signal", "maps"], nprocs=1
+        data,
+        {"scaled": [contest / "scaled"]},
+        tmp_path / "s",
+        kinds=["signal", "maps"],
+        run=Run(nprocs=1),
     )
     assert {s.subject for s in found.table.select("rmse", method="scaled")} == {"05", "06"}
 
@@ -365,7 +376,7 @@ def test_maps_are_scored_where_there_is_no_scan(contest, tmp_path):
         tmp_path / "s",
         kinds=["signal", "maps"],
         to="b",
-        nprocs=1,
+        run=Run(nprocs=1),
     )
     assert found.table.mean("fa_cv", method="maps") == pytest.approx(0, abs=1e-6)
     assert not found.table.select("rmse", method="maps")
@@ -380,7 +391,7 @@ def test_maps_of_a_method_that_are_not_named_are_not_scored(contest, tmp_path):
         kinds=["maps"],
         maps=["md"],
         to="b",
-        nprocs=1,
+        run=Run(nprocs=1),
     )
     assert {one.method for one in found.table.scores} == {BEFORE}
 
@@ -422,7 +433,7 @@ def test_every_visit_has_an_age_and_a_mean_of_its_own(tmp_path):
         kinds=["biology"],
         maps=["fa"],
         to="b",
-        nprocs=1,
+        run=Run(nprocs=1),
     ).table
     found = {s.metric: s.value for s in table.scores if s.subject == "n/a" and s.method == "maps"}
     line = stats.linregress(list(ages.values()), list(means.values()))
@@ -440,7 +451,12 @@ def test_maps_on_another_grid_are_refused(contest, tmp_path):
     made = _write_maps(contest / "data", tmp_path / "maps", lambda values: values[1:])
     with pytest.raises(SitelessError, match="expected a map on the grid of"):
         evaluate_dataset(
-            contest / "data", {"maps": [made]}, tmp_path / "s", kinds=["maps"], to="b", nprocs=1
+            contest / "data",
+            {"maps": [made]},
+            tmp_path / "s",
+            kinds=["maps"],
+            to="b",
+            run=Run(nprocs=1),
         )
 
 
@@ -448,13 +464,13 @@ def test_a_lesion_that_comes_later_is_scored(contest, tmp_path):
     data = shutil.copytree(contest / "data", tmp_path / "data")
     args = (data, {"scaled": [contest / "scaled"]}, tmp_path / "s")
     kinds = ("maps", "biology")
-    assert not evaluate_dataset(*args, kinds=kinds, nprocs=1).table.methods("md_contrast")
+    assert not evaluate_dataset(*args, kinds=kinds, run=Run(nprocs=1)).table.methods("md_contrast")
     scan = read_scan(find_scans(data).scans[0])
     lesion = np.zeros_like(scan.mask)
     lesion[tuple(np.argwhere(scan.white_matter)[40])] = True
     path = data / "derivatives/lesions/sub-05/dwi/sub-05_label-lesion_mask.nii.gz"
     write_mask(lesion, scan.affine, path)
-    table = evaluate_dataset(*args, kinds=kinds, nprocs=1).table
+    table = evaluate_dataset(*args, kinds=kinds, run=Run(nprocs=1)).table
     assert {s.subject for s in table.select("md_contrast", region="lesion")} == {"05"}
     assert set(table.methods("md_contrast")) == {BEFORE, "scaled"}
 
@@ -462,7 +478,7 @@ def test_a_lesion_that_comes_later_is_scored(contest, tmp_path):
 @pytest.mark.parametrize("spoil", ["maps are deleted", "other scores were begun"])
 def test_what_is_there_in_part_is_made_again(contest, tmp_path, spoil, monkeypatch):
     args = (contest / "data", {"scaled": [contest / "scaled"]}, tmp_path / "s")
-    first = evaluate_dataset(*args, kinds=["signal", "leakage"], nprocs=1)
+    first = evaluate_dataset(*args, kinds=["signal", "leakage"], run=Run(nprocs=1))
     if spoil == "maps are deleted":
         shutil.rmtree(tmp_path / "s" / "maps")
     else:
@@ -472,9 +488,12 @@ def test_what_is_there_in_part_is_made_again(contest, tmp_path, spoil, monkeypat
 
         monkeypatch.setattr("siteless.pipelines._judge.write_json", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            evaluate_dataset(*args, kinds=["signal"], nprocs=1)
+            evaluate_dataset(*args, kinds=["signal"], run=Run(nprocs=1))
         monkeypatch.undo()
-    assert evaluate_dataset(*args, kinds=["signal", "leakage"], nprocs=1).table == first.table
+    assert (
+        evaluate_dataset(*args, kinds=["signal", "leakage"], run=Run(nprocs=1)).table
+        == first.table
+    )
 
 
 def test_a_table_of_labels_that_is_none_is_refused(contest, tmp_path):
@@ -485,7 +504,7 @@ def test_a_table_of_labels_that_is_none_is_refused(contest, tmp_path):
     made = {"scaled": [contest / "scaled"]}
     with pytest.raises(DatasetError, match="expected a whole number and a name"):
         evaluate_dataset(
-            contest / "data", made, tmp_path / "s", kinds=["maps"], labels=path, nprocs=1
+            contest / "data", made, tmp_path / "s", kinds=["maps"], labels=path, run=Run(nprocs=1)
         )
 
 
@@ -515,7 +534,7 @@ def test_nobody_of_the_test_split_reaches_a_model(tmp_path, options):
     models = []
     for name in ("first", "second"):
         out = tmp_path / f"{name}.safetensors"
-        fit_model(tmp_path / name, out, nprocs=1, **options)
+        fit_model(tmp_path / name, out, **options, run=Run(nprocs=1))
         models.append(out.read_bytes())
     assert models[0] == models[1]
 
@@ -529,7 +548,9 @@ def test_nobody_of_the_test_split_reaches_an_adversary(tmp_path, monkeypatch):
         return _learn(samples, *rest)
 
     monkeypatch.setattr("siteless.evaluation._leakage._learn", spy)
-    evaluate_dataset(data, {"made": [data]}, tmp_path / "s", kinds=["leakage"], to="b", nprocs=1)
+    evaluate_dataset(
+        data, {"made": [data]}, tmp_path / "s", kinds=["leakage"], to="b", run=Run(nprocs=1)
+    )
     assert {sample.subject for sample in seen} == {"01", "02", "03"}
     samples = [Sample(who, site, np.ones((3, 2))) for who in "123" for site in "ab"]
     with pytest.raises(DatasetError, match="nobody among the people tested"):

@@ -12,12 +12,12 @@ import pytest
 
 from lessons import QUICK, write_study
 from phantoms import make_gradients, make_scan, write_raw, write_table
-from siteless.bids import find_scans, read_scan
+from siteless.bids import ScanSelection, find_scans, read_scan
 from siteless.cli import _fit, main
 from siteless.errors import OutputError, TrainingError
 from siteless.methods import METHODS, harmonize, load_model, render
 from siteless.methods.invariant.training import PRESETS
-from siteless.pipelines import FitFiles, encode_dataset, fit_model
+from siteless.pipelines import FitFiles, Run, encode_dataset, fit_model
 from siteless.pipelines._cohort import _split
 
 
@@ -30,7 +30,7 @@ def manifest(tmp_path_factory):
 @pytest.fixture(scope="module")
 def fitted(manifest, tmp_path_factory):
     out = tmp_path_factory.mktemp("fit") / "a model.safetensors"
-    fit_model(manifest, out, settings=QUICK, nprocs=1)
+    fit_model(manifest, out, settings=QUICK, run=Run(nprocs=1))
     return out
 
 
@@ -48,8 +48,8 @@ def test_a_fit_leaves_the_model_its_log_and_a_picture(fitted):
     assert [row.split("\t")[0] for row in rows[1:]] == ["20", "40", "60"]
     card = load_model(fitted).card
     assert set(card.sites) == {"a", "b"}
-    assert card.bs == (1200.0, 3000.0)
-    assert card.order == 6
+    assert card.preparation.shells == (1200.0, 3000.0)
+    assert card.preparation.order == 6
     assert card.summary["training_people"] == ["0", "1"]
     assert card.summary["validation_people"] == ["2"]
     assert card.sites["a"].level == pytest.approx(1200, rel=0.05)
@@ -57,17 +57,19 @@ def test_a_fit_leaves_the_model_its_log_and_a_picture(fitted):
 
 def test_the_same_fit_gives_the_same_bytes(fitted, manifest, tmp_path):
     again = tmp_path / "again.safetensors"
-    fit_model(manifest, again, settings=QUICK, nprocs=2)
+    fit_model(manifest, again, settings=QUICK, run=Run(nprocs=2))
     assert again.read_bytes() == fitted.read_bytes()
 
 
 def test_coefficients_are_used_again(fitted, manifest, tmp_path):
     work = FitFiles(fitted).work
-    before = {path: path.stat().st_mtime_ns for path in work.rglob("values")}
+    before = {path: path.stat().st_mtime_ns for path in work.rglob("coefficients/*")}
     assert before
     settings = replace(QUICK, updates=20)
-    fit_model(manifest, tmp_path / "m.safetensors", settings=settings, work=work, nprocs=1)
-    assert {path: path.stat().st_mtime_ns for path in work.rglob("values")} == before
+    fit_model(
+        manifest, tmp_path / "m.safetensors", settings=settings, work=work, run=Run(nprocs=1)
+    )
+    assert {path: path.stat().st_mtime_ns for path in work.rglob("coefficients/*")} == before
 
 
 def test_a_finished_fit_is_resumed_at_once_and_not_overwritten(fitted, manifest, capsys):
@@ -114,13 +116,15 @@ def test_encode_writes_images_and_a_table(fitted, manifest, tmp_path, capsys):
 def test_rows_of_earlier_runs_are_kept_and_other_models_refused(fitted, manifest, tmp_path):
     out = tmp_path / "codes"
     for person in ("1", "0", "1"):
-        table = encode_dataset(fitted, manifest, out, filters={"sub": [person]}, nprocs=1)
+        table = encode_dataset(
+            fitted, ScanSelection(manifest, filters={"sub": [person]}), out, run=Run(nprocs=1)
+        )
     rows = table.read_text().splitlines()
     assert sorted(row.split("\t")[0] for row in rows[1:]) == ["sub-0"] * 2 + ["sub-1"] * 2
     other = tmp_path / "m.safetensors"
-    fit_model(manifest, other, settings=replace(QUICK, updates=20), nprocs=1)
+    fit_model(manifest, other, settings=replace(QUICK, updates=20), run=Run(nprocs=1))
     with pytest.raises(OutputError, match="holds codes of another model"):
-        encode_dataset(other, manifest, out, nprocs=1)
+        encode_dataset(other, manifest, out, run=Run(nprocs=1))
 
 
 def test_encode_tells_what_it_cannot_encode_before_it_writes(fitted, tmp_path, capsys):
@@ -144,9 +148,9 @@ def test_scans_of_b0_only_are_left_out(fitted, tmp_path):
     more = {"subject": "9", "site": "a", "dwi": "s9a.nii.gz", "mask": "n/a", "wm_mask": "n/a"}
     manifest = write_table(root / "scans.tsv", [*records, more])
     settings = replace(QUICK, updates=20)
-    model = fit_model(manifest, tmp_path / "m.safetensors", settings=settings, nprocs=1)
+    model = fit_model(manifest, tmp_path / "m.safetensors", settings=settings, run=Run(nprocs=1))
     assert model.card.summary["left_out"] == ["s9a"]
-    table = encode_dataset(fitted, manifest, tmp_path / "codes", nprocs=1)
+    table = encode_dataset(fitted, manifest, tmp_path / "codes", run=Run(nprocs=1))
     assert len(table.read_text().splitlines()) == 5
 
 
@@ -155,9 +159,9 @@ def test_a_model_that_was_fitted_again_is_read_again(manifest, tmp_path):
     for seed in (0, 1):
         out = tmp_path / "m.safetensors"
         out.unlink(missing_ok=True)
-        fit_model(manifest, out, settings=replace(QUICK, updates=20), seed=seed, nprocs=1)
+        fit_model(manifest, out, settings=replace(QUICK, updates=20), run=Run(seed=seed, nprocs=1))
         codes = tmp_path / f"codes {seed}"
-        tables.append(encode_dataset(out, manifest, codes, nprocs=1).read_text())
+        tables.append(encode_dataset(out, manifest, codes, run=Run(nprocs=1)).read_text())
     assert tables[0] != tables[1]
 
 
@@ -209,14 +213,17 @@ def test_an_ended_fit_goes_on_to_the_same_bytes(manifest, whole, tmp_path, how):
 def test_another_fit_is_not_gone_on_with(manifest, tmp_path):
     out = tmp_path / "m.safetensors"
 
-    def interrupt(update, *_):
-        if update == 25:
-            raise KeyboardInterrupt
+    def interrupt(title):
+        def show(done, *_):
+            if (title, done) == ("Training", 25):
+                raise KeyboardInterrupt
+
+        return show
 
     with pytest.raises(KeyboardInterrupt):
-        fit_model(manifest, out, settings=QUICK, watch=interrupt, nprocs=1)
+        fit_model(manifest, out, settings=QUICK, run=Run(nprocs=1, progress=interrupt))
     with pytest.raises(TrainingError, match="other settings or other scans"):
-        fit_model(manifest, out, settings=QUICK, tissue="brain", resume=True, nprocs=1)
+        fit_model(manifest, out, settings=QUICK, tissue="brain", resume=True, run=Run(nprocs=1))
 
 
 def test_splits_come_from_the_table_or_from_the_seed(manifest):
@@ -245,15 +252,17 @@ def test_only_the_sites_that_are_named_are_learned(tmp_path):
     three = write_study(root, people=2, sites="abc")
     out = tmp_path / "m.safetensors"
     settings = replace(QUICK, updates=20)
-    model = fit_model(three, out, settings=settings, sites=["a", "c"], nprocs=1)
+    model = fit_model(
+        ScanSelection(three, sites=["a", "c"]), out, settings=settings, run=Run(nprocs=1)
+    )
     assert list(model.card.sites) == ["a", "c"]
 
 
 def test_sites_of_other_shells_are_learned_and_rendered_at_common_b_values(tmp_path, capsys):
     study = write_study(tmp_path / "study", people=3, shells={"b": {1000: 30, 2000: 30}})
     model = tmp_path / "m.safetensors"
-    fitted = fit_model(study, model, settings=QUICK, nprocs=1)
-    assert fitted.card.bs == (1000.0, 2000.0)
+    fitted = fit_model(study, model, settings=QUICK, run=Run(nprocs=1))
+    assert fitted.preparation.shells == (1000.0, 2000.0)
     assert fitted.card.summary["interpolated"] == ["s0a", "s1a", "s2a"]
     out = tmp_path / "out"
     words = [str(w) for w in (study, out, "--model", model, "--to", "b", "--nprocs", "1")]
@@ -272,8 +281,8 @@ def test_sites_of_other_shells_are_learned_and_rendered_at_common_b_values(tmp_p
 def test_shells_that_all_sites_have_are_taken_as_they_are(tmp_path):
     own = {"a": {700: 12, 1000: 20, 2000: 20}, "b": {1000: 20, 2010: 20, 3000: 12}}
     study = write_study(tmp_path / "study", people=3, shells=own)
-    fitted = fit_model(study, tmp_path / "m.safetensors", method="scaled", nprocs=1)
-    assert fitted.card.bs == (1000.0, 2005.0)
+    fitted = fit_model(study, tmp_path / "m.safetensors", method="scaled", run=Run(nprocs=1))
+    assert fitted.preparation.shells == (1000.0, 2005.0)
     made = render(fitted, read_scan(find_scans(study).scans[1]), "a")
     assert (made.interpolated, made.left_out) == ((), (3000.0,))
     assert len(made.scan.gradients) == 42
@@ -282,7 +291,7 @@ def test_shells_that_all_sites_have_are_taken_as_they_are(tmp_path):
 @pytest.mark.parametrize("method", ["scaled", "rish"])
 def test_other_methods_take_other_shells_alike(tmp_path, method):
     study = write_study(tmp_path / "study", people=3, shells={"b": {1000: 30, 2000: 30}})
-    fitted = fit_model(study, tmp_path / "m.safetensors", method=method, nprocs=1)
+    fitted = fit_model(study, tmp_path / "m.safetensors", method=method, run=Run(nprocs=1))
     scan = read_scan(find_scans(study).scans[0])
     shown = harmonize(fitted, scan, "b")
     assert [shell.b for shell in shown.gradients.shells] == [1000.0, 2000.0]

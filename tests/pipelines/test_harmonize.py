@@ -10,11 +10,11 @@ import pytest
 
 from lessons import QUICK
 from phantoms import RENDER, make_gradients, make_scan, write_raw, write_table
-from siteless.bids import find_scans, read_scan
+from siteless.bids import ScanSelection, find_scans, read_scan
 from siteless.cli import main
 from siteless.errors import ModelError, OutputError
 from siteless.methods import load_model
-from siteless.pipelines import fit_model, harmonize_dataset, write_report
+from siteless.pipelines import Run, fit_model, harmonize_dataset, write_report
 
 
 def _times(folder):
@@ -67,12 +67,20 @@ def test_the_report_shows_what_the_model_has_learned_of_sites(study, tmp_path):
     assert main([*map(str, words), "--site", "a"]) == 0
     shown = "What each site does to all of a brain"
     assert shown in (out / "report" / "index.html").read_text()
-    page = write_report(study / "data", [out], tmp_path / "pages", sites=["a"], nprocs=1)
+    page = write_report(
+        ScanSelection(study / "data", sites=["a"]), [out], tmp_path / "pages", run=Run(nprocs=1)
+    )
     assert shown not in page.read_text()
     other = tmp_path / "other.safetensors"
-    fit_model(study / "data", other, method="scaled", nprocs=1)
+    fit_model(study / "data", other, method="scaled", run=Run(nprocs=1))
     with pytest.raises(ModelError, match="rendered by another model"):
-        write_report(study / "data", [out], tmp_path / "no", model=other, sites=["a"], nprocs=1)
+        write_report(
+            ScanSelection(study / "data", sites=["a"]),
+            [out],
+            tmp_path / "no",
+            model=other,
+            run=Run(nprocs=1),
+        )
     assert not (tmp_path / "no").exists()
 
 
@@ -102,20 +110,24 @@ def test_no_other_dataset_is_written_into(study, tmp_path):
     manifest = write_table(tmp_path / "raw" / "scans.tsv", rows)
     before = _times(tmp_path)
     with pytest.raises(OutputError, match="the output would lie among the scans"):
-        harmonize_dataset(manifest, tmp_path / "raw", model, "b", nprocs=1)
+        harmonize_dataset(manifest, tmp_path / "raw", model, "b", run=Run(nprocs=1))
     shutil.copytree(tmp_path / "raw", tmp_path / "raw" / "derivatives" / "prep")
     inner = tmp_path / "raw" / "derivatives" / "prep"
     before = _times(tmp_path)
     for data, out in ((inner, tmp_path / "raw"), (tmp_path / "raw", inner)):
         with pytest.raises(OutputError):
-            harmonize_dataset(data, out, model, "b", nprocs=1)
+            harmonize_dataset(data, out, model, "b", run=Run(nprocs=1))
     assert _times(tmp_path) == before
 
 
 def test_one_and_two_processes_give_the_same_bytes(study, tmp_path):
     for number in (1, 2):
         harmonize_dataset(
-            study / "data", tmp_path / str(number), study / "m.safetensors", "a", nprocs=number
+            study / "data",
+            tmp_path / str(number),
+            study / "m.safetensors",
+            "a",
+            run=Run(nprocs=number),
         )
     first, second = (
         {p.relative_to(root): p.read_bytes() for p in root.rglob("*.nii.gz")}
@@ -152,7 +164,9 @@ def test_other_gradients_are_rendered_at_and_written(study, tmp_path, capsys):
 
 
 def test_maps_say_where_and_how_much(study, tmp_path):
-    harmonize_dataset(study / "data", tmp_path, study / "m.safetensors", "average", nprocs=1)
+    harmonize_dataset(
+        study / "data", tmp_path, study / "m.safetensors", "average", run=Run(nprocs=1)
+    )
     folder = tmp_path / "sub-01" / "ses-a" / "dwi"
     volumes = ["b0", "b=1200", "b=3000"]
     for name in ("desc-harmonized_stat-std_dwimap", "desc-change_dwimap"):
@@ -175,12 +189,12 @@ def test_the_names_of_sites_decide_nothing(study, tmp_path):
         rows = [{"session_id": f"ses-{s}", "site": o} for s, o in zip("ab", "ba", strict=True)]
         write_table(table, rows)
     quick = replace(QUICK, updates=40)
-    fit_model(swapped, tmp_path / "m.safetensors", settings=quick, nprocs=1)
+    fit_model(swapped, tmp_path / "m.safetensors", settings=quick, run=Run(nprocs=1))
     for data, model, out in (
         (study / "data", study / "m.safetensors", tmp_path / "1"),
         (swapped, tmp_path / "m.safetensors", tmp_path / "2"),
     ):
-        report = harmonize_dataset(data, out, model, "average", nprocs=1)
+        report = harmonize_dataset(data, out, model, "average", run=Run(nprocs=1))
         assert len(report.written) == 4
     for image in (tmp_path / "1").rglob("*.nii.gz"):
         other = tmp_path / "2" / image.relative_to(tmp_path / "1")

@@ -106,10 +106,10 @@ def test_denoising_is_part_of_the_model(manifest, tmp_path, monkeypatch):
     out = tmp_path / "m.safetensors"
     assert _fit(manifest, out, "unchanged", "--denoise") == 0
     model = load_model(out)
-    assert model.card.denoiser.startswith("DIPY mppca")
+    assert model.preparation.denoiser.startswith("DIPY mppca")
     scan = make_scan(make_gradients(SHELLS, seed=10), seed=5)
     clean = make_scan(make_gradients(SHELLS, seed=10), snr=np.inf)
-    plain = project(fit_coefficients(scan, order=model.card.order), scan.gradients)
+    plain = project(fit_coefficients(scan, order=model.preparation.order), scan.gradients)
     plain = plain[scan.white_matter.T[scan.mask.T]]
     truth = clean.signal.T[:, clean.white_matter.T].T
     made = render(model, scan, "b").scan.signal.T[:, scan.white_matter.T].T
@@ -198,7 +198,7 @@ def test_scales_follow_a_person_who_lies_elsewhere(tmp_path):
         if str(files.site) == "a":
             scan = read_scan(files)
             white = scan.white_matter.T[scan.mask.T]
-            gains = model.gains(scan, model.fit(scan), "b")[white, 1]
+            gains = model.gains(scan, model.preparation.coefficients(scan), "b")[white, 1]
             known = np.broadcast_to(_across(scan)[..., -1], scan.mask.shape).T[scan.white_matter.T]
             assert np.corrcoef(gains, known)[0, 1] > 0.95
             assert np.median(np.abs(gains / known - 1)) < 0.02

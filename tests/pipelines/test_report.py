@@ -13,7 +13,7 @@ from phantoms import write_table
 from siteless.bids import find_scans, read_scan
 from siteless.cli import main
 from siteless.errors import SitelessError
-from siteless.pipelines import evaluate_dataset, fit_model, harmonize_dataset, write_report
+from siteless.pipelines import Run, evaluate_dataset, fit_model, harmonize_dataset, write_report
 from siteless.pipelines._contest import find_judged
 from siteless.pipelines._portray import _Frame, portray
 from siteless.tissue import fit_tensor
@@ -25,11 +25,11 @@ def study(tmp_path_factory):
     """People at two sites, their scans rendered as b by scaling, and scores."""
     root = tmp_path_factory.mktemp("study v1.0")
     data = write_travellers(root / "my data")
-    fit_model(data, root / "scaled.safetensors", method="scaled", nprocs=1)
-    harmonize_dataset(data, root / "scaled", root / "scaled.safetensors", "b", nprocs=1)
+    fit_model(data, root / "scaled.safetensors", method="scaled", run=Run(nprocs=1))
+    harmonize_dataset(data, root / "scaled", root / "scaled.safetensors", "b", run=Run(nprocs=1))
     made = {"scaled": [root / "scaled"]}
     kinds = ["signal", "maps", "leakage", "biology"]
-    evaluate_dataset(data, made, root / "scores", kinds=kinds, nprocs=1)
+    evaluate_dataset(data, made, root / "scores", kinds=kinds, run=Run(nprocs=1))
     return root
 
 
@@ -75,20 +75,20 @@ def test_scaling_keeps_every_brain_and_changes_little(report):
 def test_what_is_there_is_kept_and_what_has_changed_is_made_again(study, tmp_path):
     data = write_travellers(tmp_path / "data", {"01": "", "02": ""})
     model, made = study / "scaled.safetensors", tmp_path / "made"
-    harmonize_dataset(data, made, model, "b", nprocs=1)
-    page = write_report(data, [made], tmp_path / "out", nprocs=1)
+    harmonize_dataset(data, made, model, "b", run=Run(nprocs=1))
+    page = write_report(data, [made], tmp_path / "out", run=Run(nprocs=1))
     first = _times(page.parent)
-    assert write_report(data, [made], tmp_path / "out", nprocs=1) == page
+    assert write_report(data, [made], tmp_path / "out", run=Run(nprocs=1)) == page
     assert {p for p, t in _times(page.parent).items() if first[p] != t} == {page}
     write_visit(data, "01", "a", None, seed=77)
-    harmonize_dataset(data, made, model, "b", nprocs=1)
-    write_report(data, [made], tmp_path / "out", nprocs=1)
+    harmonize_dataset(data, made, model, "b", run=Run(nprocs=1))
+    write_report(data, [made], tmp_path / "out", run=Run(nprocs=1))
     second = _times(page.parent)
     changed = {path.name for path, t in second.items() if first[path] != t}
     assert changed == {"index.html", "sub-01.html", "sub-01.json"}
     table = data / "participants.tsv"
     table.write_text(table.read_text().replace("\t37\t", "\t75\t"))
-    write_report(data, [made], tmp_path / "out", nprocs=1)
+    write_report(data, [made], tmp_path / "out", run=Run(nprocs=1))
     changed = {path.name for path, t in _times(page.parent).items() if second[path] != t}
     assert changed == {"index.html", "sub-02.html", "sub-02.json"}
     assert _portraits(page)[-1]["age"] == 75
@@ -103,7 +103,7 @@ def test_the_same_scans_give_the_same_bytes_whatever_the_processes(study, report
 
 def test_of_many_people_those_who_stand_out_have_pages(study, tmp_path):
     out = tmp_path / "out"
-    page = write_report(study / "my data", [study / "scaled"], out, people=2, nprocs=1)
+    page = write_report(study / "my data", [study / "scaled"], out, people=2, run=Run(nprocs=1))
     assert len(list(out.glob("sub-*.html"))) == 2
     listed = page.read_text().partition('aria-label="All scans"')[2]
     assert listed.count('<th scope="row">') == 12
@@ -112,9 +112,17 @@ def test_of_many_people_those_who_stand_out_have_pages(study, tmp_path):
 def test_maps_of_a_method_that_gives_no_scans_are_shown(study, tmp_path):
     pytest.importorskip("neuroCombat")
     data, model = study / "my data", tmp_path / "combat.safetensors"
-    fit_model(data, model, method="combat", same_space=True, covariates=(), maps=("fa",), nprocs=1)
-    harmonize_dataset(data, tmp_path / "maps", model, "b", nprocs=1)
-    page = write_report(data, [tmp_path / "maps"], tmp_path / "out", nprocs=1)
+    fit_model(
+        data,
+        model,
+        method="combat",
+        same_space=True,
+        covariates=(),
+        maps=("fa",),
+        run=Run(nprocs=1),
+    )
+    harmonize_dataset(data, tmp_path / "maps", model, "b", run=Run(nprocs=1))
+    page = write_report(data, [tmp_path / "maps"], tmp_path / "out", run=Run(nprocs=1))
     assert "ComBat" in page.read_text()
     assert all(set(one["after"]) == {"fa"} for one in _portraits(page))
 
@@ -151,7 +159,9 @@ def test_the_command_says_where_the_page_is_and_never_touches_data(study, tmp_pa
 )
 def test_what_is_wrong_is_said_before_anything_is_written(study, tmp_path, options, problem):
     with pytest.raises(SitelessError, match=problem):
-        write_report(study / "my data", [study / "scaled"], tmp_path / "out", nprocs=1, **options)
+        write_report(
+            study / "my data", [study / "scaled"], tmp_path / "out", **options, run=Run(nprocs=1)
+        )
     assert not (tmp_path / "out").exists()
 
 
@@ -167,12 +177,12 @@ def test_a_rendering_on_another_grid_is_refused(study, tmp_path, change):
     for mask in path.parent.glob("sub-01_ses-a_*mask.nii.gz"):
         mask.unlink()
     with pytest.raises(SitelessError, match=re.escape(path.name)):
-        write_report(study / "my data", [tmp_path / "made"], tmp_path / "out", nprocs=1)
+        write_report(study / "my data", [tmp_path / "made"], tmp_path / "out", run=Run(nprocs=1))
 
 
 def test_renderings_as_two_sites_are_two_reports(study, tmp_path):
     model = study / "scaled.safetensors"
-    harmonize_dataset(study / "my data", tmp_path / "a", model, "a", nprocs=1)
+    harmonize_dataset(study / "my data", tmp_path / "a", model, "a", run=Run(nprocs=1))
     with pytest.raises(SitelessError, match="rendered as one site, found a, b"):
         write_report(study / "my data", [study / "scaled", tmp_path / "a"], tmp_path / "out")
 
@@ -180,7 +190,7 @@ def test_renderings_as_two_sites_are_two_reports(study, tmp_path):
 def test_another_page_is_not_replaced(study, tmp_path):
     (tmp_path / "index.html").write_text("mine")
     with pytest.raises(SitelessError, match="another index"):
-        write_report(study / "my data", [study / "scaled"], tmp_path, nprocs=1)
+        write_report(study / "my data", [study / "scaled"], tmp_path, run=Run(nprocs=1))
     assert (tmp_path / "index.html").read_text() == "mine"
 
 
@@ -192,9 +202,15 @@ def test_labels_that_are_no_file_names_have_pages_in_the_folder(study, tmp_path)
     ]
     write_table(tmp_path / "scans.tsv", rows)
     harmonize_dataset(
-        tmp_path / "scans.tsv", tmp_path / "made", study / "scaled.safetensors", "b", nprocs=1
+        tmp_path / "scans.tsv",
+        tmp_path / "made",
+        study / "scaled.safetensors",
+        "b",
+        run=Run(nprocs=1),
     )
-    page = write_report(tmp_path / "scans.tsv", [tmp_path / "made"], tmp_path / "out", nprocs=1)
+    page = write_report(
+        tmp_path / "scans.tsv", [tmp_path / "made"], tmp_path / "out", run=Run(nprocs=1)
+    )
     pages = {path.name for path in page.parent.glob("sub-*.html")}
     assert len(pages) == 2
     assert set(re.findall(r'href="(sub-[^"]+)"', page.read_text())) == pages
@@ -265,7 +281,11 @@ def test_scores_that_are_no_numbers_are_refused(study, tmp_path):
     (tmp_path / "scores.tsv").write_text(text + "05\ta>b\tscaled\twhite-matter\trmse\tmuch\n")
     with pytest.raises(SitelessError, match="expected a number"):
         write_report(
-            study / "my data", [study / "scaled"], tmp_path / "out", scores=tmp_path, nprocs=1
+            study / "my data",
+            [study / "scaled"],
+            tmp_path / "out",
+            scores=tmp_path,
+            run=Run(nprocs=1),
         )
 
 
@@ -336,8 +356,8 @@ def test_scans_whose_files_have_one_name_are_told_apart(study, tmp_path):
         rows.append({**who, **told})
     write_table(tmp_path / "scans.tsv", rows)
     model, made = study / "scaled.safetensors", tmp_path / "made"
-    harmonize_dataset(tmp_path / "scans.tsv", made, model, "b", nprocs=1)
-    page = write_report(tmp_path / "scans.tsv", [made], tmp_path / "out", nprocs=1)
+    harmonize_dataset(tmp_path / "scans.tsv", made, model, "b", run=Run(nprocs=1))
+    page = write_report(tmp_path / "scans.tsv", [made], tmp_path / "out", run=Run(nprocs=1))
     assert {one["name"] for one in _portraits(page)} == {
         f"sub-{row['subject']}_ses-{row['site']}" for row in rows
     }
@@ -352,5 +372,9 @@ def test_output_among_the_scans_of_a_manifest_is_refused(study, tmp_path):
     write_table(tmp_path / "table.tsv", rows)
     with pytest.raises(SitelessError, match="among the scans"):
         harmonize_dataset(
-            tmp_path / "table.tsv", tmp_path / "scans", study / "scaled.safetensors", "b", nprocs=1
+            tmp_path / "table.tsv",
+            tmp_path / "scans",
+            study / "scaled.safetensors",
+            "b",
+            run=Run(nprocs=1),
         )

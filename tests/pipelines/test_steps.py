@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from siteless.pipelines import Run
 from siteless.pipelines._steps import Step, run_steps
 
 
@@ -20,8 +21,8 @@ def _steps(root, log, *, setting=1, fails=()):
 
 def test_a_finished_step_is_not_done_again(tmp_path):
     log = []
-    first = run_steps(_steps(tmp_path, log), tmp_path / "records")
-    second = run_steps(_steps(tmp_path, log), tmp_path / "records")
+    first = run_steps(_steps(tmp_path, log), tmp_path / "records", Run())
+    second = run_steps(_steps(tmp_path, log), tmp_path / "records", Run())
     assert log == ["a", "b", "c", "other"]
     assert list(first) == list(second) == log
     assert {n: json.loads((tmp_path / f"records/{n}.json").read_text())["seconds"] for n in first}
@@ -30,27 +31,27 @@ def test_a_finished_step_is_not_done_again(tmp_path):
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path):
     log = []
     with pytest.raises(KeyboardInterrupt):
-        run_steps(_steps(tmp_path, log, fails=["c"]), tmp_path / "records")
-    run_steps(_steps(tmp_path, log), tmp_path / "records")
+        run_steps(_steps(tmp_path, log, fails=["c"]), tmp_path / "records", Run())
+    run_steps(_steps(tmp_path, log), tmp_path / "records", Run())
     assert log == ["a", "b", "c", "c", "other"]
 
 
 def test_what_a_changed_step_leads_to_is_done_again_and_nothing_else(tmp_path):
     log = []
-    run_steps(_steps(tmp_path, log), tmp_path / "records")
+    run_steps(_steps(tmp_path, log), tmp_path / "records", Run())
     log.clear()
-    run_steps(_steps(tmp_path, log, setting=2), tmp_path / "records")
+    run_steps(_steps(tmp_path, log, setting=2), tmp_path / "records", Run())
     assert log == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("spoil", ["remove what it makes", "break its record"])
 def test_a_step_whose_result_is_gone_is_done_again(tmp_path, spoil):
     log = []
-    run_steps(_steps(tmp_path, log), tmp_path / "records")
+    run_steps(_steps(tmp_path, log), tmp_path / "records", Run())
     log.clear()
     if spoil == "break its record":
         (tmp_path / "records" / "c.json").write_text("{")
     else:
         (tmp_path / "c").unlink()
-    run_steps(_steps(tmp_path, log), tmp_path / "records")
+    run_steps(_steps(tmp_path, log), tmp_path / "records", Run())
     assert log == ["c"]

@@ -11,6 +11,7 @@ from siteless.bids._read import (
     read_sidecar,
     read_volumes,
 )
+from siteless.bids._selection import ScanSelection
 from siteless.bids._tables import read_json
 from siteless.bids._tables import read_table as read_rows
 from siteless.bids._tree import ENTITIES
@@ -36,6 +37,7 @@ __all__ = [
     "Header",
     "Map",
     "ScanFiles",
+    "ScanSelection",
     "derivative_path",
     "find_scans",
     "make_header",

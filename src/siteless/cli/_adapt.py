@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from siteless.cli._options import add_dataset_options, add_nprocs, filters_of
+from siteless.cli._options import add_dataset_options, add_nprocs, run_of, selection_of
 
 _DESCRIPTION = """\
 Teach a model a site that it has not learned, from a few scans of it, in about a minute. What the
@@ -36,21 +36,17 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Adapt and return the exit code."""
-    from siteless.cli._console import shown_fit
+    from siteless.cli._console import shown
     from siteless.cli._info import show_card
     from siteless.pipelines import adapt_model
 
-    with shown_fit(verbose=options.verbose) as (progress, _):
+    with shown(verbose=options.verbose) as progress:
         model = adapt_model(
             options.model,
-            options.dataset,
+            selection_of(options),
             options.out,
             site=options.site,
-            site_from=options.site_from,
-            filters=filters_of(options),
-            seed=options.seed,
-            nprocs=options.nprocs,
-            progress=progress,
+            run=run_of(options, progress),
         )
     show_card(model)
     return 0

@@ -102,15 +102,11 @@ def _chosen(options: argparse.Namespace) -> list[str]:
 def _processes(options: argparse.Namespace) -> int | None:
     if options.mem_mb is None:
         return options.nprocs
+    from siteless.bids import ScanSelection
     from siteless.pipelines import processes_within
 
-    return processes_within(
-        options.mem_mb * 10**6,
-        options.bids_dir,
-        nprocs=options.nprocs,
-        site_from=options.site_from,
-        filters=filters_of(options),
-    )
+    selection = ScanSelection(options.bids_dir, options.site_from, filters_of(options))
+    return processes_within(options.mem_mb * 10**6, selection, options.nprocs)
 
 
 def _model(options: argparse.Namespace) -> Path:

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from siteless.cli._options import add_dataset_options, add_nprocs, filters_of
+from siteless.cli._options import add_dataset_options, add_nprocs, run_of, selection_of
 from siteless.errors import OutputError
 
 if TYPE_CHECKING:
@@ -55,19 +55,14 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Check, show, and return the exit code."""
-    from siteless.cli._console import shown_progress, stdout
+    from siteless.cli._console import shown, stdout
     from siteless.pipelines import check_dataset, write_check
 
     if options.json:
         _require_outside(options.json, options.dataset)
-    with shown_progress("Checking scans", verbose=options.verbose) as progress:
+    with shown(verbose=options.verbose) as progress:
         report = check_dataset(
-            options.dataset,
-            site_from=options.site_from,
-            filters=filters_of(options),
-            order=options.order,
-            nprocs=options.nprocs,
-            progress=progress,
+            selection_of(options), order=options.order, run=run_of(options, progress)
         )
     _show(report, stdout())
     if options.json:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -14,7 +15,6 @@ from rich.text import Text
 
 ShowProgress = Callable[[int, int, str], None]
 ShowStage = Callable[[str], ShowProgress]
-ShowTraining = Callable[[int, int, Sequence[Mapping[str, float]]], None]
 _COLUMNS = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
 # Seconds between two lines of a log.
 _LOG_INTERVAL = 10.0
@@ -36,57 +36,32 @@ def say(line: str) -> None:
 
 
 @contextmanager
-def shown_progress(title: str, *, verbose: bool = False) -> Iterator[ShowProgress]:
-    """Give a function that shows progress when called with done, total and a name."""
-    console = Console(stderr=True)
-    if verbose or not console.is_terminal:
-        yield _LogLines(title, every=0 if verbose else _LOG_INTERVAL)
-        return
-    with Progress(*_COLUMNS, TimeRemainingColumn(), console=console, transient=True) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda done, total, _name: bar.update(task, completed=done, total=total)
-
-
-@contextmanager
-def shown_fit(*, verbose: bool = False) -> Iterator[tuple[ShowStage, ShowTraining]]:
-    """Give two functions: one shows how a stage of scans goes, the other how training goes."""
+def shown(*, verbose: bool = False) -> Iterator[ShowStage]:
+    """Give a function that begins a stage of the work, and returns what shows how it goes."""
     console = Console(stderr=True)
     if verbose or not console.is_terminal:
         every = 0 if verbose else _LOG_INTERVAL
-        lines = _LogLines("Training")
-        yield (
-            lambda title: _LogLines(title, every=every),
-            lambda done, total, log: lines(done, total, _terms(log)),
-        )
+        yield lambda title: _LogLines(title, every=every)
         return
-    bars, terms = Progress(*_COLUMNS, TimeRemainingColumn(), console=console), Text(style="dim")
-    training = bars.add_task("Training", total=None, visible=False, start=False)
-
-    def show_stage(title: str) -> ShowProgress:
-        for earlier in bars.task_ids:
-            bars.update(earlier, visible=False)
-        stage = bars.add_task(title, total=None)
-        return lambda done, total, _name: bars.update(stage, completed=done, total=total)
-
-    def show_training(done: int, total: int, log: Sequence[Mapping[str, float]]) -> None:
-        for earlier in bars.task_ids:
-            bars.update(earlier, visible=False)
-        if done == 0 or not bars.tasks[training].started:
-            bars.reset(training)
-        bars.update(training, completed=done, total=total, visible=True)
-        terms.plain = _terms(log)
-
-    with Live(Group(bars, terms), console=console, transient=True):
-        yield show_stage, show_training
+    bars = Progress(*_COLUMNS, TimeRemainingColumn(), console=console)
+    last = Text(style="dim")
+    with Live(Group(bars, last), console=console, transient=True):
+        yield partial(_show_bar, bars, last)
 
 
-def _terms(log: Sequence[Mapping[str, float]]) -> str:
-    """Say what the last row of a log tells."""
-    if not log:
-        return "the first figures come soon"
-    row = log[-1]
-    speed = f"{row['patches_per_second']:.0f} patches/s"
-    return f"loss {row['val_loss']:.4g}, RMSE {row['val_rmse_percent']:.2f} % of b0, {speed}"
+def _show_bar(bars: Progress, last: Text, title: str) -> ShowProgress:
+    """Show a bar instead of those of earlier stages, above the name of what was done last."""
+    for earlier in bars.task_ids:
+        bars.update(earlier, visible=False)
+    stage = bars.add_task(title, total=None, start=False)
+
+    def show(done: int, total: int, name: str) -> None:
+        if not bars.tasks[stage].started:
+            bars.reset(stage, completed=done)  # so that what was done before counts as no speed
+        bars.update(stage, completed=done, total=total)
+        last.plain = name
+
+    return show
 
 
 class _LogLines:

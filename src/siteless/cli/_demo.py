@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from siteless.cli._options import add_nprocs, natural
+from siteless.cli._options import add_nprocs, natural, run_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,17 +48,11 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the demo and return the exit code."""
-    from siteless.cli._console import shown_fit, stdout
+    from siteless.cli._console import shown, stdout
     from siteless.pipelines import run_demo
 
-    with shown_fit(verbose=options.verbose) as (progress, watch):
-        made = run_demo(
-            options.out,
-            seed=options.seed,
-            nprocs=options.nprocs,
-            progress=progress,
-            watch=watch,
-        )
+    with shown(verbose=options.verbose) as progress:
+        made = run_demo(options.out, run=run_of(options, progress))
     taken = ", ".join(f"{step} {seconds:.0f} s" for step, seconds in made.seconds.items())
     total = sum(made.seconds.values()) / 60
     lines = [f"{taken}; {total:.1f} min in all", *_results(made.table), f"report: {made.page}"]

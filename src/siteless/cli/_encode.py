@@ -6,7 +6,13 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from siteless.cli._options import add_dataset_options, add_model, add_nprocs, filters_of
+from siteless.cli._options import (
+    add_dataset_options,
+    add_model,
+    add_nprocs,
+    run_of,
+    selection_of,
+)
 
 _DESCRIPTION = """\
 Write the codes of scans: for each scan an image with a volume for each unit, and a row of
@@ -32,19 +38,12 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Encode and return the exit code."""
-    from siteless.cli._console import shown_progress, stdout
+    from siteless.cli._console import shown, stdout
     from siteless.pipelines import encode_dataset
 
-    with shown_progress("Encoding scans", verbose=options.verbose) as progress:
+    with shown(verbose=options.verbose) as progress:
         table = encode_dataset(
-            options.model,
-            options.dataset,
-            options.out,
-            sites=options.sites,
-            site_from=options.site_from,
-            filters=filters_of(options),
-            nprocs=options.nprocs,
-            progress=progress,
+            options.model, selection_of(options), options.out, run=run_of(options, progress)
         )
     stdout().print(str(table), soft_wrap=True, markup=False, highlight=False)
     return 0

@@ -10,9 +10,10 @@ from siteless.cli._options import (
     MAPS,
     add_dataset_options,
     add_nprocs,
-    filters_of,
     natural,
     positive_or_all,
+    run_of,
+    selection_of,
 )
 from siteless.cli._report import add_no_report, say_page, warned
 from siteless.errors import DatasetError
@@ -115,12 +116,12 @@ def run(options: argparse.Namespace) -> int:
         raise DatasetError(
             "--maps are for scores of maps or biology", remedy="add one to --scores"
         )
-    from siteless.cli._console import shown_fit
+    from siteless.cli._console import shown
     from siteless.pipelines import evaluate_dataset
 
-    with shown_fit(verbose=options.verbose) as (progress, _):
+    with shown(verbose=options.verbose) as progress:
         found = evaluate_dataset(
-            options.dataset,
+            selection_of(options),
             harmonized,
             options.out,
             codes={name: folder for name, [folder] in codes.items()},
@@ -129,11 +130,7 @@ def run(options: argparse.Namespace) -> int:
             to=options.to,
             labels=options.labels,
             fibres=options.fibres,
-            site_from=options.site_from,
-            filters=filters_of(options),
-            seed=options.seed,
-            nprocs=options.nprocs,
-            progress=progress,
+            run=run_of(options, progress),
         )
     _show(found)
     if not options.no_report:
@@ -143,20 +140,17 @@ def run(options: argparse.Namespace) -> int:
 
 def _report(options: argparse.Namespace, folder: Path) -> None:
     """Show the scores, and scans of the first folder."""
-    from siteless.cli._console import shown_fit
+    from siteless.cli._console import shown
     from siteless.pipelines import write_report
 
-    with warned(), shown_fit(verbose=options.verbose) as (progress, _):
+    with warned(), shown(verbose=options.verbose) as progress:
         page = write_report(
-            options.dataset,
+            selection_of(options),
             [folder],
             options.out / "report",
             scores=options.out,
             to=options.to,
-            site_from=options.site_from,
-            filters=filters_of(options),
-            nprocs=options.nprocs,
-            progress=progress,
+            run=run_of(options, progress),
         )
         say_page(page)
 

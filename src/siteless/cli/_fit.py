@@ -13,9 +13,10 @@ from siteless.cli._options import (
     MAPS,
     add_dataset_options,
     add_nprocs,
-    filters_of,
     natural,
     positive,
+    run_of,
+    selection_of,
 )
 from siteless.errors import OutputError, TrainingError
 
@@ -153,7 +154,7 @@ def run(options: argparse.Namespace) -> int:
         raise OutputError(
             "expected a name that ends in .safetensors", remedy="rename it", path=options.model
         )
-    from siteless.cli._console import shown_fit
+    from siteless.cli._console import shown
     from siteless.cli._info import show_card
     from siteless.distributed import joined, rank
     from siteless.methods.invariant.training import PRESETS as SETTINGS
@@ -163,9 +164,9 @@ def run(options: argparse.Namespace) -> int:
     settings = None
     if options.epochs:
         settings = replace(SETTINGS[options.preset], epochs=options.epochs, updates=None)
-    with joined(options.device), shown_fit(verbose=options.verbose) as (progress, watch):
+    with joined(options.device), shown(verbose=options.verbose) as progress:
         model = fit_model(
-            options.dataset,
+            selection_of(options),
             options.model,
             method=options.method,
             denoise=options.denoise,
@@ -176,18 +177,12 @@ def run(options: argparse.Namespace) -> int:
             maps=options.maps,
             preset=options.preset,
             settings=settings,
-            sites=options.sites,
-            site_from=options.site_from,
-            filters=filters_of(options),
             tissue=options.tissue,
             minutes=options.minutes,
-            seed=options.seed,
             device=options.device,
             resume=options.resume,
             work=options.work_dir,
-            nprocs=options.nprocs,
-            progress=progress,
-            watch=watch if rank() == 0 else None,
+            run=run_of(options, progress),
         )
         first = rank() == 0
     if first:
@@ -234,7 +229,7 @@ def _tell_interpolated(card: ModelCard) -> None:
         shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
         print(  # noqa: T201
             f"siteless: warning: {count(len(names), 'scan')} ({shown}) had other shells; they "
-            f"were brought to {show_bs(card.bs)}",
+            f"were brought to {show_bs(card.preparation.shells)}",
             file=sys.stderr,
         )
 

@@ -9,7 +9,13 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from siteless.cli._options import add_dataset_options, add_model, add_nprocs, filters_of
+from siteless.cli._options import (
+    add_dataset_options,
+    add_model,
+    add_nprocs,
+    run_of,
+    selection_of,
+)
 from siteless.cli._report import add_no_report, say_page, warned
 from siteless.errors import DatasetError
 
@@ -84,24 +90,19 @@ def add_rendering(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Harmonize and return the exit code."""
-    from siteless.cli._console import shown_progress
+    from siteless.cli._console import shown
     from siteless.pipelines import harmonize_dataset
 
-    with shown_progress("Rendering scans", verbose=options.verbose) as progress:
+    with shown(verbose=options.verbose) as progress:
         report = harmonize_dataset(
-            options.dataset,
+            selection_of(options),
             options.out,
             options.model,
             options.to,
-            sites=options.sites,
-            site_from=options.site_from,
-            filters=filters_of(options),
             gradients=_gradients(options.gradients),
             outside=options.outside,
             force=options.force,
-            nprocs=options.nprocs,
-            cluster=options.dask,
-            progress=progress,
+            run=run_of(options, progress),
         )
     code = show_report(report, options.to, options.out)
     if (report.written or report.skipped) and not options.no_report:
@@ -111,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _report(options: argparse.Namespace) -> None:
     """Show what was done; but leave it to the user where others may be at the same work."""
-    from siteless.cli._console import say, shown_fit
+    from siteless.cli._console import say, shown
     from siteless.pipelines import write_report
 
     out = options.out / "report"
@@ -120,17 +121,13 @@ def _report(options: argparse.Namespace) -> None:
         words += ["--model", options.model, "--out", out]
         say(f"for a report of all scans: {shlex.join(map(str, words))}")
         return
-    with warned(), shown_fit(verbose=options.verbose) as (progress, _):
+    with warned(), shown(verbose=options.verbose) as progress:
         page = write_report(
-            options.dataset,
+            selection_of(options),
             [options.out],
             out,
             model=options.model,
-            sites=options.sites,
-            site_from=options.site_from,
-            filters=filters_of(options),
-            nprocs=options.nprocs,
-            progress=progress,
+            run=run_of(options, progress),
         )
         say_page(page)
 

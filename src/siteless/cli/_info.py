@@ -51,16 +51,16 @@ def _lines(model: Model) -> list[tuple[str, str]]:
     from siteless.acquisition import show_bs
     from siteless.methods import METHODS
 
-    card, summary = model.card, model.card.summary
+    card, made, summary = model.card, model.preparation, model.card.summary
     sites = _site_lines(model)
     return [
         ("identity", model.identity),
         ("method", f"{card.method}: {METHODS[card.method].told}"),
         *zip(["sites", *[""] * (len(sites) - 1)], sites, strict=True),
-        ("signal", f"b0, {show_bs(card.bs)}; harmonics to order {card.order}, {card.basis}"),
-        ("fit", card.fit.replace("-", " ")),
-        ("denoised", f"by {card.denoiser}" if card.denoiser else "no"),
-        ("tissue", card.tissue.replace("-", " ") + _masks(summary["masks_computed"])),
+        ("signal", f"b0, {show_bs(made.shells)}; harmonics to order {made.order}, {made.basis}"),
+        ("fit", made.fit.replace("-", " ")),
+        ("denoised", f"by {made.denoiser}" if made.denoiser else "no"),
+        ("tissue", made.tissue.replace("-", " ") + _masks(summary["masks_computed"])),
         *_method_lines(model),
         ("made with", ", ".join(f"{name} {number}" for name, number in card.versions.items())),
     ]

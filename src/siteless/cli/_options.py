@@ -5,8 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from siteless.errors import DatasetError
+
+if TYPE_CHECKING:
+    from siteless.bids import ScanSelection
+    from siteless.cli._console import ShowStage
+    from siteless.pipelines import Run
 
 # Of `siteless.microstructure`, whose import takes a while.
 MAPS = ("fa", "md", "mk", "rtop")
@@ -89,8 +95,28 @@ def add_verbose(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def selection_of(options: argparse.Namespace) -> ScanSelection:
+    """Gather the options that choose scans."""
+    from siteless.bids import ScanSelection
+
+    sites = getattr(options, "sites", None)
+    return ScanSelection(options.dataset, options.site_from, filters_of(options), sites)
+
+
+def run_of(options: argparse.Namespace, progress: ShowStage) -> Run:
+    """Gather the options that say how work is done."""
+    from siteless.pipelines import Run
+
+    return Run(
+        nprocs=options.nprocs,
+        cluster=getattr(options, "dask", None),
+        progress=progress,
+        seed=getattr(options, "seed", 0),
+    )
+
+
 def filters_of(options: argparse.Namespace) -> dict[str, list[str | None]]:
-    """Gather the options that choose scans, as allowed labels by entity."""
+    """Gather the options that choose scans by entities, as allowed labels."""
     filters = _read_filters(options.bids_filter_file) if options.bids_filter_file else {}
     if options.participant_label:
         filters["sub"] = [label.removeprefix("sub-") for label in options.participant_label]

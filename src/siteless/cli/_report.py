@@ -9,7 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from siteless.cli._options import add_dataset_options, add_nprocs, filters_of, positive_or_all
+from siteless.cli._options import (
+    add_dataset_options,
+    add_nprocs,
+    positive_or_all,
+    run_of,
+    selection_of,
+)
 from siteless.errors import SitelessError
 
 _DESCRIPTION = """\
@@ -73,22 +79,19 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the report and return the exit code."""
-    from siteless.cli._console import shown_fit
+    from siteless.cli._console import shown
     from siteless.pipelines import write_report
 
-    with shown_fit(verbose=options.verbose) as (progress, _):
+    with shown(verbose=options.verbose) as progress:
         page = write_report(
-            options.dataset,
+            selection_of(options),
             options.harmonized,
             options.out,
             scores=options.scores,
             model=options.model,
             to=options.to,
             people=options.people,
-            site_from=options.site_from,
-            filters=filters_of(options),
-            nprocs=options.nprocs,
-            progress=progress,
+            run=run_of(options, progress),
         )
     say_page(page)
     return 0

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from siteless.cli._options import add_nprocs, natural
+from siteless.cli._options import add_nprocs, natural, run_of
 
 _DESCRIPTION = """\
 Repeat the experiment of Moyer et al. (2020), from a cohort of travelling people to its tables and
@@ -58,18 +58,16 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Reproduce and return the exit code."""
-    from siteless.cli._console import shown_fit, stdout
+    from siteless.cli._console import shown, stdout
     from siteless.pipelines import reproduce_experiment
 
-    with shown_fit(verbose=options.verbose) as (progress, _):
+    with shown(verbose=options.verbose) as progress:
         page = reproduce_experiment(
             options.out,
             dataset=options.dataset,
             scale=options.preset,
             hub=options.hub,
-            seed=options.seed,
-            nprocs=options.nprocs,
-            progress=progress,
+            run=run_of(options, progress),
         )
     stdout().print(str(page), soft_wrap=True, markup=False, highlight=False)
     return 0

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from siteless.cli._options import add_nprocs, natural, positive
+from siteless.cli._options import add_nprocs, natural, positive, run_of
 from siteless.errors import DatasetError
 
 if TYPE_CHECKING:
@@ -150,12 +150,12 @@ def _add_design(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Simulate and return the exit code."""
-    from siteless.cli._console import count, shown_progress, stdout
+    from siteless.cli._console import count, shown, stdout
     from siteless.pipelines import simulate_cohort
 
     cohort = _draw(options)
-    with shown_progress("Simulating people", verbose=options.verbose) as progress:
-        out = simulate_cohort(options.out, cohort, nprocs=options.nprocs, progress=progress)
+    with shown(verbose=options.verbose) as progress:
+        out = simulate_cohort(options.out, cohort, run=run_of(options, progress))
     scans = sum(len(cohort.runs(p)) * len(cohort.visits(p)) for p in cohort.people)
     people = "1 person" if len(cohort.people) == 1 else f"{len(cohort.people)} people"
     sites = count(len(cohort.scanners), "site")

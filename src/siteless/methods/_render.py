@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -22,7 +22,6 @@ from siteless.harmonics import (
 )
 from siteless.methods.patches import index_neighbours
 from siteless.model import Model, SignalModel
-from siteless.tissue import tissue_mask
 
 Outside = Literal["scaled", "unchanged"]
 # mm. What is not rendered is scaled as what is rendered within about this distance.
@@ -135,11 +134,11 @@ def render(
             f"the method {model.card.method} gives maps, not scans",
             remedy="use `siteless harmonize`, or the model's harmonize_maps",
         )
-    shells = [shell.b for shell in scan.gradients.shells], model.card.bs
+    shells = [shell.b for shell in scan.gradients.shells], model.preparation.shells
     # The noise of real-valued scans goes below zero; clipping would raise their weak signals.
     is_magnitude = not any((volume[scan.voxels] < 0).any() for volume in scan.volumes)
     scan = model.prepare(scan)
-    own = replace(model.fit(scan), bs=model.card.bs)  # the same shells, if not to the digit
+    own = model.preparation.coefficients(scan)
     made = model.translate(scan, own, site)
     translated, ratio = made.coefficients, np.float32(made.levels[1] / made.levels[0])
     scales = np.ones((1 + len(own.bs), scan.mask.size), dtype=np.float32)
@@ -158,7 +157,7 @@ def render(
     change = np.sqrt(mean_over_directions(np.square(own.values), len(own.bs))) * np.abs(shift.T)
     difference = translated.values - ratio * own.values[inside]
     change[inside] = np.sqrt(mean_over_directions(np.square(difference), len(own.bs)))
-    learned = tissue_mask(scan, model.card.tissue)
+    learned = model.preparation.where(scan)
     unfamiliar = np.zeros(scan.mask.shape, dtype=bool)
     unfamiliar.T[learned.T] = model.unfamiliar(scan, own)
     return Rendering(

@@ -3,6 +3,7 @@
 from siteless.model._card import LearnedSite, ModelCard
 from siteless.model._file import damaged, read_model_file, save_model
 from siteless.model._model import AVERAGE, Model, SignalModel, Translation
+from siteless.model._preparation import Preparation
 from siteless.model._typical import RARE, Typical
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "LearnedSite",
     "Model",
     "ModelCard",
+    "Preparation",
     "SignalModel",
     "Translation",
     "Typical",

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from siteless.harmonics import FitName
+from siteless.model._preparation import Preparation
 from siteless.model._typical import Typical
-from siteless.tissue import Tissue
 
 
 @dataclass(frozen=True)
@@ -41,16 +40,8 @@ class ModelCard:
         By which scans are harmonized, as `siteless methods` names it.
     sites
         By label, in the order of their numbers.
-    bs
-        b-values of the shells, s/mm2.
-    order, basis
-        Of the spherical harmonics.
-    fit
-        How coefficients were fitted, and are to be.
-    tissue
-        What was learned from.
-    denoiser
-        That scans went through before, and are to; empty for none.
+    preparation
+        What was done to scans before they were learned from, and is to be done to others.
     seed, settings
         How it was learned; settings are those of the method.
     summary
@@ -61,13 +52,8 @@ class ModelCard:
 
     method: str
     sites: Mapping[str, LearnedSite]
-    bs: tuple[float, ...]
-    order: int
-    fit: FitName
-    tissue: Tissue
-    denoiser: str
+    preparation: Preparation
     seed: int
     settings: Mapping[str, Any]
     summary: Mapping[str, Any]
     versions: Mapping[str, str]
-    basis: str = "MRtrix3 (tournier07), scanner axes"

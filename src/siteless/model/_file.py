@@ -15,10 +15,11 @@ from siteless.acquisition import Array
 from siteless.errors import MissingFileError, ModelError, UnreadableFileError
 from siteless.model._card import LearnedSite, ModelCard
 from siteless.model._model import Model
+from siteless.model._preparation import Preparation
 from siteless.model._typical import Typical
 from siteless.storage import write_whole
 
-_FORMAT = 10
+_FORMAT = 11
 
 
 def save_model(model: Model, path: Path) -> None:
@@ -94,7 +95,8 @@ def _card(told: dict[str, Any]) -> ModelCard:
     """Make a card from what JSON kept of it."""
     sites = {label: _site(_as_tuples(site)) for label, site in told.pop("sites").items()}
     settings = _as_tuples(told.pop("settings"))
-    return ModelCard(sites=sites, settings=settings, bs=tuple(told.pop("bs")), **told)
+    preparation = Preparation(**_as_tuples(told.pop("preparation")))
+    return ModelCard(sites=sites, settings=settings, preparation=preparation, **told)
 
 
 def _site(told: dict[str, Any]) -> LearnedSite:

@@ -14,11 +14,11 @@ from typing import Self
 import numpy as np
 
 from siteless.acquisition import Array, GradientTable, Scan, Site
-from siteless.denoising import denoise
 from siteless.errors import ModelError
-from siteless.harmonics import Coefficients, at_shells, fit_coefficients, table_at_shells
+from siteless.harmonics import Coefficients, table_at_shells
 from siteless.model._card import ModelCard
-from siteless.tissue import tissue_mask, white_matter_level
+from siteless.model._preparation import Preparation
+from siteless.tissue import white_matter_level
 
 # The target that favours no site: the mean of what every site of the model would show.
 AVERAGE = "average"
@@ -70,19 +70,15 @@ class Model(ABC):
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
+    @property
+    def preparation(self) -> Preparation:
+        """What is done to a scan first."""
+        return self.card.preparation
+
     def prepare(self, scan: Scan) -> Scan:
-        """Return a scan as those that were learned from: denoised, and at the model's shells.
-
-        What was not learned is refused.
-        """
+        """Return a scan as those that were learned from; refuse what was not learned."""
         self.require_known(scan.gradients, scan.site)
-        scan = denoise(scan, self.card.denoiser) if self.card.denoiser else scan
-        return at_shells(scan, self.card.bs)
-
-    def fit(self, scan: Scan) -> Coefficients:
-        """Fit a scan as those that were learned from."""
-        scan = at_shells(scan, self.card.bs)
-        return fit_coefficients(scan, order=self.card.order, fit=self.card.fit)
+        return self.preparation.prepare(scan)
 
     def unfamiliar(self, scan: Scan, own: Coefficients) -> Array:
         """Tell which voxels of the learned tissue are unlike the training scans' of their site.
@@ -92,7 +88,7 @@ class Model(ABC):
         Array
             Shape (voxel of the tissue,), bool.
         """
-        rows = own.values[tissue_mask(scan, self.card.tissue).T[scan.mask.T]]
+        rows = own.values[self.preparation.where(scan).T[scan.mask.T]]
         typical = self.card.sites[str(scan.site)].typical
         return typical.is_unlike(rows / np.float32(white_matter_level(scan)), own.order)
 
@@ -145,7 +141,7 @@ class Model(ABC):
             When the shells do not tell the signal at the model's, or the site is not among its
             sites.
         """
-        table_at_shells(gradients, self.card.bs)
+        table_at_shells(gradients, self.preparation.shells)
         labels = list(self.card.sites)
         if str(site) not in labels:
             raise ModelError(
@@ -168,7 +164,7 @@ class SignalModel(Model):
         scan
             As `prepare` gives it.
         own
-            Its coefficients, of `fit`.
+            Its coefficients.
         site
             Of the model, or ``average``.
         """

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from siteless.pipelines._learn import FitFiles
     from siteless.pipelines._report import write_report
     from siteless.pipelines._reproduce import SCALES, reproduce_experiment
+    from siteless.pipelines._run import Run
     from siteless.pipelines._simulate import simulate_cohort
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "FitFiles",
     "Gradients",
     "HarmonizeReport",
+    "Run",
     "adapt_model",
     "check_dataset",
     "encode_dataset",
@@ -52,6 +54,7 @@ _HOMES = {
     "_learn": ("FitFiles",),
     "_report": ("write_report",),
     "_reproduce": ("SCALES", "reproduce_experiment"),
+    "_run": ("Run",),
     "_simulate": ("simulate_cohort",),
 }
 

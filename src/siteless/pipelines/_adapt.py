@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from siteless.acquisition import Array
-from siteless.bids import Dataset, ScanFiles, find_scans, require_outside
+from siteless.bids import Dataset, ScanFiles, ScanSelection, require_outside
 from siteless.errors import DatasetError, ModelError, OutputError, errors_at
 from siteless.harmonics import table_at_shells
 from siteless.methods import load_model
@@ -20,12 +20,12 @@ from siteless.methods.invariant.profiles import extend_profiles
 from siteless.methods.invariant.training import TrainingSettings, adapt, calibrate_last
 from siteless.methods.patches import TrainingSet
 from siteless.model import AVERAGE, save_model
-from siteless.pipelines._choice import read_table, scans_of_sites
-from siteless.pipelines._coefficients import Recipe, Stages, read_surveys, store_parts, store_scans
+from siteless.pipelines._choice import read_table
 from siteless.pipelines._encode import require_invariant
 from siteless.pipelines._fit import learned_site
 from siteless.pipelines._learn import FitFiles
-from siteless.pipelines._parallel import Progress
+from siteless.pipelines._run import Progress, Run
+from siteless.pipelines._workspace import Workspace
 from siteless.population import Covariate, covariate_columns
 from siteless.report import draw_profiles
 from siteless.storage import require_writable
@@ -33,16 +33,12 @@ from siteless.storage import require_writable
 
 def adapt_model(
     model: Path | str,
-    dataset: Path | str,
+    dataset: ScanSelection | Path | str,
     out: Path | str,
     *,
     site: str,
-    site_from: str | None = None,
-    filters: Mapping[str, Collection[str | None]] | None = None,
-    seed: int = 0,
     work: Path | None = None,
-    nprocs: int | None = None,
-    progress: Stages | None = None,
+    run: Run = Run(),
 ) -> InvariantModel:
     """Teach a model a site that it has not learned, and write the model that knows it.
 
@@ -52,21 +48,17 @@ def adapt_model(
     ----------
     model
         Of `siteless fit`, of the method ``invariant``.
-    dataset, site_from, filters
-        As for `siteless.bids.find_scans`.
+    dataset
+        Its folder, a manifest, or a selection of its scans.
     out
         File of the new model.
     site
         Label of the new site; other scans of the dataset are left alone, and so are scans that
         a ``split`` column keeps for validation or test.
-    seed
-        Of all that is random.
     work
         Folder for coefficients; by default beside the new model.
-    nprocs
-        Processes that read scans.
-    progress
-        As for `siteless.pipelines.fit_model`.
+    run
+        How the work is done.
     """
     files = FitFiles(Path(out))
     work = work or files.work
@@ -75,35 +67,30 @@ def adapt_model(
             "the model is there already", remedy="choose another name", path=files.model
         )
     known = require_invariant(load_model(Path(model)), Path(model))
+    selection = ScanSelection.of(dataset)
     for folder in (files.model.parent, work):
-        require_outside(folder, Path(dataset))
-    scans = _choose(known, find_scans(dataset, site_from=site_from, filters=filters), site)
+        require_outside(folder, selection.path)
+    scans = _choose(known, replace(selection, sites=[site]).find(), site)
     for folder in (files.model.parent, work):
         require_writable(folder)
     card = known.card
-    recipe = Recipe(card.fit, card.order, card.bs, card.tissue, card.denoiser)
+    workspace = Workspace(work, card.preparation)
     settings = TrainingSettings(**card.settings["training"], precision="float32")
-    whole = store_scans(
-        recipe,
-        work,
+    whole = workspace.store_scans(
         scans,
         with_survey=settings.profiles,
-        nprocs=nprocs,
-        progress=progress and progress("Reading scans"),
+        run=run,
     )
     profiles = known.profiles
     if profiles:
-        surveys = read_surveys(recipe, work, scans)
+        surveys = workspace.read_surveys(scans)
         profiles = extend_profiles(profiles, surveys, site, _covariates(known, scans))
-    parts = store_parts(
-        recipe,
-        work,
+    parts = workspace.store_parts(
         scans,
         profiles=profiles,
         parts=settings.parts,
         surroundings=settings.surroundings,
-        nprocs=nprocs,
-        progress=progress and progress("Parting scans"),
+        run=run,
     )
     lesson = TrainingSet(
         scans=[part for *own, _ in parts for part in own],
@@ -111,25 +98,23 @@ def adapt_model(
         sites=(site,),
         whole=[last for *_, last in parts],
     )
-    show = progress and progress("Adapting")
-    network = adapt(
-        known.network, lesson, settings, seed=seed, watch=show and partial(_tell, show)
-    )
-    if profiles and card.tissue == "white-matter":  # what profiles are of
+    watch = partial(_show, run.stage("Adapting"))
+    network = adapt(known.network, lesson, settings, seed=run.seed, watch=watch)
+    if profiles and card.preparation.tissue == "white-matter":  # what profiles are of
         calibrate_last(network, lesson.whole, profiles.sharpening)
     level = float(np.exp(np.mean(np.log([scan.level for scan in whole]))))
-    sites = {**card.sites, site: learned_site(whole, scans, recipe, level=level)}
+    sites = {**card.sites, site: learned_site(whole, scans, card.preparation, level=level)}
     changed: dict[str, Any] = {
         "settings": {**card.settings, "network": asdict(network.settings)},
         "summary": {
             **card.summary,
-            **_added(card.summary, site, scans, seed),
+            **_added(card.summary, site, scans, run.seed),
             "site_effects": [asdict(one) for one in profiles.verdict] if profiles else [],
         },
     }
     adapted = InvariantModel(replace(card, sites=sites, **changed), network, profiles)
     if profiles:
-        draw_profiles(profiles, card.bs, files.profiles)
+        draw_profiles(profiles, card.preparation.shells, files.profiles)
     save_model(adapted, files.model)
     return adapted
 
@@ -143,26 +128,24 @@ def _covariates(known: InvariantModel, scans: Sequence[ScanFiles]) -> Array | No
     return covariate_columns(learned, told)
 
 
-def _tell(show: Progress, done: int, total: int) -> None:
+def _show(show: Progress, done: int, total: int) -> None:
     show(done, total, "")
 
 
 def _choose(known: InvariantModel, found: Dataset, site: str) -> list[ScanFiles]:
     """Return the scans of the new site to learn from; refuse what the model cannot take."""
-    if found.errors:
-        raise found.errors[0]
     if site in known.card.sites or site == AVERAGE:
         raise ModelError(
             f"the model knows the site {site} already",
             remedy="give the label of a site that it does not know, or fit a model anew",
         )
     scans = []
-    for files in scans_of_sites(found.scans, [site], found.root):
+    for files in found.scans:
         table = read_table(files)
         if not table.shells or files.attributes.get("split") in ("val", "test"):
             continue
         with errors_at(files.dwi):
-            table_at_shells(table, known.card.bs)
+            table_at_shells(table, known.preparation.shells)
         scans.append(files)
     if not scans:
         raise DatasetError(

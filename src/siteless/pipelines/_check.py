@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from siteless.acquisition import Array, GradientTable, Scan, count_axes
 from siteless.bids import (
     Dataset,
     ScanFiles,
-    find_scans,
+    ScanSelection,
     read_brain_mask,
     read_gradients,
     read_header,
@@ -25,7 +25,7 @@ from siteless.bids import (
     write_json,
 )
 from siteless.errors import SitelessError
-from siteless.pipelines._parallel import Progress, run_all
+from siteless.pipelines._run import Run
 from siteless.preflight import (
     Problem,
     ScanFacts,
@@ -83,42 +83,28 @@ def write_check(report: CheckReport, path: Path) -> None:
 
 
 def check_dataset(
-    dataset: Path | str,
-    *,
-    site_from: str | None = None,
-    filters: Mapping[str, Collection[str | None]] | None = None,
-    order: int = 8,
-    nprocs: int | None = None,
-    progress: Progress | None = None,
+    dataset: ScanSelection | Path | str, *, order: int = 8, run: Run = Run()
 ) -> CheckReport:
     """Check every scan of a dataset, and the scans against each other.
 
     Parameters
     ----------
-    dataset, site_from, filters
-        As for `siteless.bids.find_scans`.
+    dataset
+        Its folder, a manifest, or a selection of its scans; sites are not selected.
     order
         Order of the harmonics that the scans are meant to be fitted with.
-    nprocs
-        Processes to read scans with; by default one for each core that may be used.
-    progress
-        Called with the number of scans done, their total, and the name of the last one.
+    run
+        How the work is done.
     """
-    found = find_scans(dataset, site_from=site_from, filters=filters)
-    inspected: dict[int, tuple[ScanFacts, list[Problem]]] = {}
-    if progress:
-        progress(0, len(found.scans), "")
-    for position, result in run_all(_inspect_whatever_comes, found.scans, nprocs=nprocs):
-        inspected[position] = result
-        if progress:
-            progress(len(inspected), len(found.scans), found.scans[position].name)
-    in_order = [inspected[position] for position in range(len(found.scans))]
-    scans = tuple(facts for facts, _ in in_order)
+    selection = ScanSelection.of(dataset)
+    found = selection.search()
+    inspected = run.map("Checking scans", _inspect_whatever_comes, found.scans)
+    scans = tuple(facts for facts, _ in inspected)
     problems = [
         *(Problem.from_error(error, found.root) for error in found.errors),
         *cohort_problems(scans, found.root, order=order),
-        *_overruled_option(found, site_from),
-        *(problem for _, own in in_order for problem in own),
+        *_overruled_option(found, selection.site_from),
+        *(problem for _, own in inspected for problem in own),
     ]
     ordered = sorted(dict.fromkeys(problems), key=lambda problem: problem.severity)
     return CheckReport(found.root, scans, tuple(ordered))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 from siteless.acquisition import GradientTable
-from siteless.bids import ScanFiles, find_scans, read_gradients, read_header
+from siteless.bids import ScanFiles, ScanSelection, read_gradients, read_header
 from siteless.errors import DatasetError, ModelError
 from siteless.methods import load_model
 from siteless.model import Model
@@ -17,28 +16,6 @@ from siteless.storage import cache_key, size_and_time
 
 # Bytes of a process with its libraries; and copies of a float32 scan that it holds at most.
 _PROCESS, _COPIES = 700_000_000, 4
-
-
-def scans_of_sites(
-    scans: Sequence[ScanFiles], sites: Sequence[str] | None, root: Path
-) -> list[ScanFiles]:
-    """Return the scans of some sites; by default all, which then must have one."""
-    lost = [scan for scan in scans if scan.site is None]
-    if lost and sites is None:
-        raise DatasetError(
-            "the scan's site is unknown",
-            remedy="add a site column to participants.tsv or sessions.tsv, or use --site-from",
-            path=lost[0].dwi,
-        )
-    known = {str(scan.site) for scan in scans if scan.site}
-    unknown = [site for site in sites or () if site not in known]
-    if unknown:
-        raise DatasetError(
-            f"no scan is of site {unknown[0]!r}",
-            remedy=f"choose of {', '.join(sorted(known))}",
-            path=root,
-        )
-    return [scan for scan in scans if sites is None or str(scan.site) in sites]
 
 
 def read_number(text: str | None) -> float | None:
@@ -50,22 +27,24 @@ def read_number(text: str | None) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def processes_within(
-    memory: int,
-    dataset: Path,
-    *,
-    nprocs: int | None = None,
-    site_from: str | None = None,
-    filters: Mapping[str, Collection[str | None]] | None = None,
-) -> int:
+def processes_within(memory: int, dataset: ScanSelection | Path | str, nprocs: int | None) -> int:
     """Return how many processes that each hold a scan fit into memory, in bytes.
+
+    Parameters
+    ----------
+    memory
+        Bytes.
+    dataset
+        Scans that are to be read.
+    nprocs
+        The most to use; None for one for each core that may be used.
 
     Raises
     ------
     DatasetError
         When there is no room for one.
     """
-    found = find_scans(dataset, site_from=site_from, filters=filters)
+    found = ScanSelection.of(dataset).search()
     headers = (read_header(scan.dwi)[0] for scan in found.scans)
     largest = max((4 * math.prod(header.get_data_shape()) for header in headers), default=0)
     need = _PROCESS + _COPIES * largest

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from siteless.acquisition import GradientTable, same_b, same_shells, show_bs
-from siteless.bids import Dataset, ScanFiles
+from siteless.bids import ScanFiles, ScanSelection
 from siteless.errors import DatasetError, GradientTableError
 from siteless.harmonics import common_bs, common_order
 from siteless.model import AVERAGE
-from siteless.pipelines._choice import read_table, scans_of_sites
+from siteless.pipelines._choice import read_table
 
 # One person in so many validates, when no table says who does.
 _VALIDATION = 10
@@ -40,13 +40,10 @@ class Cohort:
         return (*self.learning, *self.validating)
 
 
-def choose_cohort(
-    found: Dataset, sites: Sequence[str] | None, *, validate: bool, seed: int
-) -> Cohort:
-    """Choose the scans of a dataset to learn from and to validate by; refuse what differs."""
-    if found.errors:
-        raise found.errors[0]
-    chosen = scans_of_sites(found.scans, sites, found.root)
+def choose_cohort(selection: ScanSelection, *, validate: bool, seed: int) -> Cohort:
+    """Choose the scans to learn from and to validate by; refuse what differs."""
+    found = selection.find()
+    chosen = found.scans
     tables = [read_table(scan) for scan in chosen]
     weighted = [scan for scan, table in zip(chosen, tables, strict=True) if table.shells]
     bs, order = _common_shells(weighted, [table for table in tables if table.shells], found.root)
@@ -60,7 +57,9 @@ def choose_cohort(
     if len(labels) < 2:
         raise DatasetError(
             f"expected scans of at least two sites, found {', '.join(labels)} only",
-            remedy="name other --sites" if sites else "tell sites apart, e.g. with --site-from",
+            remedy="name other --sites"
+            if selection.sites
+            else "tell sites apart, e.g. with --site-from",
             path=found.root,
         )
     learning, validating = _split(weighted, validate=validate, seed=seed, root=found.root)

@@ -11,13 +11,12 @@ from siteless.bids import read_json, require_new, write_json
 from siteless.errors import DatasetError, OutputError
 from siteless.evaluation import ScoreTable
 from siteless.methods.invariant.training import PRESETS
-from siteless.methods.patches import Watch
 from siteless.pipelines._check import check_dataset
-from siteless.pipelines._coefficients import Stages
 from siteless.pipelines._evaluate import evaluate_dataset
 from siteless.pipelines._fit import fit_model
 from siteless.pipelines._harmonize import harmonize_dataset
 from siteless.pipelines._report import HOME, read_scores, write_report
+from siteless.pipelines._run import Run
 from siteless.pipelines._simulate import simulate_cohort
 from siteless.pipelines._steps import Step, run_steps
 from siteless.simulation import draw_cohort, read_scanners
@@ -48,14 +47,7 @@ class Demo:
     table: ScoreTable
 
 
-def run_demo(
-    out: Path | str,
-    *,
-    seed: int = 0,
-    nprocs: int | None = None,
-    progress: Stages | None = None,
-    watch: Watch | None = None,
-) -> Demo:
+def run_demo(out: Path | str, *, run: Run = Run()) -> Demo:
     """Simulate a cohort, check it, harmonize it in two ways, score them, and write a report.
 
     What is done is kept: a demo that was interrupted goes on.
@@ -64,17 +56,13 @@ def run_demo(
     ----------
     out
         Folder for all of it.
-    seed
-        Of all that is random.
-    nprocs
-        Processes; by default one for each core that may be used.
-    progress, watch
-        As for `fit_model`.
+    run
+        How the work is done.
     """
     out = Path(out).absolute()
-    _claim(out, seed)
-    run = _Run(out, seed, nprocs, watch)
-    seconds = run_steps(list(run.steps()), out / "steps", progress)
+    _claim(out, run.seed)
+    steps = list(_Story(out, run.seed).steps())
+    seconds = run_steps(steps, out / "steps", run)
     return Demo(out / "report" / HOME, seconds, read_scores(out / "scores")[0])
 
 
@@ -91,11 +79,11 @@ def _claim(out: Path, seed: int) -> None:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _Story:
+    """Where everything is, and what each step does."""
+
     out: Path
     seed: int
-    nprocs: int | None
-    watch: Watch | None
 
     @property
     def cohort(self) -> Path:
@@ -126,7 +114,7 @@ class _Run:
         yield Step("evaluate", self.evaluate, (self.out / "scores",), seed, ("harmonize",))
         yield Step("report", self.report, (self.out / "report" / HOME,), seed, ("evaluate",))
 
-    def simulate(self, progress: Stages | None) -> None:
+    def simulate(self, run: Run) -> None:
         known = read_scanners()
         cohort = draw_cohort(
             tuple(known[site] for site in _SITES),
@@ -135,12 +123,10 @@ class _Run:
             seed=self.seed,
             lesions=_LESIONS,
         )
-        show = progress and progress("Simulating people")
-        simulate_cohort(self.cohort, cohort, nprocs=self.nprocs, progress=show)
+        simulate_cohort(self.cohort, cohort, run=run)
 
-    def check(self, progress: Stages | None) -> None:
-        show = progress and progress("Reading scans")
-        found = check_dataset(self.cohort, nprocs=self.nprocs, progress=show)
+    def check(self, run: Run) -> None:
+        found = check_dataset(self.cohort, run=run)
         if found.errors:
             raise DatasetError(
                 f"the cohort has {len(found.errors)} errors",
@@ -148,7 +134,7 @@ class _Run:
                 path=self.cohort,
             )
 
-    def fit(self, name: str, method: str, progress: Stages | None) -> None:
+    def fit(self, name: str, method: str, run: Run) -> None:
         trained = method == "invariant"
         settings = replace(PRESETS["siteless"], updates=_UPDATES) if trained else None
         fit_model(
@@ -156,47 +142,39 @@ class _Run:
             self.model(name),
             method=method,
             settings=settings,
-            seed=self.seed,
             resume=True,
             work=self.out / "work",
-            nprocs=self.nprocs,
-            progress=progress,
-            watch=self.watch,
+            run=run,
         )
 
-    def harmonize(self, progress: Stages | None) -> None:
+    def harmonize(self, run: Run) -> None:
         for name in _METHODS:
-            show = progress and progress(f"Rendering scans by {name}")
             made = harmonize_dataset(
                 self.cohort,
                 self.rendered(name),
                 self.model(name),
                 _TARGET,
                 gradients="target",
-                nprocs=self.nprocs,
-                progress=show,
+                run=run,
             )
             if made.errors:
                 raise made.errors[0]
 
-    def evaluate(self, progress: Stages | None) -> None:
+    def evaluate(self, run: Run) -> None:
         evaluate_dataset(
             self.cohort,
             {name: [self.rendered(name)] for name in _METHODS},
             self.out / "scores",
             fibres=_FIBRES,
-            seed=self.seed,
-            nprocs=self.nprocs,
-            progress=progress,
+            run=run,
         )
 
-    def report(self, progress: Stages | None) -> None:
+    def report(self, run: Run) -> None:
         write_report(
             self.cohort,
             [self.rendered("siteless")],
             self.out / "report",
             scores=self.out / "scores",
             model=self.model("siteless"),
-            nprocs=self.nprocs,
-            progress=progress,
+            run=run,
         )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from siteless.bids import (
     Dataset,
     ScanFiles,
+    ScanSelection,
     derivative_path,
-    find_scans,
     read_rows,
     read_scan,
     require_outside,
@@ -23,22 +22,18 @@ from siteless.errors import DatasetError, ModelError, OutputError, errors_at
 from siteless.methods import load_model
 from siteless.methods.invariant import InvariantModel
 from siteless.model import Model
-from siteless.pipelines._choice import read_model, read_table, scans_of_sites
-from siteless.pipelines._parallel import Progress, run_all
+from siteless.pipelines._choice import read_model, read_table
+from siteless.pipelines._run import Run
 
 Row = dict[str, str]
 
 
 def encode_dataset(
     model: Path | str,
-    dataset: Path | str,
+    dataset: ScanSelection | Path | str,
     out: Path | str,
     *,
-    sites: Sequence[str] | None = None,
-    site_from: str | None = None,
-    filters: Mapping[str, Collection[str | None]] | None = None,
-    nprocs: int | None = None,
-    progress: Progress | None = None,
+    run: Run = Run(),
 ) -> Path:
     """Write the codes of every scan: an image with a volume for each unit, and a row of a table.
 
@@ -46,18 +41,14 @@ def encode_dataset(
     ----------
     model
         File that `siteless fit` wrote.
-    dataset, site_from, filters
-        As for `siteless.bids.find_scans`.
-    sites
-        To encode scans of, all by default. Scans without shells are left out.
+    dataset
+        Its folder, a manifest, or a selection of its scans. Scans without shells are left out.
     out
         Folder of the derivative dataset. ``codes.tsv`` in it has, for each scan, the mean and the
         standard deviation of every unit over the voxels; rows of earlier runs with the same
         model are kept.
-    nprocs
-        Processes; by default one for each core that may be used.
-    progress
-        Called with the number of scans done, their total, and the name of the last.
+    run
+        How the work is done.
 
     Returns
     -------
@@ -66,25 +57,18 @@ def encode_dataset(
     """
     out, path = Path(out), Path(model)
     learned = require_invariant(load_model(path), path)
-    found = find_scans(dataset, site_from=site_from, filters=filters)
-    if found.errors:
-        raise found.errors[0]
-    scans = _usable(learned, found, sites)
+    found = ScanSelection.of(dataset).find()
+    scans = _usable(learned, found)
     require_outside(out, found.root)
     table = out / "codes.tsv"
     earlier = _earlier_rows(table, learned.identity)
     root = found.root if found.root.is_dir() else found.root.parent
     ignored = ("codes.tsv", "*_dwimap.*")
     write_description(out, name="Codes of scans", sources=(root,), ignored=ignored)
-    rows: dict[int, Row] = {}
-    work = partial(_encode, path, learned.identity, out)
-    for position, row in run_all(work, scans, nprocs=nprocs):
-        rows[position] = row
-        if progress:
-            progress(len(rows), len(scans), scans[position].name)
-    fresh = {row["image"] for row in rows.values()}
+    rows = run.map("Encoding scans", partial(_encode, path, learned.identity, out), scans)
+    fresh = {row["image"] for row in rows}
     kept = [row for row in earlier if row["image"] not in fresh]
-    write_table(table, [*kept, *(rows[position] for position in sorted(rows))])
+    write_table(table, [*kept, *rows])
     return table
 
 
@@ -112,11 +96,10 @@ def _earlier_rows(table: Path, identity: str) -> list[Row]:
     return [dict(row) for row in rows]
 
 
-def _usable(model: Model, found: Dataset, sites: Sequence[str] | None) -> list[ScanFiles]:
+def _usable(model: Model, found: Dataset) -> list[ScanFiles]:
     """Return the scans that have shells, which all must be the model's."""
-    chosen = scans_of_sites(found.scans, sites, found.root) if sites else found.scans
     usable = []
-    for files in chosen:
+    for files in found.scans:
         gradients = read_table(files)
         if gradients.shells:
             with errors_at(files.dwi):

@@ -10,19 +10,18 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from siteless.acquisition import GradientTable
-from siteless.bids import find_scans, require_outside, write_json, write_table
+from siteless.bids import ScanSelection, require_outside, write_json, write_table
 from siteless.errors import DatasetError, GradientTableError, SitelessError, errors_at
-from siteless.evaluation import Score, ScoreTable, describe_metric, find_engine
+from siteless.evaluation import ScoreTable, describe_metric, find_engine
 from siteless.harmonics import common_order
 from siteless.microstructure import MAPS, require_maps
-from siteless.pipelines._choice import read_table, scans_of_sites
-from siteless.pipelines._coefficients import Stages
+from siteless.pipelines._choice import read_table
 from siteless.pipelines._contest import Contest, require_names, set_contest
 from siteless.pipelines._group_scores import require_codes, score_groups, score_leakage
 from siteless.pipelines._judge import Heat, Measures, make_heats
-from siteless.pipelines._parallel import run_all
 from siteless.pipelines._pictures import Gallery
 from siteless.pipelines._regions import Labels, find_labels
+from siteless.pipelines._run import Run
 from siteless.storage import require_writable
 
 Kind = Literal["signal", "maps", "orientation", "leakage", "biology"]
@@ -52,7 +51,7 @@ class Evaluation:
 
 
 def evaluate_dataset(
-    dataset: Path | str,
+    dataset: ScanSelection | Path | str,
     harmonized: Mapping[str, Sequence[Path]],
     out: Path | str,
     *,
@@ -62,11 +61,7 @@ def evaluate_dataset(
     to: str | None = None,
     labels: Path | None = None,
     fibres: int | None = 1000,
-    site_from: str | None = None,
-    filters: Mapping[str, Collection[str | None]] | None = None,
-    seed: int = 0,
-    nprocs: int | None = None,
-    progress: Stages | None = None,
+    run: Run = Run(),
 ) -> Evaluation:
     """Score what methods have made of scans, and write the scores as a table.
 
@@ -76,8 +71,8 @@ def evaluate_dataset(
 
     Parameters
     ----------
-    dataset, site_from, filters
-        As for `siteless.bids.find_scans`.
+    dataset
+        Its folder, a manifest, or a selection of its scans.
     harmonized
         Folders of derivatives that `siteless harmonize` wrote, or another tool, by the name of
         the method; a method may have one for each target.
@@ -97,33 +92,27 @@ def evaluate_dataset(
     fibres
         Voxels of white matter, evenly spaced, whose fibre orientations are compared; None for
         all. MRtrix3 takes a few milliseconds for each, and DIPY ten times as long.
-    seed
-        Of adversaries and bootstraps.
-    nprocs
-        Processes; by default one for each core that may be used.
-    progress
-        As for `fit_model`.
+    run
+        How the work is done. Its random seed is for adversaries and bootstraps.
     """
-    found = find_scans(dataset, site_from=site_from, filters=filters)
-    if found.errors:
-        raise found.errors[0]
+    found = ScanSelection.of(dataset).find()
     out, codes = Path(out), codes or {}
     for folder in (found.root, *chain(*harmonized.values()), *codes.values()):
         require_outside(out, folder)
     require_names(harmonized)
     regions = find_labels(labels)
-    originals = scans_of_sites(found.scans, None, found.root)
     with errors_at(found.root):
-        contest = set_contest(originals, harmonized, to=to)
+        contest = set_contest(found.scans, harmonized, to=to)
     require_codes(codes, contest)
     measures, notes = _measures(contest, out, found.root, kinds, maps, regions, fibres)
     require_writable(out)
-    scores = _run_heats(measures, contest, nprocs=nprocs, progress=progress)
+    scored = run.map("Scoring scans", Heat.run, make_heats(measures, contest))
+    scores = [score for heat in scored for score in heat]
     if "leakage" in kinds:
-        leaked = score_leakage(measures, contest, codes, seed=seed, progress=progress)
+        leaked = score_leakage(measures, contest, codes, run)
         scores, notes = scores + leaked[0], notes + leaked[1]
     if "biology" in kinds:
-        survived = score_groups(measures, contest, seed=seed)
+        survived = score_groups(measures, contest, seed=run.seed)
         scores, notes = scores + survived[0], notes + survived[1]
     if not scores:
         raise DatasetError(
@@ -190,19 +179,6 @@ def _engine(contest: Contest, kinds: Collection[str]) -> tuple[str, list[str]]:
         return find_engine(), []
     except SitelessError as error:
         return "", [f"fibre orientations: {error}"]
-
-
-def _run_heats(
-    measures: Measures, contest: Contest, *, nprocs: int | None, progress: Stages | None
-) -> list[Score]:
-    heats = make_heats(measures, contest)
-    show = progress and progress("Scoring scans")
-    results: dict[int, list[Score]] = {}
-    for position, scores in run_all(Heat.run, heats, nprocs=nprocs):
-        results[position] = scores
-        if show:
-            show(len(results), len(heats), heats[position].name)
-    return [score for position in sorted(results) for score in results[position]]
 
 
 def _write(out: Path, table: ScoreTable, measures: Measures, notes: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from siteless.acquisition import GradientTable
-from siteless.bids import ScanFiles, find_scans, require_outside
+from siteless.bids import ScanFiles, ScanSelection, require_outside
 from siteless.denoising import find_denoiser
 from siteless.distributed import raise_everywhere, rank
 from siteless.errors import DatasetError, OutputError
@@ -21,12 +21,13 @@ from siteless.harmonics import table_at_shells
 from siteless.methods import METHODS, load_model
 from siteless.methods.invariant.training import TrainingSettings
 from siteless.methods.patches import TrainingScan, TrainingSet
-from siteless.model import LearnedSite, Model, ModelCard, Typical, save_model
+from siteless.model import LearnedSite, Model, ModelCard, Preparation, Typical, save_model
 from siteless.pipelines._choice import read_table
-from siteless.pipelines._coefficients import Recipe, Stages, store_scans
 from siteless.pipelines._cohort import Cohort, choose_cohort, reference_scans
-from siteless.pipelines._learn import FitFiles, Learned, Task, Watch, learner_of
+from siteless.pipelines._learn import FitFiles, Learned, Task, learner_of
+from siteless.pipelines._run import Run
 from siteless.pipelines._template import columns_by_covariate, covariate_rows
+from siteless.pipelines._workspace import Workspace
 from siteless.population import (
     Design,
     estimate_site_effects,
@@ -44,7 +45,7 @@ _WITHOUT_REFERENCE = ("paired", "unchanged")
 
 
 def fit_model(
-    dataset: Path | str,
+    dataset: ScanSelection | Path | str,
     out: Path | str,
     *,
     method: str = "invariant",
@@ -56,25 +57,19 @@ def fit_model(
     maps: Sequence[str] | None = None,
     preset: str = "siteless",
     settings: TrainingSettings | None = None,
-    sites: Sequence[str] | None = None,
-    site_from: str | None = None,
-    filters: Mapping[str, Collection[str | None]] | None = None,
     tissue: Tissue = "white-matter",
     minutes: float | None = None,
-    seed: int = 0,
     device: str = "cpu",
     resume: bool = False,
     work: Path | None = None,
-    nprocs: int | None = None,
-    progress: Stages | None = None,
-    watch: Watch | None = None,
+    run: Run = Run(),
 ) -> Model:
     """Learn a model from a dataset, and write it.
 
     Parameters
     ----------
-    dataset, site_from, filters
-        As for `siteless.bids.find_scans`.
+    dataset
+        Its folder, a manifest, or a selection of its scans.
     out
         The model's file. The log and a picture of it go beside it.
     method
@@ -99,27 +94,19 @@ def fit_model(
         For ``invariant``: ``siteless`` or ``paper``.
     settings
         For ``invariant``: used instead of the preset's.
-    sites
-        To learn, all by default.
     tissue
         To learn from.
     minutes
         Train for about as long, instead of as long as the settings say.
-    seed
-        Of all that is random, and of who validates where no ``split`` column says it.
     device
         As torch names it: ``cpu``, ``cuda``.
     resume
         Go on with an interrupted fit; what is finished is returned as it is.
     work
         Folder for coefficients; by default beside the model. Fits can share it.
-    nprocs
-        Processes that read scans; by default one for each core that may be used.
-    progress
-        Called with the name of a stage; gives what is called with the number of scans done, their
-        total, and the name of the last.
-    watch
-        Called with the number of updates done, their total, and the log.
+    run
+        How the work is done. Its random seed also draws who validates, where no ``split`` column
+        says it.
     """
     files = FitFiles(Path(out))
     work = work or files.work
@@ -127,10 +114,10 @@ def fit_model(
         raise OutputError(
             "the model is there already", remedy="choose another name", path=files.model
         )
+    selection = ScanSelection.of(dataset)
     for folder in (files.model.parent, work):
-        require_outside(folder, Path(dataset))
-    found = find_scans(dataset, site_from=site_from, filters=filters)
-    cohort = choose_cohort(found, sites, validate=_is_trained(method), seed=seed)
+        require_outside(folder, selection.path)
+    cohort = choose_cohort(selection, validate=_is_trained(method), seed=run.seed)
     referred = reference_scans(cohort, reference) if reference else None
     if referred and method in _WITHOUT_REFERENCE:
         raise DatasetError(
@@ -150,28 +137,26 @@ def fit_model(
         minutes=minutes,
         device=device,
     )
-    recipe = Recipe(
-        fit=learner.fit,
+    preparation = Preparation(
+        shells=cohort.bs,
         order=cohort.order,
-        bs=cohort.bs,
+        fit=learner.fit,
         tissue=tissue,
         denoiser=find_denoiser() if denoise else "",
     )
     if learner.needs_survey:
         _require_identifiable(cohort, learner.covariates, referred)
     if files.model.exists():
-        return _finished(files.model, method, recipe, learner.asked, seed, cohort)
+        return _finished(files.model, method, preparation, learner.asked, run.seed, cohort)
     for folder in (files.model.parent, work):
         require_writable(folder)
-    scans = store_scans(
-        recipe,
-        work,
+    workspace = Workspace(work, preparation)
+    scans = workspace.store_scans(
         cohort.scans,
         with_maps=learner.needs_maps,
         with_survey=learner.needs_survey,
         microstructure=learner.microstructure,
-        nprocs=nprocs,
-        progress=progress and progress("Reading scans"),
+        run=run,
     )
     learning = len(cohort.learning)
     lesson = TrainingSet(
@@ -184,9 +169,7 @@ def fit_model(
     if not resume and rank() == 0:
         files.state.unlink(missing_ok=True)
     raise_everywhere(None)
-    task = Task(
-        files, work, recipe, cohort, lesson, reference or {}, seed, nprocs, progress, watch
-    )
+    task = Task(files, workspace, cohort, lesson, reference or {}, run)
     learned = learner.learn(task)
     model = learned.make(_card(method, task, learned))
     if rank() == 0:
@@ -221,7 +204,7 @@ def _is_trained(method: str) -> bool:
 def _finished(
     path: Path,
     method: str,
-    recipe: Recipe,
+    preparation: Preparation,
     settings: Mapping[str, Any],
     seed: int,
     cohort: Cohort,
@@ -231,17 +214,21 @@ def _finished(
     card = model.card
     asked = {
         "method": method,
-        **asdict(recipe),
+        **asdict(preparation),
         "seed": seed,
         "sites": list(cohort.sites),
         "settings": settings,
         "people": sorted({scan.subject for scan in cohort.learning}),
     }
-    found = asdict(card) | {
-        "sites": list(card.sites),
-        "settings": {name: card.settings.get(name) for name in settings},
-        "people": card.summary["training_people"],
-    }
+    found = (
+        asdict(card)
+        | asdict(card.preparation)
+        | {
+            "sites": list(card.sites),
+            "settings": {name: card.settings.get(name) for name in settings},
+            "people": card.summary["training_people"],
+        }
+    )
     other = [name for name, value in asked.items() if _plain(found[name]) != _plain(value)]
     if other:
         raise OutputError(
@@ -261,8 +248,8 @@ def _card(method: str, task: Task, learned: Learned) -> ModelCard:
     return ModelCard(
         method=method,
         sites=_sites(task),
-        **asdict(task.recipe),
-        seed=task.seed,
+        preparation=task.workspace.preparation,
+        seed=task.run.seed,
         settings=learned.settings,
         summary={
             **_summary(task.lesson, task.cohort),
@@ -297,7 +284,7 @@ def _sites(task: Task) -> dict[str, LearnedSite]:
         site: learned_site(
             [scan for scan in scans if scan.site == site],
             [one for one in files if str(one.site) == site],
-            task.recipe,
+            task.workspace.preparation,
             level=float(level),
         )
         for site, level in zip(task.lesson.sites, usual, strict=True)
@@ -305,19 +292,23 @@ def _sites(task: Task) -> dict[str, LearnedSite]:
 
 
 def learned_site(
-    scans: Sequence[TrainingScan], files: Sequence[ScanFiles], recipe: Recipe, *, level: float
+    scans: Sequence[TrainingScan],
+    files: Sequence[ScanFiles],
+    preparation: Preparation,
+    *,
+    level: float,
 ) -> LearnedSite:
     """Return what is learned of a site whatever the method, from its training scans."""
     most = min(_TYPICAL_PER_SCAN, _TYPICAL_PER_SITE // len(scans))
     centres = (scan.neighbours[:, 0] for scan in scans)
     rows = [own[:: max(1, len(own) // most)] for own in centres]
     samples = [scan.values[own] for scan, own in zip(scans, rows, strict=True)]
-    protocol, _ = table_at_shells(_protocol(files), recipe.bs)
+    protocol, _ = table_at_shells(_protocol(files), preparation.shells)
     return LearnedSite(
         level=level,
         bvals=tuple(protocol.bvals.tolist()),
         bvecs=tuple(map(tuple, protocol.bvecs.round(9).tolist())),
-        typical=Typical.of(samples, recipe.order),
+        typical=Typical.of(samples, preparation.order),
     )
 
 

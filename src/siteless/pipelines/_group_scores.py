@@ -25,9 +25,9 @@ from siteless.evaluation import (
     site_distances,
 )
 from siteless.pipelines._choice import read_number, read_table
-from siteless.pipelines._coefficients import Stages
 from siteless.pipelines._contest import Contest, Judged
 from siteless.pipelines._judge import Measures, read_mean, read_shown
+from siteless.pipelines._run import Run
 
 # What a code is called among tasks: it is rendered as no site.
 CODES = "codes"
@@ -44,9 +44,7 @@ def score_leakage(
     measures: Measures,
     contest: Contest,
     codes: Mapping[str, Path],
-    *,
-    seed: int,
-    progress: Stages | None,
+    run: Run,
 ) -> tuple[list[Score], list[str]]:
     """Let adversaries name the site of codes, and the source of scans rendered as one site.
 
@@ -63,20 +61,19 @@ def score_leakage(
     for (to, method), own in _rendered_alike(contest).items():
         groups[f"all>{to}", method] = partial(_samples_of_scans, measures, own)
         notes += _beware(f"all>{to}", method, own)
-    show = progress and progress("Training adversaries")
+    show = run.stage("Training adversaries")
     scores: list[Score] = []
     for done, ((task, method), make) in enumerate(groups.items(), start=1):
         samples = make()
         try:
             _require_learners(samples, contest)
-            found = measure_leakage(samples, training=contest.training, seed=seed)
+            found = measure_leakage(samples, training=contest.training, seed=run.seed)
         except SitelessError as error:
             notes.append(f"leakage of {method} ({task}): {error}")
         else:
             told = {name: getattr(found, name) for name in _LEAKAGE}
             scores += _rows(task, method, told, prefix="leakage_")
-        if show:
-            show(done, len(groups), method)
+        show(done, len(groups), method)
     return scores, notes
 
 

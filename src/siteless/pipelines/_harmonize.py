@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -15,8 +15,8 @@ from siteless.acquisition import GradientTable, Scan
 from siteless.bids import (
     Map,
     ScanFiles,
+    ScanSelection,
     derivative_path,
-    find_scans,
     read_gradient_pair,
     read_scan,
     require_outside,
@@ -32,8 +32,8 @@ from siteless.methods import Outside, Rendering, load_model, render
 from siteless.methods.combat import CombatModel, HarmonizedMaps
 from siteless.microstructure import MAPS
 from siteless.model import RARE, Model
-from siteless.pipelines._choice import fingerprint, read_model, read_table, scans_of_sites
-from siteless.pipelines._parallel import Progress, connected, run_all, run_on_cluster
+from siteless.pipelines._choice import fingerprint, read_model, read_table
+from siteless.pipelines._run import Run
 from siteless.storage import cache_key
 
 # The scan's own b-vectors, those of the target's protocol, or a .bval and a .bvec file.
@@ -72,35 +72,28 @@ class HarmonizeReport:
 
 
 def harmonize_dataset(
-    dataset: Path | str,
+    dataset: ScanSelection | Path | str,
     out: Path | str,
     model: Path | str,
     to: str,
     *,
-    sites: Sequence[str] | None = None,
-    site_from: str | None = None,
-    filters: Mapping[str, Collection[str | None]] | None = None,
     gradients: Gradients = "own",
     outside: Outside = "scaled",
     force: bool = False,
-    nprocs: int | None = None,
-    cluster: str | None = None,
-    progress: Progress | None = None,
+    run: Run = Run(),
 ) -> HarmonizeReport:
     """Render every scan of a dataset as one site; a scan that fails does not stop the others.
 
     Parameters
     ----------
-    dataset, site_from, filters
-        As for `siteless.bids.find_scans`.
+    dataset
+        Its folder, a manifest, or a selection of its scans.
     out
         Folder of the derivative dataset.
     model
         File that `siteless fit` wrote.
     to
         Site of the model, or ``average``.
-    sites
-        To render scans of, all by default.
     gradients
         To render at: ``own``, ``target``, or a .bval and a .bvec file, taken along the axes of
         each image as those beside it are.
@@ -109,12 +102,8 @@ def harmonize_dataset(
         A method that gives maps has neither this nor `gradients`.
     force
         Render again what an earlier run has written.
-    nprocs
-        Processes; by default one for each core that may be used.
-    cluster
-        Address of a Dask scheduler, whose workers are used instead.
-    progress
-        Called with the number of scans done, their total, and the name of the last.
+    run
+        How the work is done.
 
     Raises
     ------
@@ -122,35 +111,26 @@ def harmonize_dataset(
         When nothing can be rendered, or an output cannot be written.
     """
     # Workers elsewhere have other working folders.
-    dataset, out, path = (Path(given).absolute() for given in (dataset, out, model))
+    selection = ScanSelection.of(dataset).absolute()
+    out, path = (Path(given).absolute() for given in (out, model))
     if isinstance(gradients, tuple):
         gradients = gradients[0].absolute(), gradients[1].absolute()
     learned = load_model(path)
     with errors_at(path):
         told = _settings(learned, to, gradients, outside)
-    found = find_scans(dataset, site_from=site_from, filters=filters)
-    if found.errors:
-        raise found.errors[0]
+    found = selection.find()
     require_outside(out, found.root)
-    scans = scans_of_sites(found.scans, sites, found.root)
-    _require_elsewhere(scans, out)
+    _require_elsewhere(found.scans, out)
     root = found.root if found.root.is_dir() else found.root.parent
     job = _Job(path, root, out, to, gradients, outside, told, _parts(learned), force=force)
-    outcomes: dict[int, _Outcome] = {}
-    with connected(cluster) as client:
+    with run.connected() as connected:
         what = "Maps" if job.parts.are_maps else "Scans"
         name = f"{what} rendered as {to} by the method {learned.card.method}"
         write_description(
             out, name=name, sources=(root,), ignored=("*_dwimap.*", "model", "report")
         )
-        if progress:
-            idle = client is not None and not client.scheduler_info()["workers"]
-            progress(0, len(scans), "waiting for workers" if idle else "")
-        for position, outcome in _run(job, scans, nprocs=nprocs, client=client):
-            outcomes[position] = outcome
-            if progress:
-                progress(len(outcomes), len(scans), scans[position].name)
-    return _report(scans, [outcomes[position] for position in sorted(outcomes)])
+        outcomes = connected.map("Rendering scans", job.run, found.scans, lost=_killed)
+    return _report(found.scans, outcomes)
 
 
 @dataclass(frozen=True)
@@ -190,7 +170,7 @@ def _settings(model: Model, to: str, gradients: Gradients, outside: Outside) -> 
     known = {
         "Version": version("siteless"),
         "Method": model.card.method,
-        "Denoiser": model.card.denoiser or "n/a",
+        "Denoiser": model.preparation.denoiser or "n/a",
         "Model": model.identity,
         "TargetSite": to,
     }
@@ -210,7 +190,7 @@ def _settings(model: Model, to: str, gradients: Gradients, outside: Outside) -> 
     else:
         table = read_gradient_pair(*gradients, np.eye(4))
         with errors_at(gradients[0]):
-            nearest_shells(table, model.card.bs)
+            nearest_shells(table, model.preparation.shells)
         at = cache_key(table.bvals, table.bvecs)
     beyond = "" if at == "own" else " fit, zero beyond the brain"
     return {**known, "Gradients": at, "OutsideLearnedTissue": outside + beyond}
@@ -225,14 +205,6 @@ class _Outcome:
     unfamiliar: float = 0.0
     interpolated: tuple[float, ...] = ()
     error: SitelessError | None = None
-
-
-def _run(
-    job: _Job, scans: Sequence[ScanFiles], *, nprocs: int | None, client: Any
-) -> Iterator[tuple[int, _Outcome]]:
-    if client is None:
-        return run_all(job.run, scans, nprocs=nprocs, lost=_killed)
-    return run_on_cluster(job.run, scans, client, lost=_killed)
 
 
 def _killed(files: ScanFiles) -> _Outcome:
@@ -320,7 +292,8 @@ class _Job:
         told = {"Sources": [self._source(files)], "Siteless": asked}
         if isinstance(model, CombatModel):
             maps = model.render_maps(scan, self.to, files.attributes)
-            interpolated = interpolated_bs([shell.b for shell in own.shells], model.card.bs)
+            shells = [shell.b for shell in own.shells]
+            interpolated = interpolated_bs(shells, model.preparation.shells)
             _write_maps(maps, scan, images, told, interpolated)
             return _Outcome(images[0], interpolated=interpolated)
         table = self._table(model, scan)
@@ -377,7 +350,7 @@ def _found(made: Rendering, model: Model, sites: Collection[str]) -> dict[str, A
 
 
 def _maps(made: Rendering, model: Model) -> dict[str, Map]:
-    volumes = {"Volumes": ["b0", *(f"b={b:.0f}" for b in model.card.bs)]}
+    volumes = {"Volumes": ["b0", *(f"b={b:.0f}" for b in model.preparation.shells)]}
     known = {"invariant": "of its code (of unfamiliar voxels, to it), and ", "paired": ""}.get(
         model.card.method, "of the noise that is left, and "
     )

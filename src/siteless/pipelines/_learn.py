@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -18,15 +17,14 @@ from siteless.methods.invariant import InvariantModel
 from siteless.methods.invariant.profiles import SiteProfiles, learn_profiles
 from siteless.methods.invariant.training import PRESETS, TrainingSettings, calibrate_sites, train
 from siteless.methods.paired import PairedModel, PairedSettings, train_paired
-from siteless.methods.patches import Row, TrainingScan, TrainingSet
+from siteless.methods.patches import Row, TrainingScan, TrainingSet, describe_row
 from siteless.methods.scaled import ScaledModel, mean_attenuation
 from siteless.methods.unchanged import UnchangedModel
 from siteless.model import Model, ModelCard
-from siteless.pipelines._coefficients import Recipe, Stages, read_surveys, store_parts
 from siteless.pipelines._cohort import Cohort
+from siteless.pipelines._run import Progress, Run
+from siteless.pipelines._workspace import Workspace
 from siteless.report import draw_profiles, draw_training
-
-Watch = Callable[[int, int, Sequence[Row]], None]
 
 
 @dataclass(frozen=True)
@@ -66,15 +64,11 @@ class Task:
     """What a method learns from, and where it keeps what."""
 
     files: FitFiles
-    work: Path
-    recipe: Recipe
+    workspace: Workspace
     cohort: Cohort
     lesson: TrainingSet
     reference: Mapping[str, Collection[str]]
-    seed: int
-    nprocs: int | None
-    progress: Stages | None
-    watch: Watch | None
+    run: Run
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,29 +151,29 @@ class Invariant:
         """Train, and keep a log and its picture."""
         from siteless.pipelines._template import learn_covariates
 
-        profiles = None
+        profiles, preparation = None, task.workspace.preparation
         if self.settings.profiles:
-            surveys = read_surveys(task.recipe, task.work, task.cohort.learning)
+            surveys = task.workspace.read_surveys(task.cohort.learning)
             design = task.lesson.design(task.lesson.scans)
-            profiles = learn_profiles(surveys, task.lesson.sites, task.recipe.order, design)
+            profiles = learn_profiles(surveys, task.lesson.sites, preparation.order, design)
         lesson = self._lesson(task, profiles)
         found = train(
             lesson,
             self.settings,
-            seed=task.seed,
+            seed=task.run.seed,
             device=self.device,
             minutes=self.minutes,
             checkpoint=task.files.state,
-            watch=partial(_record, task),
+            watch=_Watch.of(task),
         )
-        if profiles and task.recipe.tissue == "white-matter":  # what profiles are of
+        if profiles and preparation.tissue == "white-matter":  # what profiles are of
             expected = profiles.sharpening
             calibrate_sites(found.network, lesson.whole, lesson.sites, expected)
         if rank() == 0:
             _write_log(task.files.log, found.log)
             draw_training(found.log, task.files.picture)
             if profiles:
-                draw_profiles(profiles, task.recipe.bs, task.files.profiles)
+                draw_profiles(profiles, preparation.shells, task.files.profiles)
         learned = learn_covariates(task.cohort.learning, self.covariates)
         settings = {
             **self.asked,
@@ -201,15 +195,12 @@ class Invariant:
         """Return the scans without profiles and in parts, as far as the settings ask for it."""
         if profiles is None and self.settings.parts == 1 and not self.settings.surroundings:
             return task.lesson
-        scans = store_parts(
-            task.recipe,
-            task.work,
+        scans = task.workspace.store_parts(
             task.cohort.scans,
             profiles=profiles,
             parts=self.settings.parts,
             surroundings=self.settings.surroundings,
-            nprocs=task.nprocs,
-            progress=task.progress and task.progress("Parting scans"),
+            run=task.run,
         )
         learning = len(task.cohort.learning)
         training, validation = (
@@ -246,9 +237,9 @@ class Paired:
         found = train_paired(
             task.lesson,
             self.settings,
-            seed=task.seed,
+            seed=task.run.seed,
             checkpoint=task.files.state,
-            watch=partial(_record, task),
+            watch=_Watch.of(task),
         )
         _write_log(task.files.log, found.log)
         settings = {**self.asked, "network": asdict(found.network.settings)}
@@ -374,12 +365,23 @@ def _attenuation(scan: TrainingScan) -> Any:
     return mean_attenuation(scan.values[scan.neighbours[:, 0]], scan.order)
 
 
-def _record(task: Task, update: int, total: int, log: Sequence[Row]) -> None:
-    """Keep the log on disk as it grows, and tell the watcher."""
-    if log and log[-1]["update"] == update and rank() == 0:
-        _write_log(task.files.log, log)
-    if task.watch:
-        task.watch(update, total, log)
+@dataclass(frozen=True)
+class _Watch:
+    """Keeps the log of a training on disk as it grows, and shows its last figures."""
+
+    log: Path
+    show: Progress
+
+    @classmethod
+    def of(cls, task: Task) -> Self:
+        return cls(task.files.log, task.run.stage("Training"))
+
+    def __call__(self, update: int, total: int, log: Sequence[Row]) -> None:
+        if rank() != 0:
+            return
+        if log and log[-1]["update"] == update:
+            _write_log(self.log, log)
+        self.show(update, total, describe_row(log[-1]) if log else "the first figures come soon")
 
 
 def _write_log(path: Path, log: Sequence[Row]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import version
 from typing import Any
 
@@ -77,7 +77,7 @@ class Combat:
     def learn(self, task: Task) -> Learned:
         """Build the template, then run ComBat on each map."""
         same_space = self.asked["same_space"]
-        work = _Work(task.recipe, task.work, same_space, names=self.microstructure)
+        work = _Work(task.workspace, same_space, names=self.microstructure)
         found = bring_to_template(task, work, self.cohort.learning)
         self._require_enough(found.accepted)
         template, known, values = work.combine(found, self._numbers(found.accepted))
@@ -121,8 +121,8 @@ class _Work(TemplateWork):
 
     def bring(self, scan: ScanFiles, alignment: Alignment) -> Mapping[str, Array]:
         """Return the maps of microstructure, and which part of a voxel is in the brain."""
-        paths = {name: self.recipe.microstructure(self.folder, scan, name) for name in self.names}
-        own = {name: load_arrays(path)[name] for name, path in paths.items()}
+        read = partial(self.workspace.read, "microstructure", scan)
+        own = {name: read(name)[name] for name in self.names}
         brain = np.any([values != 0 for values in own.values()], axis=0)
         covered = alignment.to_static(brain.astype(np.float32))
         # Over the brain's part, as a voxel at its edge is no darker for what is beyond.

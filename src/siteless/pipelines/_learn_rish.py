@@ -74,7 +74,7 @@ class Rish:
 
     def learn(self, task: Task) -> Learned:
         """Build the template, then the energies of each site on it."""
-        work = _Work(task.recipe, task.work, same_space=self.asked["same_space"])
+        work = _Work(task.workspace, self.asked["same_space"])
         found = bring_to_template(task, work, self.learning)
         require_people(found.accepted, self.cohort.sites, travelling=self.travelling)
         weights = self._weights(found.accepted)
@@ -98,7 +98,7 @@ class _Work(TemplateWork):
 
     def bring(self, scan: ScanFiles, alignment: Alignment) -> Mapping[str, Array]:
         """Return energies, averaged over near voxels."""
-        stored = load_arrays(self.recipe.maps(self.folder, scan))
+        stored = self.workspace.read("maps", scan)
         own = Energies(*(stored[name] for name in _ENERGIES))
         return vars(smooth_on_template(own, alignment))
 

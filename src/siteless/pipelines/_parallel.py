@@ -20,8 +20,6 @@ from threadpoolctl import threadpool_limits
 
 from siteless.errors import SitelessError
 
-# Called with how many are done, of how many, and the name of the last.
-Progress = Callable[[int, int, str], None]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 # Seconds that a scheduler has to answer in.
@@ -101,7 +99,7 @@ def run_on_cluster(
     items: Sequence[Item],
     client: Any,
     *,
-    lost: Callable[[Item], Result],
+    lost: Callable[[Item], Result] | None = None,
 ) -> Iterator[tuple[int, Result]]:
     """Do what `run_all` does on the workers of a cluster.
 
@@ -125,7 +123,7 @@ def run_on_cluster(
             raise SitelessError(
                 "the Dask scheduler is gone", remedy="run again: what is done is kept"
             )
-        if isinstance(future.exception(), KilledWorker):
+        if lost and isinstance(future.exception(), KilledWorker):
             yield positions[future.key], lost(items[positions[future.key]])
         else:
             yield positions[future.key], future.result()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from siteless.bids import (
     ScanFiles,
-    find_scans,
+    ScanSelection,
     read_json,
     read_rows,
     require_outside,
@@ -29,11 +29,10 @@ from siteless.errors import (
 from siteless.evaluation import ALL, Score, ScoreTable
 from siteless.methods import load_model
 from siteless.methods.invariant import InvariantModel
-from siteless.pipelines._choice import fingerprint, read_table, scans_of_sites
-from siteless.pipelines._coefficients import Stages
+from siteless.pipelines._choice import fingerprint, read_table
 from siteless.pipelines._contest import Judged, find_judged, folder_name
-from siteless.pipelines._parallel import run_all
 from siteless.pipelines._portray import beside_of, name_of, portray, told_of
+from siteless.pipelines._run import Run
 from siteless.population import SiteVerdict
 from siteless.report import (
     Portrait,
@@ -59,7 +58,7 @@ _OF_SCANS = ("SourceSite", "SourceFiles", "Covariates")
 
 
 def write_report(
-    dataset: Path | str,
+    dataset: ScanSelection | Path | str,
     harmonized: Sequence[Path | str],
     out: Path | str,
     *,
@@ -67,11 +66,7 @@ def write_report(
     model: Path | str | None = None,
     to: str | None = None,
     people: int | None = PEOPLE,
-    sites: Sequence[str] | None = None,
-    site_from: str | None = None,
-    filters: Mapping[str, Collection[str | None]] | None = None,
-    nprocs: int | None = None,
-    progress: Stages | None = None,
+    run: Run = Run(),
 ) -> Path:
     """Write the page of a harmonized study, and pages of people, each one file.
 
@@ -79,8 +74,8 @@ def write_report(
 
     Parameters
     ----------
-    dataset, site_from, filters
-        As for `siteless.bids.find_scans`: the scans as they were.
+    dataset
+        Its folder, a manifest, or a selection of its scans: the scans as they were.
     harmonized
         Folders of derivatives of one method and one target.
     out
@@ -93,45 +88,39 @@ def write_report(
         The target site, for derivatives that do not tell it.
     people
         With pages of their own, those whose scans stand out first; None for all.
-    sites
-        Whose scans are told of, all by default.
-    nprocs
-        Processes; by default one for each core that may be used.
-    progress
-        As for `fit_model`.
+    run
+        How the work is done.
 
     Returns
     -------
     Path
         The page of the study.
     """
-    found = find_scans(dataset, site_from=site_from, filters=filters)
-    if found.errors:
-        raise found.errors[0]
+    selection = ScanSelection.of(dataset)
+    found = selection.find()
     out, folders = Path(out), [Path(folder) for folder in harmonized]
     require_outside(out, found.root)
     _require_pages(out)
     table, notes = read_scores(Path(scores)) if scores else (ScoreTable(()), ())
-    originals = scans_of_sites(found.scans, sites, found.root)
     with errors_at(found.root):
-        judged = find_judged(originals, {"harmonized": folders}, to=to)
+        judged = find_judged(found.scans, {"harmonized": folders}, to=to)
     _require_one_target(judged)
     told = _told(judged)
     fields = _fields(Path(model), told) if model else ""
     require_writable(out)
-    portraits, pages = _portray_all(judged, out, people, nprocs, progress)
+    portraits, pages = _portray_all(judged, out, people, run)
     shown = [portray(one)[1] for one in _examples(judged, flag(portraits))]
-    command = "siteless", "evaluate", dataset, "--harmonized", folders[0], "--out", "scores"
+    command = "siteless", "evaluate", selection.path, "--harmonized", folders[0], "--out", "scores"
     study = Study(
         title=f"{found.root.name if found.root.is_dir() else found.root.stem}, harmonized",
         told=told,
         portraits=portraits,
         scores=table,
         notes=notes,
-        missing=_missing(originals, judged),
+        missing=_missing(found.scans, judged),
         pages=pages,
         viewer=viewer_html(shown),
-        is_tested=any(files.attributes.get("split") == "test" for files in originals),
+        is_tested=any(files.attributes.get("split") == "test" for files in found.scans),
         next_command=shlex.join(map(str, command)),
         fields=fields,
         verdicts=_verdicts(judged),
@@ -181,7 +170,7 @@ def _fields(path: Path, told: Mapping[str, str]) -> str:
             path=path,
         )
     profiles = model.profiles if isinstance(model, InvariantModel) else None
-    return profiles_url(profiles, model.card.bs) if profiles else ""
+    return profiles_url(profiles, model.preparation.shells) if profiles else ""
 
 
 def read_scores(folder: Path) -> tuple[ScoreTable, tuple[str, ...]]:
@@ -271,11 +260,7 @@ class _Sitter:
 
 
 def _portray_all(
-    judged: Sequence[Judged],
-    out: Path,
-    people: int | None,
-    nprocs: int | None,
-    progress: Stages | None,
+    judged: Sequence[Judged], out: Path, people: int | None, run: Run
 ) -> tuple[list[Portrait], dict[str, str]]:
     """Return portraits of all scans, and the pages of people by subject."""
     own: dict[str, list[Judged]] = {}
@@ -283,26 +268,19 @@ def _portray_all(
         own.setdefault(one.source.subject, []).append(one)
     everybody = people is None or len(own) <= people
     sitters = [_Sitter(tuple(scans), out, everybody) for scans in own.values()]
-    portraits = _run(sitters, "Looking at scans", nprocs, progress)
+    portraits = _run(sitters, "Looking at scans", run)
     if not everybody:
         subjects = {portrait.name: portrait.subject for portrait in portraits}
         worst = [subjects[name] for name in flag(portraits)]
         chosen = list(dict.fromkeys([*worst, *own]))[:people]
         sitters = [_Sitter(tuple(own[who]), out, has_page=True) for who in chosen]
-        _run(sitters, "Writing pages", nprocs, progress)
+        _run(sitters, "Writing pages", run)
     return portraits, {one.subject: one.page.name for one in sitters if one.has_page}
 
 
-def _run(
-    sitters: Sequence[_Sitter], title: str, nprocs: int | None, progress: Stages | None
-) -> list[Portrait]:
-    show = progress and progress(title)
-    found: dict[int, list[Portrait]] = {}
-    for position, portraits in run_all(_Sitter.run, sitters, nprocs=nprocs):
-        found[position] = portraits
-        if show:
-            show(len(found), len(sitters), f"sub-{sitters[position].subject}")
-    return [one for position in sorted(found) for one in found[position]]
+def _run(sitters: Sequence[_Sitter], title: str, run: Run) -> list[Portrait]:
+    found = run.map(title, _Sitter.run, sitters, name=lambda one: f"sub-{one.subject}")
+    return [portrait for portraits in found for portrait in portraits]
 
 
 def _examples(judged: Sequence[Judged], flags: Mapping[str, object]) -> list[Judged]:

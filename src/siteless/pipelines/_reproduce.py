@@ -11,7 +11,7 @@ from typing import Any
 
 from siteless.bids import (
     ScanFiles,
-    find_scans,
+    ScanSelection,
     read_json,
     require_new,
     require_outside,
@@ -22,15 +22,14 @@ from siteless.bids import (
 from siteless.errors import DatasetError, OutputError
 from siteless.evaluation import ScoreTable
 from siteless.methods.invariant.training import PRESETS
-from siteless.pipelines._choice import fingerprint, scans_of_sites
-from siteless.pipelines._coefficients import Stages
+from siteless.pipelines._choice import fingerprint
 from siteless.pipelines._contest import folder_name
 from siteless.pipelines._encode import encode_dataset
 from siteless.pipelines._evaluate import KINDS, Evaluation, Kind, evaluate_dataset
 from siteless.pipelines._fit import fit_model
 from siteless.pipelines._harmonize import harmonize_dataset
-from siteless.pipelines._parallel import Progress, run_all
 from siteless.pipelines._report import HOME, write_report
+from siteless.pipelines._run import Run
 from siteless.pipelines._simulate import simulate_cohort
 from siteless.pipelines._steps import Step, run_steps
 from siteless.report import (
@@ -158,9 +157,7 @@ def reproduce_experiment(
     dataset: Path | str | None = None,
     scale: str = "quick",
     hub: str | None = None,
-    seed: int = 0,
-    nprocs: int | None = None,
-    progress: Stages | None = None,
+    run: Run = Run(),
 ) -> Path:
     """Repeat the experiment of Moyer et al. (2020), and write its tables and figures.
 
@@ -178,12 +175,8 @@ def reproduce_experiment(
         Of `SCALES`.
     hub
         The site that scans are rendered as and from; by default prisma30, or the first.
-    seed
-        Of the cohort and of all that is random.
-    nprocs
-        Processes; by default one for each core that may be used.
-    progress
-        As for `fit_model`.
+    run
+        How the work is done. Its random seed is the cohort's too.
 
     Returns
     -------
@@ -197,15 +190,15 @@ def reproduce_experiment(
         raise DatasetError(
             f"there is no preset {scale!r}", remedy=f"choose of {', '.join(SCALES)}"
         )
-    experiment = _Experiment(out, given or out / "cohort", SCALES[scale], hub, seed, nprocs)
+    experiment = _Experiment(out, given or out / "cohort", SCALES[scale], hub, run.seed)
     if given is not None:
         experiment.require_travellers()
-    _claim(out, given, scale, hub, seed)
+    _claim(out, given, scale, hub, run.seed)
     records, seconds = out / "steps", {}
     if given is None:
         simulate = Step("cohort", experiment.simulate, (out / "cohort",))
-        seconds = run_steps([simulate], records, progress)
-    seconds |= run_steps(list(experiment.steps()), records, progress)
+        seconds = run_steps([simulate], records, run)
+    seconds |= run_steps(list(experiment.steps()), records, run)
     rows = [{"step": name, "seconds": f"{taken:.0f}"} for name, taken in seconds.items()]
     write_table(out / "steps.tsv", rows)
     return experiment.page
@@ -238,7 +231,6 @@ class _Experiment:
     scale: Scale
     asked_hub: str | None
     seed: int
-    nprocs: int | None
 
     @property
     def page(self) -> Path:
@@ -246,10 +238,7 @@ class _Experiment:
 
     @cached_property
     def scans(self) -> list[ScanFiles]:
-        found = find_scans(self.dataset)
-        if found.errors:
-            raise found.errors[0]
-        scans = scans_of_sites(found.scans, None, found.root)
+        scans = list(ScanSelection.of(self.dataset).find().scans)
         lacking = {"train", "val", "test"} - {files.attributes.get("split") for files in scans}
         if lacking:
             raise DatasetError(
@@ -318,9 +307,7 @@ class _Experiment:
         yield Step("score", self.score, (self.page,), settings, needs=("render", "encode"))
         yield Step("report", self.report, (self.out / "report" / HOME,), needs=("score",))
 
-    def _fitting(
-        self, name: str, run: Callable[[Stages | None], None], made: Sequence[Contestant]
-    ) -> Step:
+    def _fitting(self, name: str, run: Callable[[Run], None], made: Sequence[Contestant]) -> Step:
         scans = [[fingerprint(f), f.subject, f.attributes.get("split")] for f in self.scans]
         models = [[repr(one.options), one.sites] for one in made]
         settings = {"seed": self.seed, "models": models, "scans": scans}
@@ -335,7 +322,7 @@ class _Experiment:
     def codes(self, one: Contestant) -> Path:
         return self.out / "codes" / one.stem
 
-    def simulate(self, progress: Stages | None) -> None:
+    def simulate(self, run: Run) -> None:
         scanners = read_scanners()
         cohort = draw_cohort(
             tuple(scanners[site] for site in SIZES["cdmri2018"].sites),
@@ -343,33 +330,28 @@ class _Experiment:
             voxel_size=self.scale.voxel_size,
             seed=self.seed,
         )
-        show = progress and progress("Simulating people")
-        simulate_cohort(self.dataset, cohort, nprocs=self.nprocs, progress=show)
+        simulate_cohort(self.dataset, cohort, run=run)
 
-    def fit(self, one: Contestant, progress: Stages | None) -> None:
-        """Fit a model that is no network."""
-        self._fit(one, nprocs=self.nprocs, progress=progress)
-
-    def train(self, progress: Stages | None) -> None:
-        """Train the networks, each in a process of its own: that is faster than one by one."""
-        networks = [one for one in self.contestants if one.has_code]
-        jobs = [(one.name, partial(self._fit, one, nprocs=1)) for one in networks]
-        self._run_jobs(jobs, progress and progress("Training networks"))
-
-    def _fit(self, one: Contestant, *, nprocs: int | None, progress: Stages | None = None) -> None:
+    def fit(self, one: Contestant, run: Run) -> None:
+        """Fit a model."""
         fit_model(
-            self.dataset,
+            ScanSelection(self.dataset, sites=one.sites),
             self.model(one),
-            sites=one.sites,
-            seed=self.seed,
             resume=True,
             work=self.out / "work",
-            nprocs=nprocs,
-            progress=progress,
+            run=run,
             **one.options,
         )
 
-    def render(self, progress: Stages | None) -> None:
+    def train(self, run: Run) -> None:
+        """Train the networks, each in a process of its own: that is faster than one by one."""
+        networks = [one for one in self.contestants if one.has_code]
+        jobs = [
+            (one.name, partial(self.fit, one, Run(nprocs=1, seed=self.seed))) for one in networks
+        ]
+        _run_jobs(jobs, "Training networks", run)
+
+    def render(self, run: Run) -> None:
         """Render test people in all tasks, and as the hub all whom adversaries are shown."""
         hub, *others = self.sites
         tested, everybody = self.people("test"), self.people("train", "test")
@@ -379,7 +361,7 @@ class _Experiment:
             shown = one.sites[1:] == tuple(others) and not one.is_ablated
             sources, people = (one.sites, everybody) if shown else (one.sites[1:], tested)
             jobs += [self._rendering(one, site, hub, people) for site in sources]
-        self._run_jobs(jobs, progress and progress("Rendering scans"))
+        _run_jobs(jobs, "Rendering scans", run)
 
     def _rendering(self, one: Contestant, source: str, to: str, people: list[str]) -> Job:
         out, model = self.rendered(one, to), self.model(one)
@@ -387,32 +369,23 @@ class _Experiment:
             _render, self.dataset, out, model, to, source, people
         )
 
-    def encode(self, progress: Stages | None) -> None:
+    def encode(self, run: Run) -> None:
         """Encode the people that adversaries learn from, and those that they are tested on."""
         coded = [one for one in self.contestants if one.has_code]
         jobs = [(one.name, self._encoding(one)) for one in coded]
-        self._run_jobs(jobs, progress and progress("Encoding scans"))
+        _run_jobs(jobs, "Encoding scans", run)
 
     def _encoding(self, one: Contestant) -> Callable[[], None]:
         people = self.people("train", "test")
         return partial(_encode, self.dataset, self.codes(one), self.model(one), one.sites, people)
 
-    def _run_jobs(self, jobs: Sequence[Job], show: Progress | None) -> None:
-        functions = [function for _, function in jobs]
-        if show:
-            show(0, len(jobs), "")
-        results = run_all(_call, functions, nprocs=self.nprocs)
-        for done, (position, _) in enumerate(results, start=1):
-            if show:
-                show(done, len(jobs), jobs[position][0])
-
-    def score(self, progress: Stages | None) -> None:
+    def score(self, run: Run) -> None:
         """Score everything, and write tables, figures and the page."""
         main = self._evaluate(
-            "scores", [o for o in self.contestants if not o.is_ablated], KINDS, progress
+            "scores", [o for o in self.contestants if not o.is_ablated], KINDS, run
         )
         ablated = [one for one in self.contestants if one.is_ablated]
-        less = self._evaluate("scores_ablations", ablated, ("signal",), progress)
+        less = self._evaluate("scores_ablations", ablated, ("signal",), run)
         own = {one.method for one in ablated}
         table = ScoreTable(
             (*main.table.scores, *(s for s in less.table.scores if s.method in own))
@@ -429,7 +402,7 @@ class _Experiment:
             gallery.draw_fibres(figures / "fods.png", _SHOWN)
         write_text(self.page, self._told(tables, main))
 
-    def report(self, progress: Stages | None) -> None:
+    def report(self, run: Run) -> None:
         """Show what the network of all sites has made of the scans."""
         [network] = [one for one in self.contestants if one.method == "multi"]
         write_report(
@@ -437,8 +410,7 @@ class _Experiment:
             [self.rendered(network, self.sites[0])],
             self.out / "report",
             scores=self.out / "scores",
-            nprocs=self.nprocs,
-            progress=progress,
+            run=run,
         )
 
     def _evaluate(
@@ -446,7 +418,7 @@ class _Experiment:
         name: str,
         entered: Sequence[Contestant],
         kinds: Sequence[Kind],
-        progress: Stages | None,
+        run: Run,
     ) -> Evaluation:
         folders: dict[str, list[Path]] = {}
         for one in entered:
@@ -459,9 +431,7 @@ class _Experiment:
             codes={one.name: self.codes(one) for one in coded},
             kinds=kinds,
             fibres=self.scale.fibres,
-            seed=self.seed,
-            nprocs=self.nprocs,
-            progress=progress,
+            run=run,
         )
 
     def _tables(self, main: ScoreTable, table: ScoreTable) -> Iterator[Table]:
@@ -500,18 +470,17 @@ def _render(
 
     One that fails fails the experiment.
     """
-    for files in find_scans(dataset, filters={"sub": people}).scans:
+    for files in ScanSelection(dataset, filters={"sub": people}).find().scans:
         if str(files.site) == to:
             tables = (files.bval, files.bvec) if files.bval and files.bvec else None
+            own = ScanSelection(dataset, filters={"sub": [files.subject]}, sites=[source])
             report = harmonize_dataset(
-                dataset,
+                own,
                 out,
                 model,
                 to,
-                sites=[source],
-                filters={"sub": [files.subject]},
                 gradients=tables or "target",
-                nprocs=1,
+                run=Run(nprocs=1),
             )
             if report.errors:
                 raise report.errors[0]
@@ -520,8 +489,13 @@ def _render(
 def _encode(
     dataset: Path, out: Path, model: Path, sites: Sequence[str], people: Sequence[str]
 ) -> None:
-    encode_dataset(model, dataset, out, sites=sites, filters={"sub": people}, nprocs=1)
+    selection = ScanSelection(dataset, filters={"sub": people}, sites=sites)
+    encode_dataset(model, selection, out, run=Run(nprocs=1))
 
 
-def _call(function: Callable[[], None]) -> None:
-    function()
+def _run_jobs(jobs: Sequence[Job], title: str, run: Run) -> None:
+    run.map(title, _call, jobs, name=lambda job: job[0])
+
+
+def _call(job: Job) -> None:
+    job[1]()

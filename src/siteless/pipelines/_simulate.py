@@ -23,7 +23,7 @@ from siteless.bids import (
     write_table,
 )
 from siteless.errors import OutputError
-from siteless.pipelines._parallel import Progress, run_all
+from siteless.pipelines._run import Run
 from siteless.simulation import (
     PATIENT_EFFECT,
     Anatomy,
@@ -84,13 +84,7 @@ _GROUP = {
 }
 
 
-def simulate_cohort(
-    out: Path | str,
-    cohort: Cohort,
-    *,
-    nprocs: int | None = None,
-    progress: Progress | None = None,
-) -> Path:
+def simulate_cohort(out: Path | str, cohort: Cohort, *, run: Run = Run()) -> Path:
     """Write a cohort; scans that an interrupted run has written are kept.
 
     Parameters
@@ -99,20 +93,14 @@ def simulate_cohort(
         Folder of the dataset. It must not exist, be empty, or hold the same cohort.
     cohort
         As `siteless.simulation.draw_cohort` or `siteless.simulation.draw_design` draws it.
-    nprocs
-        Processes; by default one for each core that may be used.
-    progress
-        Called with the number of people done, their total, and the last one's label.
+    run
+        How the work is done. The cohort has its own random seed.
     """
     out = Path(out)
     _claim(out, cohort)
     _write_root(out, cohort)
-    work = partial(_simulate_person, out, cohort)
-    if progress:
-        progress(0, len(cohort.people), "")
-    for done, (position, _) in enumerate(run_all(work, cohort.people, nprocs=nprocs), start=1):
-        if progress:
-            progress(done, len(cohort.people), f"sub-{cohort.people[position].label}")
+    simulate = partial(_simulate_person, out, cohort)
+    run.map("Simulating people", simulate, cohort.people, name=lambda one: f"sub-{one.label}")
     return out
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from siteless.bids import write_json
-from siteless.pipelines._coefficients import Stages
-from siteless.pipelines._parallel import Progress
+from siteless.pipelines._run import Progress, Run, Stages
 from siteless.storage import cache_key
 
 
@@ -25,7 +24,7 @@ class Step:
     name
         That the others know it by.
     run
-        Does it, and shows stages. What an interrupted run has left is for it to use.
+        Does it. What an interrupted run has left is for it to use.
     makes
         Files or folders that are there when it is done.
     settings
@@ -35,15 +34,13 @@ class Step:
     """
 
     name: str
-    run: Callable[[Stages | None], object]
+    run: Callable[[Run], object]
     makes: tuple[Path, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
 
 
-def run_steps(
-    steps: Sequence[Step], records: Path, progress: Stages | None = None
-) -> dict[str, float]:
+def run_steps(steps: Sequence[Step], records: Path, run: Run) -> dict[str, float]:
     """Run steps, each after those that it needs, but for those that are done.
 
     A step is done when a record of it is there, of the same settings, and of steps before it that
@@ -55,8 +52,8 @@ def run_steps(
         Each after those that it needs.
     records
         Folder for them.
-    progress
-        Called with the name of a stage, as for `fit_model`; it starts with the step's.
+    run
+        How they are run. Titles of stages start with the name of the step.
 
     Returns
     -------
@@ -72,14 +69,18 @@ def run_steps(
         taken = _taken(record, keys[step.name]) if made else None
         if taken is None:
             start = time.monotonic()
-            step.run(progress and partial(_named, progress, step.name))
+            step.run(_named(run, step.name))
             taken = time.monotonic() - start
             write_json(record, {"key": keys[step.name], "seconds": round(taken, 1)})
         seconds[step.name] = taken
     return seconds
 
 
-def _named(progress: Stages, name: str, title: str) -> Progress:
+def _named(run: Run, name: str) -> Run:
+    return replace(run, progress=run.progress and partial(_prefixed, run.progress, name))
+
+
+def _prefixed(progress: Stages, name: str, title: str) -> Progress:
     return progress(f"{name}: {title[0].lower()}{title[1:]}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from functools import partial
 from pathlib import Path
@@ -16,9 +16,10 @@ from siteless.acquisition import Array
 from siteless.bids import ScanFiles, write_table
 from siteless.errors import DatasetError, SignalError
 from siteless.methods.template import BrainMaps, Likeness, lay, mean_maps, typical_likeness
-from siteless.pipelines._coefficients import Recipe, run_stage
 from siteless.pipelines._cohort import Cohort
 from siteless.pipelines._learn import Task
+from siteless.pipelines._run import Run
+from siteless.pipelines._workspace import Workspace
 from siteless.population import Covariate, covariate_columns
 from siteless.registration import Alignment, place, resample_grid
 from siteless.storage import cache_key, is_whole, load_arrays, save_arrays
@@ -40,8 +41,7 @@ _USUAL_COVARIATES = ("age", "sex", "group")
 class TemplateWork(ABC):
     """What is done to each scan; the same in this process and in others."""
 
-    recipe: Recipe
-    folder: Path
+    workspace: Workspace
     same_space: bool
 
     @property
@@ -55,15 +55,14 @@ class TemplateWork(ABC):
 
     def maps(self, scan: ScanFiles) -> BrainMaps:
         """Read what registration sees of a scan."""
-        return BrainMaps.from_arrays(load_arrays(self.recipe.maps(self.folder, scan)))
+        return BrainMaps.from_arrays(self.workspace.read("maps", scan))
 
     def aligned(self, scan: ScanFiles, template: BrainMaps) -> Path:
         """Return the file of a scan's maps on a template."""
         return self._file("aligned", scan, template, self.told)
 
     def _file(self, kind: str, scan: ScanFiles, template: BrainMaps, told: str = "") -> Path:
-        key = cache_key(*template.arrays.values(), told)
-        return self.folder / kind / f"{self.recipe.key(scan)}-{key}.safetensors"
+        return self.workspace.file(kind, scan, cache_key(*template.arrays.values(), told))
 
     def place(self, reference: BrainMaps, scan: ScanFiles) -> tuple[BrainMaps, Likeness]:
         """Bring a scan to another, without deformation."""
@@ -125,8 +124,8 @@ def bring_to_template(task: Task, work: TemplateWork, scans: Sequence[ScanFiles]
         When most scans cannot be registered to each other.
     """
     some = _some_of_each_site(scans)
-    template = _first_template(work, some, partial(_run, task, some))
-    found = _run(task, scans, partial(work.align, template), "Registering scans")
+    template = _first_template(work, some, task.run)
+    found = task.run.map("Registering scans", partial(work.align, template), scans)
     typical = typical_likeness(found)
     poor = [scan for scan, one in zip(scans, found, strict=True) if one.is_poor(typical)]
     _write_log(task.files.log, scans, found, poor)
@@ -238,16 +237,7 @@ def columns_by_covariate(scans: Sequence[ScanFiles], names: Sequence[str]) -> di
     return {one.name: covariate_columns([one], told) for one in learn_covariates(scans, names)}
 
 
-def _run(
-    task: Task, scans: Sequence[ScanFiles], function: Callable[[ScanFiles], Any], title: str
-) -> list[Any]:
-    stage = task.progress and task.progress(title)
-    return run_stage(function, scans, nprocs=task.nprocs, progress=stage)
-
-
-def _first_template(
-    work: TemplateWork, scans: Sequence[ScanFiles], run: Callable[..., list[Any]]
-) -> BrainMaps:
+def _first_template(work: TemplateWork, scans: Sequence[ScanFiles], run: Run) -> BrainMaps:
     """Return the mean of scans that lie on one of them, not yet deformed.
 
     The one is of median size; another is tried when most scans do not lie on it.
@@ -258,7 +248,7 @@ def _first_template(
         When there is none that most scans lie on.
     """
     for reference in _references(work, scans):
-        placed = run(partial(work.place, reference), "Aligning scans")
+        placed = run.map("Aligning scans", partial(work.place, reference), scans)
         typical = typical_likeness([found for _, found in placed])
         good = [maps for maps, found in placed if not found.is_poor(typical)]
         if 2 * len(good) > len(scans):

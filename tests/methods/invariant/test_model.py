@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy import ndimage
 
-from lessons import BS, ORDER, QUICK, SHELLS, lesson, make_card
+from lessons import BS, ORDER, PREPARATION, QUICK, SHELLS, lesson, make_card
 from phantoms import make_gradients, make_scan
 from siteless.acquisition import GradientTable, Site
 from siteless.errors import GradientTableError, ModelError
@@ -45,8 +45,7 @@ def test_codes_are_of_the_patches_that_are_trained_on(scan):
     settings = NetworkSettings(31, sites=2, neighbours=9, rendered=1, kept=6, turned=True)
     card = make_card({"a": 1200.0, "b": 2400.0}, settings={"training": {"surroundings": [1, 3]}})
     wide = InvariantModel(card, Autoencoder(settings))
-    recipe = {"fit": card.fit, "order": ORDER, "bs": BS, "tissue": card.tissue}
-    part, _ = make_parts(scan, None, parts=1, **recipe, surroundings=(1, 3))
+    part, _ = make_parts(scan, None, PREPARATION, parts=1, surroundings=(1, 3))
     patches = torch.from_numpy(part.values[part.neighbours]).flatten(1)
     with torch.inference_mode():
         frames = wide.network.frames(patches)
@@ -205,7 +204,7 @@ def test_every_volume_of_a_voxel_keeps_its_contrast_where_it_is_scaled(model, sc
 
 def test_change_is_the_distance_from_the_scan_at_the_targets_level(model, scan):
     made = render(model, scan, "b")
-    own, level = model.fit(scan), model.encode(scan).level
+    own, level = model.preparation.coefficients(scan), model.encode(scan).level
     assert made.levels == (level, pytest.approx(2400))
     dense = make_gradients({1200: 400, 3000: 400}, b0=1)
     after = project(model.decode(model.encode(scan), "b"), dense)

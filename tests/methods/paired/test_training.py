@@ -12,7 +12,6 @@ from siteless.harmonics import projection_matrix
 from siteless.methods.paired import PairedSettings, find_pairs, train_paired
 from siteless.methods.patches import TrainingSet, cut
 
-RECIPE = {"fit": "laplace-beltrami", "order": ORDER, "bs": BS, "tissue": "white-matter"}
 QUICK = PairedSettings(batch=256, updates=60, hidden=(32, 32))
 GAIN = 1.3  # of site b's shells
 SNR = 30.0
@@ -31,7 +30,7 @@ def _scan(site, person, *, snr=SNR, **fields):
 
 
 def _learnable(site, person, **options):
-    return fitted_scan(_scan(site, person, **options), subject=str(person), **RECIPE)
+    return fitted_scan(_scan(site, person, **options), subject=str(person))
 
 
 @pytest.fixture(scope="module")

@@ -1,17 +1,18 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from lessons import BS, ORDER, SHELLS, fitted_scan
+from lessons import ORDER, PREPARATION, SHELLS, fitted_scan
 from phantoms import make_gradients, make_scan
 from siteless.errors import OutputError, SignalError
 from siteless.harmonics import fit_coefficients, project
 from siteless.methods.patches import cut, index_neighbours, is_stored, open_scan, store_scan
 
-RECIPE = {"fit": "laplace-beltrami", "order": ORDER, "bs": BS}
+BRAIN = replace(PREPARATION, tissue="brain")
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,7 @@ def scan():
 
 @pytest.mark.parametrize("tissue", ["white-matter", "brain"])
 def test_patches_are_those_of_the_scan_in_units_of_its_level(scan, tissue):
-    made = fitted_scan(scan, tissue=tissue, **RECIPE)
+    made = fitted_scan(scan, replace(PREPARATION, tissue=tissue))
     coefficients = fit_coefficients(scan, order=ORDER)
     wanted = (scan.white_matter if tissue == "white-matter" else scan.mask).T[scan.mask.T]
     everywhere = cut(coefficients.values, index_neighbours(scan.mask))
@@ -33,7 +34,7 @@ def test_patches_are_those_of_the_scan_in_units_of_its_level(scan, tissue):
 
 
 def test_signal_is_what_was_measured_and_mixing_projects(scan):
-    made = fitted_scan(scan, tissue="brain", **RECIPE)
+    made = fitted_scan(scan, BRAIN)
     weighted = ~scan.gradients.is_b0
     np.testing.assert_allclose(
         made.signal[:, 1:] * made.level, scan.signal.T[:, scan.mask.T].T[:, weighted], rtol=1e-5
@@ -47,14 +48,14 @@ def test_signal_is_what_was_measured_and_mixing_projects(scan):
 
 
 def test_only_white_matter_and_its_neighbours_are_kept(scan):
-    made = fitted_scan(scan, tissue="white-matter", **RECIPE)
+    made = fitted_scan(scan)
     assert len(made.neighbours) == scan.white_matter.sum()
     assert len(made.neighbours) < len(made.values) < scan.mask.sum()
     assert set(np.unique(made.neighbours)) == set(range(len(made.values)))
 
 
 def test_the_grid_tells_where_centres_are(scan):
-    made = fitted_scan(scan, tissue="white-matter", subject="01", **RECIPE)
+    made = fitted_scan(scan, subject="01")
     assert made.subject == "01"
     assert made.shape == scan.mask.shape
     np.testing.assert_array_equal(np.reshape(made.affine, (4, 4)), scan.affine)
@@ -66,14 +67,14 @@ def test_a_scan_without_white_matter_is_refused(scan):
     nothing = np.zeros_like(scan.mask)
     empty = make_scan(make_gradients(SHELLS), white_matter=nothing)
     with pytest.raises(SignalError, match="expected white matter with a b0 above zero, found 0"):
-        fitted_scan(empty, tissue="white-matter", **RECIPE)
+        fitted_scan(empty)
     dark = scan.with_signal(np.where(scan.white_matter[..., None], scan.signal, 0))
-    made = fitted_scan(dark, tissue="brain", **RECIPE)
+    made = fitted_scan(dark, BRAIN)
     assert len(made.neighbours) == scan.white_matter.sum()
 
 
 def test_stored_scans_come_back_mapped(scan, tmp_path):
-    made = fitted_scan(scan, tissue="white-matter", **RECIPE)
+    made = fitted_scan(scan)
     path = tmp_path / "a scan v1.0"
     store_scan(made, path)
     back = open_scan(path)
@@ -85,7 +86,7 @@ def test_stored_scans_come_back_mapped(scan, tmp_path):
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux")
 def test_mapped_scans_hold_no_file_open(scan, tmp_path):
-    store_scan(fitted_scan(scan, tissue="white-matter", **RECIPE), tmp_path / "one")
+    store_scan(fitted_scan(scan), tmp_path / "one")
     before = len(list(Path("/proc/self/fd").iterdir()))
     opened = [open_scan(tmp_path / "one") for _ in range(20)]
     assert len(list(Path("/proc/self/fd").iterdir())) == before
@@ -94,7 +95,7 @@ def test_mapped_scans_hold_no_file_open(scan, tmp_path):
 
 
 def test_two_fits_can_store_the_same_scan_at_once(scan, tmp_path):
-    made = fitted_scan(scan, tissue="white-matter", **RECIPE)
+    made = fitted_scan(scan)
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda _: store_scan(made, tmp_path / "one"), range(40)))
     assert is_stored(tmp_path / "one")
@@ -103,14 +104,14 @@ def test_two_fits_can_store_the_same_scan_at_once(scan, tmp_path):
 
 def test_a_place_that_cannot_be_written_to_is_told(scan, tmp_path):
     (tmp_path / "file").write_text("mine")
-    made = fitted_scan(scan, tissue="white-matter", **RECIPE)
+    made = fitted_scan(scan)
     with pytest.raises(OutputError, match="cannot write here"):
         store_scan(made, tmp_path / "file" / "one")
 
 
 @pytest.mark.parametrize("place", ["values", "signal", "shell", "voxels", '"level', "content"])
 def test_stored_scans_that_changed_are_not_used(scan, tmp_path, place):
-    made = fitted_scan(scan, tissue="white-matter", **RECIPE)
+    made = fitted_scan(scan)
     path = tmp_path / "one"
     store_scan(made, path)
     content = bytearray(path.read_bytes())

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lessons import PREPARATION
 from lessons import make_card as make_any_card
 from phantoms import make_gradients, make_scan
 from siteless.acquisition import Site
@@ -40,8 +41,9 @@ PEOPLE = 3
 GRADIENTS = make_gradients({700: 30, 1500: 30}, seed=10)
 
 
-def make_card(levels, **fields):
-    return make_any_card(levels, **({"bs": BS, "order": ORDER} | fields))
+def make_card(levels, *, order=ORDER, **fields):
+    preparation = replace(PREPARATION, shells=BS, order=order)
+    return make_any_card(levels, preparation=preparation, **fields)
 
 
 def at_site_b(scan, known=KNOWN):
@@ -252,7 +254,7 @@ def test_the_spread_is_that_of_the_noise():
     clean = make_scan(gradients, snr=np.inf, site=Site("a"))
     model = UnchangedModel(card)
     draws = [noisy(clean, seed, sigma=30.0) for seed in range(8)]
-    made = [model.translate(scan, model.fit(scan), "b") for scan in draws]
+    made = [model.translate(scan, model.preparation.coefficients(scan), "b") for scan in draws]
     white = clean.white_matter.T[clean.mask.T]
     mixing = projection_matrix(gradients, bs=BS, order=8)
     drawn = np.std([m.coefficients.values[white] @ mixing for m in made], axis=0, ddof=1)

@@ -228,7 +228,7 @@ class CombatModel(Model):
 
     def _alignment(self, scan: Scan) -> Alignment:
         return lay_well(
-            BrainMaps.of(scan, self.fit(scan)),
+            BrainMaps.of(scan, self.preparation.coefficients(scan)),
             self.template,
             same_space=self.card.settings["same_space"],
             typical=Likeness(**self.card.summary["likeness"]),

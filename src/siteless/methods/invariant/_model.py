@@ -12,7 +12,7 @@ from scipy import ndimage
 from torch import Tensor
 
 from siteless.acquisition import Array, Scan
-from siteless.harmonics import Coefficients, at_shells, mean_channels, mean_over_directions
+from siteless.harmonics import Coefficients, mean_channels, mean_over_directions
 from siteless.methods.invariant.network import Autoencoder, NetworkSettings, Posterior
 from siteless.methods.invariant.profiles import ScanProfile, SiteProfiles, diffuse
 from siteless.methods.patches import (
@@ -24,7 +24,7 @@ from siteless.methods.patches import (
     with_weights,
 )
 from siteless.model import ModelCard, SignalModel, Translation
-from siteless.tissue import tissue_mask, white_matter_level
+from siteless.tissue import white_matter_level
 
 # Codes that are drawn to tell how far a rendering may vary.
 _DRAWS = 2
@@ -100,7 +100,11 @@ class InvariantModel(SignalModel):
         network = Autoencoder(NetworkSettings(**card.settings["network"]))
         weights = {k: v for k, v in arrays.items() if not k.startswith(_PROFILE)}
         told = {k.removeprefix(_PROFILE): v for k, v in arrays.items() if k.startswith(_PROFILE)}
-        profiles = SiteProfiles.from_arrays(list(card.sites), card.order, told) if told else None
+        profiles = (
+            SiteProfiles.from_arrays(list(card.sites), card.preparation.order, told)
+            if told
+            else None
+        )
         return cls(card, with_weights(network, weights), profiles)
 
     @property
@@ -122,7 +126,7 @@ class InvariantModel(SignalModel):
     def _uncertainty_of_sites(self, scan: Scan, site: str, rendered: Coefficients) -> Array:
         """Return what the uncertain effects of source and target add, shape (voxel, 1 + shell)."""
         assert self.profiles is not None
-        shells = len(self.card.bs)
+        shells = len(self.preparation.shells)
         labels = self.labels(site)
         targets = [np.square(self.profiles.uncertainty(one, shells)) for one in labels]
         of_target = np.sum(targets, axis=0) / len(labels) ** 2
@@ -136,9 +140,9 @@ class InvariantModel(SignalModel):
         Parameters
         ----------
         scan
-            Of a site of the model.
+            As `prepare` gives it.
         coefficients
-            Of `fit`, when they are there already.
+            Of the scan, when they are there already.
 
         Raises
         ------
@@ -147,9 +151,8 @@ class InvariantModel(SignalModel):
         """
         site = torch.tensor([self.require_known(scan.gradients, scan.site)])
         level = white_matter_level(scan)
-        scan = at_shells(scan, self.card.bs)
-        coefficients = coefficients or self.fit(scan)
-        where = tissue_mask(scan, self.card.tissue)
+        coefficients = coefficients or self.preparation.coefficients(scan)
+        where = self.preparation.where(scan)
         inside = where.T[scan.mask.T]
         values = own = coefficients.values
         profile = self.profiles.of(scan) if self.profiles else None
@@ -176,7 +179,7 @@ class InvariantModel(SignalModel):
             scan.positions[inside],
             level,
             frames,
-            lost=np.zeros((len(mean), 1 + len(self.card.bs)), dtype=np.float32),
+            lost=np.zeros((len(mean), 1 + len(self.preparation.shells)), dtype=np.float32),
             unfamiliar=np.zeros(len(mean), dtype=bool),
             kept=np.empty((0, values.shape[1]), dtype=np.float32),
         )
@@ -194,7 +197,7 @@ class InvariantModel(SignalModel):
         between a scan and its rendering at home; so is noise, which smoothing takes. Unfamiliar
         voxels keep all that is theirs, and nothing flows from or to them.
         """
-        scan, means = profile.scan, mean_channels(self.card.order, len(self.card.bs))
+        scan, means = profile.scan, self._means
         home = self.decode(codes, str(scan.site), level=1.0).values[:, means]
         home /= profile.gains[codes.where.T[scan.mask.T]][:, means]
         familiar, lost = codes.where.copy(), np.zeros_like(codes.lost)
@@ -219,7 +222,7 @@ class InvariantModel(SignalModel):
             places = codes.positions[codes.unfamiliar]
             gains = [self.profiles.gains(places, label) for label in self.labels(site)]
             values[codes.unfamiliar] = codes.kept * np.mean(gains, axis=0) * np.float32(level)
-        bs, order = self.card.bs, self.card.order
+        bs, order = self.preparation.shells, self.preparation.order
         return Coefficients(values, codes.where, bs, order, penalties=(0.0,) * len(bs))
 
     def spread(
@@ -246,9 +249,14 @@ class InvariantModel(SignalModel):
             for _ in range(_DRAWS):
                 drawn = render(posterior.sample(generator), block) * level
                 squares += torch.square(drawn - expected[block])
-            return mean_over_directions(squares.numpy() / _DRAWS, len(self.card.bs))
+            return mean_over_directions(squares.numpy() / _DRAWS, len(self.preparation.shells))
 
         return np.sqrt(np.concatenate(over_blocks(vary, len(mean))))
+
+    @property
+    def _means(self) -> Array:
+        """Channels of b0 and of the shells' means."""
+        return mean_channels(self.preparation.order, len(self.preparation.shells))
 
     def _renderer(self, codes: Codes, site: str) -> Callable[[Tensor, slice], Tensor]:
         """Return what renders codes of a block of voxels, in units of the level.
@@ -256,7 +264,7 @@ class InvariantModel(SignalModel):
         Sites that a target is made of are rendered each with its field, and averaged.
         """
         labels, numbers = self.labels(site), self.numbers(site)
-        means = mean_channels(self.card.order, len(self.card.bs))
+        means = self._means
 
         def render(code: Tensor, block: slice) -> Tensor:
             frames = None if codes.frames is None else torch.from_numpy(codes.frames[block])

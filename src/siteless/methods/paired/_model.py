@@ -15,7 +15,6 @@ from siteless.harmonics import Coefficients
 from siteless.methods.paired._network import Translator, TranslatorSettings
 from siteless.methods.patches import cut, index_neighbours, over_blocks, weights_of, with_weights
 from siteless.model import ModelCard, SignalModel, Translation
-from siteless.tissue import tissue_mask
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +38,7 @@ class PairedModel(SignalModel):
         """Translate the voxels of the learned tissue; a scan of the target stays as it is."""
         levels, source = self.levels(scan, site), self.require_known(scan.gradients, scan.site)
         self._require_travelled(str(scan.site), site)
-        where = tissue_mask(scan, self.card.tissue)
+        where = self.preparation.where(scan)
         patches = index_neighbours(scan.mask, scan.affine)[where.T[scan.mask.T]]
         values = own.values / np.float32(levels[0])
 

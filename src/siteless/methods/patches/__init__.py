@@ -12,7 +12,7 @@ from siteless.methods.patches._neighbourhood import (
 )
 from siteless.methods.patches._scan import TrainingScan, gather_patches, make_training_scan
 from siteless.methods.patches._store import is_stored, open_scan, store_scan
-from siteless.methods.patches._training_set import Row, TrainingSet, Watch
+from siteless.methods.patches._training_set import Row, TrainingSet, Watch, describe_row
 
 __all__ = [
     "FACES",
@@ -22,6 +22,7 @@ __all__ = [
     "Watch",
     "channel_blocks",
     "cut",
+    "describe_row",
     "gather_patches",
     "index_neighbours",
     "is_stored",

@@ -12,8 +12,9 @@ import numpy as np
 from siteless.acquisition import Array, Scan
 from siteless.harmonics import Coefficients, nearest_shells, projection_matrix
 from siteless.methods.patches import index_neighbours, surrounded
+from siteless.model import Preparation
 from siteless.storage import cache_key
-from siteless.tissue import Tissue, tissue_mask, white_matter_level
+from siteless.tissue import white_matter_level
 
 # Of the scan's level. Voxels darker than this hold no signal to learn from.
 _DARK = 0.05
@@ -73,33 +74,19 @@ class TrainingScan:
 
 
 def make_training_scan(
-    scan: Scan,
-    own: Coefficients,
-    *,
-    bs: tuple[float, ...],
-    tissue: Tissue,
-    subject: str = "",
+    scan: Scan, coefficients: Coefficients, preparation: Preparation, subject: str = ""
 ) -> TrainingScan:
-    """Gather what training needs of a scan, given its coefficients."""
-    return gather_patches(
-        scan,
-        own.values,
-        level=white_matter_level(scan),
-        order=own.order,
-        bs=bs,
-        tissue=tissue,
-        subject=subject,
-    )
+    """Gather what training needs of a prepared scan, given its coefficients."""
+    level = white_matter_level(scan)
+    return gather_patches(scan, coefficients.values, preparation, level=level, subject=subject)
 
 
 def gather_patches(
     scan: Scan,
     values: Array,
+    preparation: Preparation,
     *,
     level: float,
-    order: int,
-    bs: tuple[float, ...],
-    tissue: Tissue,
     subject: str,
     surroundings: Sequence[int] = (),
     correction: Array | None = None,
@@ -113,10 +100,12 @@ def gather_patches(
         With the volumes that are to be rendered.
     values
         Coefficients of its brain, to render them from.
+    preparation
+        Of the scan.
     level
         That both are divided by.
-    order, bs, tissue, subject
-        As for `make_training_scan`.
+    subject
+        Who was scanned.
     surroundings
         Passes of averaging, as for `siteless.methods.patches.surrounded`.
     correction
@@ -126,7 +115,7 @@ def gather_patches(
     """
     values, is_b0 = values / np.float32(level), scan.gradients.is_b0
     b0 = scan.volumes[np.ix_(np.flatnonzero(is_b0), scan.voxels)].mean(axis=0)
-    inside = tissue_mask(scan, tissue).T[scan.mask.T] & (values[:, 0] > _DARK)
+    inside = preparation.where(scan).T[scan.mask.T] & (values[:, 0] > _DARK)
     if most is not None:
         voxels = np.flatnonzero(inside)
         inside = np.isin(np.arange(len(inside)), voxels[:: max(1, math.ceil(len(voxels) / most))])
@@ -136,6 +125,7 @@ def gather_patches(
     volumes = np.flatnonzero(~is_b0)
     weighted = scan.volumes[np.ix_(volumes, scan.voxels[inside])].T
     only_b0 = np.eye(values.shape[1], 1, dtype=np.float32)
+    bs, order = preparation.shells, preparation.order
     mixing = projection_matrix(scan.gradients, bs=bs, order=order)[:, volumes]
     mixing = np.concatenate([only_b0, mixing], axis=1)
     signal = np.column_stack([b0[inside], weighted])

@@ -37,4 +37,4 @@ def open_scan(path: Path) -> TrainingScan:
 
 def _open(path: Path) -> tuple[TrainingScan, str]:
     arrays, labels = map_arrays(path)
-    return TrainingScan(**json.loads(labels["scan"]), **arrays), labels["content"]
+    return TrainingScan(**(json.loads(labels["scan"]) | arrays)), labels["content"]

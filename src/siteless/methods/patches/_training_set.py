@@ -17,6 +17,14 @@ Row = dict[str, float]
 Watch = Callable[[int, int, Sequence[Row]], None]
 
 
+def describe_row(row: Row) -> str:
+    """Say what a row of a log tells."""
+    return (
+        f"loss {row['val_loss']:.4g}, RMSE {row['val_rmse_percent']:.2f} % of b0, "
+        f"{row['patches_per_second']:.0f} patches/s"
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class TrainingSet:
     """What to learn from: scans, the sites they are of, and scans to choose the best weights by.

@@ -6,7 +6,7 @@ from dipy.core.sphere import Sphere
 from dipy.reconst.shm import sh_to_sf
 from torch.distributions import Normal
 
-from lessons import BS, ORDER, QUICK, fitted_scan
+from lessons import ORDER, PREPARATION, QUICK, fitted_scan
 from phantoms import make_gradients, make_scan
 from siteless.harmonics import count_coefficients, fit_coefficients
 from siteless.methods.invariant.network import (
@@ -119,7 +119,7 @@ def test_the_weights_are_the_papers_with_its_signs_corrected(objective, batch):
 def test_the_projection_is_dipys():
     gradients = make_gradients({1200: 20, 3000: 20})
     scan = make_scan(gradients)
-    made = fitted_scan(scan, fit="laplace-beltrami", order=ORDER, bs=BS, tissue="brain")
+    made = fitted_scan(scan, replace(PREPARATION, tissue="brain"))
     coefficients = fit_coefficients(scan, order=ORDER)
     values = torch.from_numpy(coefficients.values)
     ours = values @ torch.from_numpy(made.mixing)

@@ -5,14 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lessons import BS, ORDER, SHELLS, fitted_scan
+from lessons import ORDER, PREPARATION, SHELLS, fitted_scan
 from phantoms import make_gradients, make_scan
 from siteless.acquisition import GradientTable, Site
 from siteless.harmonics import fit_coefficients
 from siteless.methods.invariant.profiles import SiteProfiles, flat_fields
 from siteless.methods.invariant.training import WHOLE, make_parts, part_volumes
-
-RECIPE = {"fit": "laplace-beltrami", "order": ORDER, "bs": BS, "tissue": "white-matter"}
 
 
 @given(directions=st.integers(6, 40), parts=st.integers(2, 4), seed=st.integers(0, 5))
@@ -32,8 +30,8 @@ def test_every_part_has_its_share_of_b0_and_of_each_shell(directions, parts, see
 def test_shells_of_few_directions_are_not_parted(shells):
     gradients = make_gradients(shells)
     scan = make_scan(gradients, seed=0, site=Site("a"))
-    recipe = RECIPE | {"order": 2, "bs": tuple(map(float, shells))}
-    *parts, whole = make_parts(scan, None, parts=3, **recipe)
+    preparation = replace(PREPARATION, order=2, shells=tuple(map(float, shells)))
+    *parts, whole = make_parts(scan, None, preparation, parts=3)
     assert np.bincount(whole.shell)[1:].tolist() == list(shells.values())
     for one in parts:
         counts = np.bincount(one.shell)[1:]
@@ -47,7 +45,7 @@ def test_parts_of_tables_whose_vectors_tell_the_shells_are_those_of_others():
     table = GradientTable(bvals, plain.gradients.directions * length)
     scaled = plain.with_signal(plain.signal, gradients=table)
     for one, other in zip(
-        *(make_parts(scan, None, parts=3, **RECIPE) for scan in (plain, scaled)), strict=True
+        *(make_parts(scan, None, PREPARATION, parts=3) for scan in (plain, scaled)), strict=True
     ):
         np.testing.assert_allclose(one.values, other.values, atol=1e-5)
 
@@ -55,7 +53,8 @@ def test_parts_of_tables_whose_vectors_tell_the_shells_are_those_of_others():
 def test_a_part_holds_the_means_of_what_surrounds_its_patches():
     scan = make_scan(make_gradients(SHELLS), seed=0, site=Site("a"))
     plain, wide = (
-        make_parts(scan, None, parts=3, **RECIPE, surroundings=passes)[0] for passes in ((), (1,))
+        make_parts(scan, None, PREPARATION, parts=3, surroundings=passes)[0]
+        for passes in ((), (1,))
     )
     patches = plain.values[plain.neighbours]
     np.testing.assert_array_equal(wide.values[wide.neighbours[:, :7]], patches)
@@ -86,11 +85,11 @@ def _scan():
 def test_patches_do_not_see_the_volumes_that_they_are_judged_by():
     scan, parts = _scan(), 3
     number = part_volumes(scan.gradients, parts)
-    *made, _ = make_parts(scan, None, parts=parts, **RECIPE)
+    *made, _ = make_parts(scan, None, PREPARATION, parts=parts)
     for part, one in enumerate(made):
         changed = np.array(scan.signal)
         changed[..., (number == part) & ~scan.gradients.is_b0] *= 1.5
-        other = make_parts(scan.with_signal(changed), None, parts=parts, **RECIPE)[part]
+        other = make_parts(scan.with_signal(changed), None, PREPARATION, parts=parts)[part]
         np.testing.assert_array_equal(other.values, one.values)
         np.testing.assert_allclose(other.signal[:, 1:], 1.5 * one.signal[:, 1:], rtol=1e-5)
     columns = sum(one.signal.shape[1] - 1 for one in made)
@@ -98,14 +97,14 @@ def test_patches_do_not_see_the_volumes_that_they_are_judged_by():
 
 
 def test_one_part_is_the_whole_scan():
-    one, _ = make_parts(_scan(), None, parts=1, **RECIPE)
-    assert one.content == fitted_scan(_scan(), **RECIPE).content
+    one, _ = make_parts(_scan(), None, PREPARATION, parts=1)
+    assert one.content == fitted_scan(_scan()).content
 
 
 def test_the_last_one_has_some_patches_of_all_directions(monkeypatch):
     monkeypatch.setattr("siteless.methods.invariant.training._parts._PATCHES_OF_WHOLE", 50)
-    *_, some = make_parts(_scan(), None, parts=3, **RECIPE, surroundings=(1,))
-    [every, _] = make_parts(_scan(), None, parts=1, **RECIPE, surroundings=(1,))
+    *_, some = make_parts(_scan(), None, PREPARATION, parts=3, surroundings=(1,))
+    [every, _] = make_parts(_scan(), None, PREPARATION, parts=1, surroundings=(1,))
     assert 25 < len(some.voxels) <= 50
     rows = np.searchsorted(every.voxels, some.voxels)
     np.testing.assert_array_equal(every.voxels[rows], some.voxels)
@@ -120,8 +119,8 @@ def test_a_single_b0_is_in_every_part():
     kept[only] = True
     table = GradientTable(scan.gradients.bvals[kept], scan.gradients.bvecs[kept])
     scan = scan.with_signal(scan.signal[..., kept], gradients=table)
-    whole = fitted_scan(scan, **RECIPE)
-    for one in make_parts(scan, None, parts=3, **RECIPE):
+    whole = fitted_scan(scan)
+    for one in make_parts(scan, None, PREPARATION, parts=3):
         np.testing.assert_allclose(one.signal[:, 0], whole.signal[:, 0], rtol=1e-6)
 
 
@@ -131,7 +130,7 @@ def test_the_signal_is_rid_of_the_field_and_keeps_its_sharpness():
     weights[0, 0, 0] = np.log(1.25)  # the first cosine is constant, the first feature b0
     field = replace(flat_fields(1, 5), weights=weights)
     profiles = SiteProfiles(("a",), np.array([4.0]), field, ORDER, np.zeros((1, 5)))
-    plain, made = (make_parts(scan, p, parts=3, **RECIPE) for p in (None, profiles))
+    plain, made = (make_parts(scan, p, PREPARATION, parts=3) for p in (None, profiles))
     own = fit_coefficients(scan, order=ORDER).values / plain[0].level
     inside = np.searchsorted(scan.voxels, plain[0].voxels)
     for before, after in zip(plain[:-1], made[:-1], strict=True):
@@ -144,5 +143,5 @@ def test_the_signal_is_rid_of_the_field_and_keeps_its_sharpness():
 
 @pytest.mark.parametrize("parts", [2, 3])
 def test_parts_are_the_same_each_time(parts):
-    one, other = (make_parts(_scan(), None, parts=parts, **RECIPE) for _ in range(2))
+    one, other = (make_parts(_scan(), None, PREPARATION, parts=parts) for _ in range(2))
     assert [scan.content for scan in one] == [scan.content for scan in other]

@@ -13,10 +13,11 @@ from functools import partial
 import numpy as np
 
 from siteless.acquisition import MIN_DIRECTIONS, Array, GradientTable, Scan
-from siteless.harmonics import Coefficients, FitName, at_shells, fit_coefficients
+from siteless.harmonics import Coefficients, at_shells
 from siteless.methods.invariant.profiles import SiteProfiles
 from siteless.methods.patches import TrainingScan, gather_patches
-from siteless.tissue import Tissue, white_matter_level
+from siteless.model import Preparation
+from siteless.tissue import white_matter_level
 
 # The part of volumes that are in all of them.
 WHOLE = -1
@@ -27,12 +28,9 @@ _PATCHES_OF_WHOLE = 4096
 def make_parts(
     scan: Scan,
     profiles: SiteProfiles | None,
+    preparation: Preparation,
     *,
     parts: int,
-    fit: FitName,
-    order: int,
-    bs: tuple[float, ...],
-    tissue: Tissue,
     subject: str = "",
     surroundings: Sequence[int] = (),
 ) -> list[TrainingScan]:
@@ -53,15 +51,13 @@ def make_parts(
 
     gather = partial(
         gather_patches,
+        preparation=preparation,
         level=white_matter_level(scan),
-        order=order,
-        bs=bs,
-        tissue=tissue,
         subject=subject,
         surroundings=surroundings,
     )
-    whole = at_shells(scan, bs)
-    own, correction = fit_coefficients(whole, order=order, fit=fit), None
+    whole = at_shells(scan, preparation.shells)
+    own, correction = preparation.coefficients(whole), None
     if profile:
         correction = own.values / profile.gains - own.values
     number = part_volumes(scan.gradients, parts)
@@ -69,9 +65,9 @@ def make_parts(
     for part in range(parts):
         judged = (number == part) | (number == WHOLE)
         seen = (number != part) | (number == WHOLE) if parts > 1 else judged
-        shown = at_shells(_with_volumes(scan, seen), bs)
-        values = without(fit_coefficients(shown, order=order, fit=fit))
-        rendered = at_shells(_with_volumes(scan, judged), bs)
+        shown = at_shells(_with_volumes(scan, seen), preparation.shells)
+        values = without(preparation.coefficients(shown))
+        rendered = at_shells(_with_volumes(scan, judged), preparation.shells)
         made.append(gather(rendered, values, correction=correction))
     return [*made, gather(whole, without(own), most=_PATCHES_OF_WHOLE)]
 

@@ -1,0 +1,107 @@
+"""How work is done: by how many processes or by which cluster, and who is shown its progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from siteless.pipelines._parallel import connected, run_all, run_on_cluster
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+# Called with how many are done, of how many, and the name of the last.
+Progress = Callable[[int, int, str], None]
+# Gives, for the title of a stage, what is called as it goes on.
+Stages = Callable[[str], Progress]
+
+
+@dataclass(frozen=True)
+class Run:
+    """How work is done.
+
+    Attributes
+    ----------
+    nprocs
+        Processes; None for one for each core that may be used.
+    cluster
+        Address of a Dask scheduler whose workers are used instead, or a file with its address.
+    progress
+        Called with the title of each stage; what it returns is called with how many items are
+        done, of how many, and the name of the last.
+    seed
+        Random seed.
+    client
+        Connection to the cluster, while there is one.
+    """
+
+    nprocs: int | None = None
+    cluster: str | None = None
+    progress: Stages | None = None
+    seed: int = 0
+    client: Any = field(default=None, repr=False)
+
+    def stage(self, title: str) -> Progress:
+        """Begin a stage, and return what shows how it goes on."""
+        return self.progress(title) if self.progress else _show_nothing
+
+    def map(
+        self,
+        title: str,
+        function: Callable[[Item], Result],
+        items: Sequence[Item],
+        *,
+        name: Callable[[Item], str] = lambda item: item.name,  # type: ignore[attr-defined]
+        lost: Callable[[Item], Result] | None = None,
+    ) -> list[Result]:
+        """Apply a function to every item, and return the results in order.
+
+        Parameters
+        ----------
+        title
+            Of the stage.
+        function
+            Importable by name, so that other processes can call it.
+        items
+            Picklable.
+        name
+            Gives what progress calls an item.
+        lost
+            Makes the result of an item whose process dies; without it an error is raised.
+        """
+        show = self.stage(title)
+        with self.connected() as run:
+            show(0, len(items), "waiting for workers" if run._has_no_workers else "")
+            results: dict[int, Result] = {}
+            for position, result in run._results(function, items, lost):
+                results[position] = result
+                show(len(results), len(items), name(items[position]))
+        return [results[position] for position in range(len(items))]
+
+    @contextmanager
+    def connected(self) -> Iterator[Run]:
+        """Give the same run, connected to its cluster if it has one."""
+        if self.client is not None or self.cluster is None:
+            yield self
+            return
+        with connected(self.cluster) as client:
+            yield replace(self, client=client)
+
+    @property
+    def _has_no_workers(self) -> bool:
+        return self.client is not None and not self.client.scheduler_info()["workers"]
+
+    def _results(
+        self,
+        function: Callable[[Item], Result],
+        items: Sequence[Item],
+        lost: Callable[[Item], Result] | None,
+    ) -> Iterator[tuple[int, Result]]:
+        if self.client is None:
+            return run_all(function, items, nprocs=self.nprocs, lost=lost)
+        return run_on_cluster(function, items, self.client, lost=lost)
+
+
+def _show_nothing(done: int, total: int, name: str) -> None:
+    """Show no progress."""
