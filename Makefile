@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format bench docs clean
+.PHONY: help demo test test-slow lint format bench docs lock clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -43,6 +43,12 @@ bench: .venv/installed  ## measure speed and memory, as ratios
 
 docs: .venv/docs-installed  ## build the documentation into docs/_build
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+
+lock: .venv/installed  ## write down which releases are installed, when the tests have passed with them
+	@mkdir -p requirements
+	@{ echo "# The releases that siteless is tested with, on $$($(BIN)/python -c 'import platform as p; print("Python", p.python_version(), "and", p.system())'); written by \`make lock\`."; \
+	  $(BIN)/python -m pip --disable-pip-version-check freeze --exclude-editable --exclude siteless \
+	  | sed 's/+cpu$$//'; } > requirements/tested.txt
 
 clean:  ## remove the environment and everything built
 	rm -rf .venv docs/_build demo
