@@ -24,8 +24,8 @@ from siteless.report._plots import (
     Strip,
     StripPlot,
 )
-from siteless.report._portrait import SCALES, Portrait, flag
 from siteless.report._profiles import expected_errors_url
+from siteless.report._summary import SCALES, Portrait, flag
 from siteless.report._text import citations, methods_text
 
 # What scans are called when a method has changed them.

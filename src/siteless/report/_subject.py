@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from siteless.report._page import render_page
-from siteless.report._portrait import SCALES, Portrait
+from siteless.report._summary import SCALES, Portrait
 
 
 def subject_page(portraits: Sequence[Portrait], home: str, viewer: str) -> str:

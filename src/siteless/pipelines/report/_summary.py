@@ -23,8 +23,8 @@ from siteless.bids import (
 from siteless.errors import MaskError, errors_at
 from siteless.microstructure import compute_maps
 from siteless.pipelines._choice import read_number
-from siteless.pipelines._contest import Judged, read_sidecar_of_maps
-from siteless.pipelines._judge import read_judged, read_judged_maps
+from siteless.pipelines.evaluate._comparison import Judged, read_sidecar_of_maps
+from siteless.pipelines.evaluate._scan_scores import read_judged, read_judged_maps
 from siteless.report import SCALES, Portrait, ViewedScan, Volume
 from siteless.tissue import fit_tensor, white_matter_level
 

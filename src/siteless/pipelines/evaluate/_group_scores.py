@@ -25,9 +25,9 @@ from siteless.evaluation import (
     site_distances,
 )
 from siteless.pipelines._choice import read_number, read_table
-from siteless.pipelines._contest import Contest, Judged
-from siteless.pipelines._judge import Measures, read_mean, read_shown
 from siteless.pipelines._run import Run
+from siteless.pipelines.evaluate._comparison import Contest, Judged
+from siteless.pipelines.evaluate._scan_scores import Measures, read_mean, read_shown
 
 # What a code is called among tasks: it is rendered as no site.
 CODES = "codes"

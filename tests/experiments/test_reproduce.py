@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from siteless.cli import main
-from siteless.pipelines import _reproduce
-from siteless.pipelines._reproduce import SCALES, contestants
+from siteless.experiments import _reproduce
+from siteless.experiments._reproduce import SCALES, contestants
 from travellers import SPLITS, write_travellers
 
 SITES = ("p", "q", "r", "s")

@@ -45,8 +45,8 @@ from siteless.evaluation import (
 )
 from siteless.harmonics import fit_coefficients
 from siteless.pipelines._choice import fingerprint
-from siteless.pipelines._contest import Contest, Judged, folder_name
-from siteless.pipelines._regions import Labels
+from siteless.pipelines.evaluate._comparison import Contest, Judged, folder_name
+from siteless.pipelines.evaluate._regions import Labels
 from siteless.storage import cache_key, is_whole, load_arrays, save_arrays, size_and_time
 
 # Raised when a score changes its meaning.

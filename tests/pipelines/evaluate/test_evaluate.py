@@ -25,7 +25,7 @@ from siteless.evaluation import (
 from siteless.evaluation._leakage import _learn
 from siteless.microstructure import compute_maps
 from siteless.pipelines import Run, evaluate_dataset, fit_model, harmonize_dataset
-from siteless.pipelines._contest import set_contest
+from siteless.pipelines.evaluate._comparison import set_contest
 from travellers import SPLITS, write_travellers, write_visit
 
 # Learned and scored alike: enough for what is measured over people.
@@ -486,7 +486,7 @@ def test_what_is_there_in_part_is_made_again(contest, tmp_path, spoil, monkeypat
         def interrupt(*_):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("siteless.pipelines._judge.write_json", interrupt)
+        monkeypatch.setattr("siteless.pipelines.evaluate._scan_scores.write_json", interrupt)
         with pytest.raises(KeyboardInterrupt):
             evaluate_dataset(*args, kinds=["signal"], run=Run(nprocs=1))
         monkeypatch.undo()

@@ -14,8 +14,8 @@ from siteless.bids import find_scans, read_scan
 from siteless.cli import main
 from siteless.errors import SitelessError
 from siteless.pipelines import Run, evaluate_dataset, fit_model, harmonize_dataset, write_report
-from siteless.pipelines._contest import find_judged
-from siteless.pipelines._portray import _Frame, portray
+from siteless.pipelines.evaluate._comparison import find_judged
+from siteless.pipelines.report._summary import _Frame, portray
 from siteless.tissue import fit_tensor
 from travellers import write_travellers, write_visit
 
@@ -128,7 +128,7 @@ def test_maps_of_a_method_that_gives_no_scans_are_shown(study, tmp_path):
 
 
 def test_fine_volumes_are_averaged_where_they_were(monkeypatch, study):
-    monkeypatch.setattr("siteless.pipelines._portray._MOST_VOXELS", 100)
+    monkeypatch.setattr("siteless.pipelines.report._summary._MOST_VOXELS", 100)
     scan = read_scan(find_scans(study / "my data").scans[0])
     frame = _Frame(scan)
     x = np.indices(scan.mask.shape).astype(float)

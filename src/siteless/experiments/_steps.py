@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from siteless.bids import write_json
-from siteless.pipelines._run import Progress, Run, Stages
+from siteless.pipelines import Progress, Run, Stages
 from siteless.storage import cache_key
 
 

@@ -16,12 +16,12 @@ from siteless.evaluation import ScoreTable, describe_metric, find_engine
 from siteless.harmonics import common_order
 from siteless.microstructure import MAPS, require_maps
 from siteless.pipelines._choice import read_table
-from siteless.pipelines._contest import Contest, require_names, set_contest
-from siteless.pipelines._group_scores import require_codes, score_groups, score_leakage
-from siteless.pipelines._judge import Heat, Measures, make_heats
-from siteless.pipelines._pictures import Gallery
-from siteless.pipelines._regions import Labels, find_labels
 from siteless.pipelines._run import Run
+from siteless.pipelines.evaluate._comparison import Contest, require_names, set_contest
+from siteless.pipelines.evaluate._figures import Gallery
+from siteless.pipelines.evaluate._group_scores import require_codes, score_groups, score_leakage
+from siteless.pipelines.evaluate._regions import Labels, find_labels
+from siteless.pipelines.evaluate._scan_scores import Heat, Measures, make_heats
 from siteless.storage import require_writable
 
 Kind = Literal["signal", "maps", "orientation", "leakage", "biology"]

@@ -21,17 +21,22 @@ from siteless.bids import (
 )
 from siteless.errors import DatasetError, OutputError
 from siteless.evaluation import ScoreTable
+from siteless.experiments._steps import Step, run_steps
 from siteless.methods.invariant.training import PRESETS
-from siteless.pipelines._choice import fingerprint
-from siteless.pipelines._contest import folder_name
-from siteless.pipelines._encode import encode_dataset
-from siteless.pipelines._evaluate import KINDS, Evaluation, Kind, evaluate_dataset
-from siteless.pipelines._fit import fit_model
-from siteless.pipelines._harmonize import harmonize_dataset
-from siteless.pipelines._report import HOME, write_report
-from siteless.pipelines._run import Run
-from siteless.pipelines._simulate import simulate_cohort
-from siteless.pipelines._steps import Step, run_steps
+from siteless.pipelines import (
+    KINDS,
+    Evaluation,
+    Run,
+    encode_dataset,
+    evaluate_dataset,
+    fingerprint,
+    fit_model,
+    harmonize_dataset,
+    simulate_cohort,
+    write_report,
+)
+from siteless.pipelines.evaluate import Kind, folder_name
+from siteless.pipelines.report import HOME
 from siteless.report import (
     Table,
     ablation_table,

@@ -22,8 +22,8 @@ from siteless.evaluation import (
     find_fods,
     match_volumes,
 )
-from siteless.pipelines._contest import Judged
-from siteless.pipelines._judge import Measures, find_fibres, read_judged
+from siteless.pipelines.evaluate._comparison import Judged
+from siteless.pipelines.evaluate._scan_scores import Measures, find_fibres, read_judged
 from siteless.report import draw_boxes, draw_fods, draw_maps
 
 # Voxels along each side of what fibres are shown of; a second fibre has at least this part of the

@@ -10,15 +10,18 @@ from pathlib import Path
 from siteless.bids import read_json, require_new, write_json
 from siteless.errors import DatasetError, OutputError
 from siteless.evaluation import ScoreTable
+from siteless.experiments._steps import Step, run_steps
 from siteless.methods.invariant.training import PRESETS
-from siteless.pipelines._check import check_dataset
-from siteless.pipelines._evaluate import evaluate_dataset
-from siteless.pipelines._fit import fit_model
-from siteless.pipelines._harmonize import harmonize_dataset
-from siteless.pipelines._report import HOME, read_scores, write_report
-from siteless.pipelines._run import Run
-from siteless.pipelines._simulate import simulate_cohort
-from siteless.pipelines._steps import Step, run_steps
+from siteless.pipelines import (
+    Run,
+    check_dataset,
+    evaluate_dataset,
+    fit_model,
+    harmonize_dataset,
+    simulate_cohort,
+    write_report,
+)
+from siteless.pipelines.report import HOME, read_scores
 from siteless.simulation import draw_cohort, read_scanners
 
 # Two scanners that differ much, and enough people to learn a RISH template from.

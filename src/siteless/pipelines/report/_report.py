@@ -30,9 +30,9 @@ from siteless.evaluation import ALL, Score, ScoreTable
 from siteless.methods import load_model
 from siteless.methods.invariant import InvariantModel
 from siteless.pipelines._choice import fingerprint, read_table
-from siteless.pipelines._contest import Judged, find_judged, folder_name
-from siteless.pipelines._portray import beside_of, name_of, portray, told_of
 from siteless.pipelines._run import Run
+from siteless.pipelines.evaluate._comparison import Judged, find_judged, folder_name
+from siteless.pipelines.report._summary import beside_of, name_of, portray, told_of
 from siteless.population import SiteVerdict
 from siteless.report import (
     Portrait,

@@ -1,12 +1,12 @@
 """Which method is best, in everything that is scored, with and without denoising?
 
-``python -m benchmarks.contest FOLDER`` simulates the cohort of the paper's experiment, denoises a
-copy of it, fits every method to both, renders the test people in all six tasks (and everybody as
+``python -m benchmarks.comparison FOLDER`` simulates the cohort of the paper's experiment, denoises
+a copy of it, fits every method to both, renders the test people in all six tasks (and everybody as
 the hub, for adversaries), evaluates all of it as `siteless evaluate` does, and prints tables in
-Markdown: means of the tasks, each task, and each task where slopes of the gain over the head do
-not count. It takes some five hours of a core; what an interrupted run has made is used again.
-``python -m benchmarks.contest FOLDER ROW ...`` fits and renders these rows alone, so that several
-can be made side by side.
+Markdown: means of the tasks, each task, and each task without slopes of the gain over the head. It
+takes some five hours on one core; an interrupted run goes on from what it has made.
+``python -m benchmarks.comparison FOLDER ROW ...`` fits and renders these rows alone, so that
+several can be made side by side.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from siteless.denoising import denoise, find_denoiser
 from siteless.evaluation import ScoreTable, Target, score_signal
 from siteless.methods.invariant.training import PRESETS as SETTINGS
 from siteless.pipelines import encode_dataset, evaluate_dataset, harmonize_dataset
-from siteless.pipelines._contest import Judged, set_contest
-from siteless.pipelines._judge import read_judged
+from siteless.pipelines.evaluate._comparison import Judged, set_contest
+from siteless.pipelines.evaluate._scan_scores import read_judged
 
 # Voxels around white matter that are denoised too, as neighbours of patches are among them. All
 # of the brain would take twice as long.
