@@ -103,7 +103,7 @@ def test_models_depend_on_who_is_learned_from(tmp_path):
     for splits in (SPLITS, {**SPLITS, "03": "test", "05": "train"}):
         root = tmp_path / "data"
         write_travellers(root, splits)
-        experiment = _reproduce._Experiment(tmp_path, root, SCALES["quick"], None, 0, 1)
+        experiment = _reproduce._Experiment(tmp_path, root, SCALES["quick"], None, 0)
         keys.append([step.settings for step in experiment.steps() if step.name.startswith("fit")])
     assert all(first != second for first, second in zip(*keys, strict=True))
 

@@ -35,7 +35,7 @@ def study(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def report(study):
-    options = {"scores": study / "scores", "nprocs": 1}
+    options = {"scores": study / "scores", "run": Run(nprocs=1)}
     return write_report(study / "my data", [study / "scaled"], study / "report", **options)
 
 
@@ -95,7 +95,7 @@ def test_what_is_there_is_kept_and_what_has_changed_is_made_again(study, tmp_pat
 
 
 def test_the_same_scans_give_the_same_bytes_whatever_the_processes(study, report, tmp_path):
-    options = {"scores": study / "scores", "nprocs": 2}
+    options = {"scores": study / "scores", "run": Run(nprocs=2)}
     again = write_report(study / "my data", [study / "scaled"], tmp_path / "out", **options)
     for page in report.parent.glob("*.html"):
         assert (again.parent / page.name).read_bytes() == page.read_bytes()
