@@ -154,6 +154,11 @@ class Scan:
         place = np.array(np.unravel_index(self.voxels, self.mask.shape, order="F")).T
         return place @ self.affine[:3, :3].T + self.affine[:3, 3]
 
+    def has_grid(self, shape: Sequence[int], affine: Array) -> bool:
+        """Whether an image of this shape and affine is on the grid of the scan."""
+        own = self.mask.shape
+        return tuple(shape) == own and grid_offset(affine, self.affine, own) <= GRID_TOLERANCE
+
     def with_signal(
         self,
         signal: Array,

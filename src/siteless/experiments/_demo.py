@@ -14,6 +14,7 @@ from siteless.experiments._steps import Step, run_steps
 from siteless.methods.invariant.training import PRESETS
 from siteless.pipelines import (
     Run,
+    Scoring,
     check_dataset,
     evaluate_dataset,
     fit_model,
@@ -40,9 +41,9 @@ class Demo:
     page
         The report.
     seconds
-        That each step took, by name.
+        Seconds that each step took, by name.
     table
-        Scores.
+        Scores of the rendered scans.
     """
 
     page: Path
@@ -53,7 +54,7 @@ class Demo:
 def run_demo(out: Path | str, *, run: Run = Run()) -> Demo:
     """Simulate a cohort, check it, harmonize it in two ways, score them, and write a report.
 
-    What is done is kept: a demo that was interrupted goes on.
+    Finished steps are kept: a demo that was interrupted goes on.
 
     Parameters
     ----------
@@ -64,7 +65,7 @@ def run_demo(out: Path | str, *, run: Run = Run()) -> Demo:
     """
     out = Path(out).absolute()
     _claim(out, run.seed)
-    steps = list(_Story(out, run.seed).steps())
+    steps = list(_Steps(out, run.seed).steps())
     seconds = run_steps(steps, out / "steps", run)
     return Demo(out / "report" / HOME, seconds, read_scores(out / "scores")[0])
 
@@ -82,7 +83,7 @@ def _claim(out: Path, seed: int) -> None:
 
 
 @dataclass(frozen=True)
-class _Story:
+class _Steps:
     """Where everything is, and what each step does."""
 
     out: Path
@@ -129,10 +130,10 @@ class _Story:
         simulate_cohort(self.cohort, cohort, run=run)
 
     def check(self, run: Run) -> None:
-        found = check_dataset(self.cohort, run=run)
-        if found.errors:
+        report = check_dataset(self.cohort, run=run)
+        if report.errors:
             raise DatasetError(
-                f"the cohort has {len(found.errors)} errors",
+                f"the cohort has {len(report.errors)} errors",
                 remedy="run `siteless check` on it",
                 path=self.cohort,
             )
@@ -152,7 +153,7 @@ class _Story:
 
     def harmonize(self, run: Run) -> None:
         for name in _METHODS:
-            made = harmonize_dataset(
+            report = harmonize_dataset(
                 self.cohort,
                 self.rendered(name),
                 self.model(name),
@@ -160,15 +161,15 @@ class _Story:
                 gradients="target",
                 run=run,
             )
-            if made.errors:
-                raise made.errors[0]
+            if report.errors:
+                raise report.errors[0]
 
     def evaluate(self, run: Run) -> None:
         evaluate_dataset(
             self.cohort,
             {name: [self.rendered(name)] for name in _METHODS},
             self.out / "scores",
-            fibres=_FIBRES,
+            scoring=Scoring(fibres=_FIBRES),
             run=run,
         )
 

@@ -13,18 +13,26 @@ if TYPE_CHECKING:
     from siteless.pipelines._learn import FitFiles
     from siteless.pipelines._run import Progress, Run, Stages
     from siteless.pipelines._simulate import simulate_cohort
-    from siteless.pipelines.evaluate import KINDS, Evaluation, evaluate_dataset
+    from siteless.pipelines.evaluate import (
+        KINDS,
+        Derivatives,
+        Evaluation,
+        Scoring,
+        evaluate_dataset,
+    )
     from siteless.pipelines.report import write_report
 
 __all__ = [
     "KINDS",
     "CheckReport",
+    "Derivatives",
     "Evaluation",
     "FitFiles",
     "Gradients",
     "HarmonizeReport",
     "Progress",
     "Run",
+    "Scoring",
     "Stages",
     "adapt_model",
     "check_dataset",
@@ -44,7 +52,7 @@ _HOMES = {
     "_check": ("CheckReport", "check_dataset", "write_check"),
     "_choice": ("fingerprint", "processes_within"),
     "_encode": ("encode_dataset",),
-    "evaluate": ("KINDS", "Evaluation", "evaluate_dataset"),
+    "evaluate": ("KINDS", "Derivatives", "Evaluation", "Scoring", "evaluate_dataset"),
     "_fit": ("fit_model",),
     "_harmonize": ("Gradients", "HarmonizeReport", "harmonize_dataset"),
     "_learn": ("FitFiles",),

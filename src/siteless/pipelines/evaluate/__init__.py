@@ -1,25 +1,29 @@
 """What methods have made of a dataset, to scores: scan by scan, and of many scans together."""
 
 from siteless.pipelines.evaluate._comparison import (
-    Judged,
-    find_judged,
+    Derivatives,
+    RenderedScan,
+    find_renderings,
     folder_name,
-    read_sidecar_of_maps,
-    set_contest,
+    pair_scans,
 )
-from siteless.pipelines.evaluate._evaluate import KINDS, Evaluation, Kind, evaluate_dataset
-from siteless.pipelines.evaluate._scan_scores import read_judged, read_judged_maps
+from siteless.pipelines.evaluate._evaluate import Evaluation, evaluate_dataset
+from siteless.pipelines.evaluate._figures import Figures
+from siteless.pipelines.evaluate._measures import KINDS, Kind, Scoring
+from siteless.pipelines.evaluate._scan_scores import read_rendered_maps, read_rendered_scan
 
 __all__ = [
     "KINDS",
+    "Derivatives",
     "Evaluation",
-    "Judged",
+    "Figures",
     "Kind",
+    "RenderedScan",
+    "Scoring",
     "evaluate_dataset",
-    "find_judged",
+    "find_renderings",
     "folder_name",
-    "read_judged",
-    "read_judged_maps",
-    "read_sidecar_of_maps",
-    "set_contest",
+    "pair_scans",
+    "read_rendered_maps",
+    "read_rendered_scan",
 ]

@@ -1,8 +1,9 @@
-"""What is to be judged: what methods have made of the scans of a dataset, and against what."""
+"""Rendered scans, and the scans of the target site that they are compared with."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,30 +25,80 @@ from siteless.microstructure import MAPS
 from siteless.model import AVERAGE
 from siteless.pipelines._choice import read_table
 
-# Names that mean something else.
-_TAKEN = (BEFORE, NOISE, RESCAN, "floors")
-# Entities that tell the scans of a person apart, whichever tool has written them.
+# Names that no method can have: they are rows of the scores, or a folder of records.
+_RESERVED = (BEFORE, NOISE, RESCAN, "floors")
+# Entities that distinguish the scans of a person, whichever tool has written them.
 _ACQUISITION = ("sub", "ses", "acq", "dir", "run")
+_NO_TARGET = "{task}: the person was not scanned at the target site, so no scan is compared"
+_OTHER_GRID = (
+    "{task}: the person's scans are on different grids, so voxels are not compared; "
+    "bring both to one space first"
+)
+_OTHER_SHELLS = "{task}: the scans have different shells, so they are not compared"
 
 
 @dataclass(frozen=True)
-class Judged:
+class Derivatives:
+    """Folders that hold what methods have made of the scans of a dataset.
+
+    Attributes
+    ----------
+    folders
+        By the name of the method; a method may have one for each target.
+    to
+        The target site, for derivatives that do not name it.
+    """
+
+    folders: Mapping[str, Sequence[Path | str]]
+    to: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.folders:
+            is_folder_name = name == re.sub(r"[/\\\t\n]", "", name) and not name.startswith(".")
+            if name in _RESERVED or not is_folder_name:
+                raise DatasetError(
+                    f"a method cannot be called {name!r}", remedy="give another name, as NAME=DIR"
+                )
+
+    @classmethod
+    def of(
+        cls, given: Derivatives | Mapping[str, Sequence[Path | str]] | Sequence[Path | str]
+    ) -> Derivatives:
+        """Return derivatives as they are, or those in folders: by method, or of one method."""
+        if isinstance(given, Derivatives):
+            return given
+        return cls(given) if isinstance(given, Mapping) else cls({"harmonized": given})
+
+    @property
+    def paths(self) -> list[Path]:
+        """All folders."""
+        return [path for _, path in self.by_method()]
+
+    def by_method(self) -> Iterator[tuple[str, Path]]:
+        """Yield every folder with the name of its method."""
+        for method, folders in self.folders.items():
+            for folder in folders:
+                yield method, Path(folder)
+
+
+@dataclass(frozen=True)
+class RenderedScan:
     """A scan that a method has rendered as a site, or maps of it.
 
     Attributes
     ----------
     method
-        As the user calls it; `BEFORE` for the scan as it was.
+        Name that the user gave the method; `BEFORE` for the scan as it was.
     source
-        The scan that it was made of.
+        The scan that the method was given.
     to
         The site that it was rendered as.
     image
-        The rendered scan; None of a method that gives maps.
+        The rendered scan; None from a method that gives maps.
     maps
-        Maps by name, of such a method.
+        Maps by name, from such a method.
     target
-        The person's scan at the target site, when there is one to compare with.
+        The person's scan at the target site, where there is one to compare with.
     """
 
     method: str
@@ -59,102 +110,92 @@ class Judged:
 
     @property
     def task(self) -> str:
-        """From where to where."""
+        """Source and target site."""
         return f"{self.source.site}>{self.to}"
 
     @property
     def files(self) -> list[ScanFiles]:
         """Scans that the scores depend on."""
-        return [one for one in (self.source, self.image, self.target) if one is not None]
+        return [scan for scan in (self.source, self.image, self.target) if scan is not None]
+
+    def read_sidecar(self) -> dict[str, Any]:
+        """Read the sidecar of the rendered scan, or of its first map."""
+        return _read_sidecar(self.image, self.maps)
 
 
 @dataclass(frozen=True)
-class Contest:
-    """All that is judged.
+class Comparison:
+    """All scans that are compared.
 
     Attributes
     ----------
     originals
         Scans of the dataset.
-    judged
-        What methods have made of them, and for each task the scans as they were.
+    renderings
+        What methods have made of them; and for each task the scans as they were.
     training
         People who are not scored: models, and adversaries, may learn from them. None when no
-        table tells.
+        table names them.
     notes
-        What cannot be compared, and why.
+        Which scans cannot be compared, and why.
     """
 
     originals: tuple[ScanFiles, ...]
-    judged: tuple[Judged, ...]
+    renderings: tuple[RenderedScan, ...]
     training: frozenset[str] | None
     notes: tuple[str, ...]
 
-    def is_learned_from(self, files: ScanFiles) -> bool:
-        """Whether a scan is of a person that models and adversaries learn from."""
-        return files.subject in (self.training or ())
-
     @property
-    def scored(self) -> list[Judged]:
-        """What is judged of people that no model has learned from."""
-        return [one for one in self.judged if self.is_scored(one.source)]
+    def scored(self) -> list[RenderedScan]:
+        """Renderings of people from whom no model has learned."""
+        return [rendered for rendered in self.renderings if self.is_scored(rendered.source)]
 
     def is_scored(self, files: ScanFiles) -> bool:
-        """Whether a scan is of a person that no model has learned from."""
+        """Whether no model has learned from the person of a scan."""
         return self.training is None or files.attributes.get("split") == "test"
+
+    def is_learned_from(self, files: ScanFiles) -> bool:
+        """Whether models and adversaries learn from the person of a scan."""
+        return files.subject in (self.training or ())
 
     def rescan(self, target: ScanFiles) -> ScanFiles | None:
         """Return another scan of the same person at the same site and grid."""
-        others = _at_site(self.originals, target.subject, str(target.site))
-        return next((o for o in others if o != target and not _differ(o, target)), None)
+        visits = _at_site(self.originals, target.subject, str(target.site))
+        others = (scan for scan in visits if scan != target and not _differ(scan, target))
+        return next(others, None)
 
 
-def set_contest(
-    originals: Sequence[ScanFiles],
-    harmonized: Mapping[str, Sequence[Path]],
-    *,
-    to: str | None = None,
-) -> Contest:
+def pair_scans(originals: Sequence[ScanFiles], derivatives: Derivatives) -> Comparison:
     """Find what methods have made of scans, and pair it with scans of the target site.
 
-    Scans without shells, such as those of reversed phase encoding, are left out.
-
-    Parameters
-    ----------
-    originals
-        Scans with their sites.
-    harmonized
-        Folders of derivatives, by the name of the method.
-    to
-        The target site, for derivatives that do not tell it.
+    Scans without shells, such as those with reversed phase encoding, are left out.
     """
-    _require_site(originals, to)
-    splits = _read_splits(originals)
+    _require_site(originals, derivatives.to)
+    training = _read_training(originals)
     originals = [files for files in originals if read_table(files).shells]
-    made = find_judged(originals, harmonized, to=to)
-    targets = {one.to for one in made}
+    made = find_renderings(originals, derivatives)
+    targets = {rendered.to for rendered in made}
     at_home = [(files.dwi, str(files.site)) for files in originals if str(files.site) in targets]
-    tasks = dict.fromkeys([*((one.source.dwi, one.to) for one in made), *at_home])
+    tasks = dict.fromkeys([*((rendered.source.dwi, rendered.to) for rendered in made), *at_home])
     by_path = {files.dwi: files for files in originals}
-    before = [Judged(BEFORE, by_path[dwi], site, by_path[dwi]) for dwi, site in tasks]
-    notes: dict[str, int] = {}
-    judged = [_paired(one, originals, notes) for one in (*before, *made)]
-    told = tuple(f"{note} ({count} scans)" for note, count in notes.items() if count)
-    return Contest(tuple(originals), tuple(judged), splits, told)
+    before = [RenderedScan(BEFORE, by_path[dwi], site, by_path[dwi]) for dwi, site in tasks]
+    pairs = [_pair(rendered, originals) for rendered in (*before, *made)]
+    counts: Counter[str] = Counter()
+    for rendered, reason in pairs:
+        if reason:
+            counts[reason.format(task=rendered.task)] += rendered.method != BEFORE
+    notes = tuple(f"{note} ({count} scans)" for note, count in counts.items() if count)
+    return Comparison(tuple(originals), tuple(rendered for rendered, _ in pairs), training, notes)
 
 
-def find_judged(
-    originals: Sequence[ScanFiles],
-    harmonized: Mapping[str, Sequence[Path]],
-    *,
-    to: str | None = None,
-) -> list[Judged]:
-    """Find what methods have made of scans; as for `set_contest`, but without pairs."""
+def find_renderings(
+    originals: Sequence[ScanFiles], derivatives: Derivatives
+) -> list[RenderedScan]:
+    """Find what methods have made of scans, without scans to compare it with."""
     made = [
-        one
-        for method, folders in harmonized.items()
-        for folder in folders
-        for one in _find_judged(method, folder, originals, to)
+        rendered
+        for method, folder in derivatives.by_method()
+        for rendered in _renderings_in(folder, method, originals, derivatives.to)
     ]
     _by_key(originals)
     _require_once(made)
@@ -166,45 +207,36 @@ def folder_name(label: str) -> str:
     return re.sub(r"[^\w.-]", "-", label)
 
 
-def require_names(harmonized: Mapping[str, Sequence[Path]]) -> None:
-    """Refuse names of methods that mean something else, or that no folder can have."""
-    for name in harmonized:
-        if name in _TAKEN or name != re.sub(r"[/\\\t\n]", "", name) or name.startswith("."):
-            raise DatasetError(
-                f"a method cannot be called {name!r}", remedy="give another name, as NAME=DIR"
-            )
-
-
 def _require_site(originals: Sequence[ScanFiles], to: str | None) -> None:
-    """Refuse a target that no scan is of, but for the mean of sites."""
+    """Refuse a target that is neither the site of a scan nor the average of sites."""
     sites = sorted({str(files.site) for files in originals})
     if to not in (None, AVERAGE, *sites):
         raise DatasetError(f"no scan is of site {to!r}", remedy=f"choose of {', '.join(sites)}")
 
 
-def _read_splits(originals: Sequence[ScanFiles]) -> frozenset[str] | None:
-    """Return the people that were learned from; None where no split column tells."""
-    told = {files.subject: files.attributes.get("split") for files in originals}
-    unknown = [word for word in told.values() if word not in (None, "train", "val", "test")]
+def _read_training(originals: Sequence[ScanFiles]) -> frozenset[str] | None:
+    """Return the training people; None without a split column."""
+    splits = {files.subject: files.attributes.get("split") for files in originals}
+    unknown = [split for split in splits.values() if split not in (None, "train", "val", "test")]
     if unknown:
         raise DatasetError(
             f"expected train, val or test in the split column, found {unknown[0]!r}",
             remedy="correct it",
         )
-    if not any(told.values()):
+    if not any(splits.values()):
         return None
-    if "test" not in told.values():
+    if "test" not in splits.values():
         raise DatasetError(
             "the split column has no test people, and the others were learned from",
             remedy="mark some as test, or choose others",
         )
-    return frozenset(subject for subject, split in told.items() if split == "train")
+    return frozenset(subject for subject, split in splits.items() if split == "train")
 
 
-def _find_judged(
-    method: str, folder: Path, originals: Sequence[ScanFiles], to: str | None
-) -> Iterator[Judged]:
-    """Yield what a folder holds of scans."""
+def _renderings_in(
+    folder: Path, method: str, originals: Sequence[ScanFiles], to: str | None
+) -> list[RenderedScan]:
+    """Return the renderings in a folder, which must have some."""
     if not folder.is_dir():
         raise MissingFileError(
             "there is no such folder",
@@ -212,68 +244,55 @@ def _find_judged(
             path=folder,
         )
     images = _images(folder)
-    count = 0
+    renderings = []
     for source in originals:
         image = images.get(_key(source))
         maps = {} if image else _maps(folder, source)
         if image or maps:
-            count += 1
-            told = read_sidecar(image) if image else read_sidecar_of_maps(maps)
-            yield Judged(method, source, _target_site(told, to, folder), image, maps)
-    if not count:
+            site = _target_site(_read_sidecar(image, maps), to, folder)
+            renderings.append(RenderedScan(method, source, site, image, maps))
+    if not renderings:
         raise DatasetError(
             "no scan or map in the folder is of a scan of the dataset",
             remedy="give what was made of these scans",
             path=folder,
         )
+    return renderings
 
 
-def _require_once(made: Sequence[Judged]) -> None:
+def _require_once(renderings: Sequence[RenderedScan]) -> None:
     """Refuse two renderings of a scan by one method as one site: neither is the method's."""
-    seen: set[tuple[str, Path, str]] = set()
-    for one in made:
-        key = one.method, one.source.dwi, one.to
-        if key in seen:
+    counts = Counter((made.source.dwi, made.to, made.method) for made in renderings)
+    for (dwi, to, method), count in counts.items():
+        if count > 1:
             raise DatasetError(
-                f"two folders of the method {one.method} hold it rendered as {one.to}",
+                f"two folders of the method {method} hold it rendered as {to}",
                 remedy="give them different names, as NAME=DIR",
-                path=one.source.dwi,
+                path=dwi,
             )
-        seen.add(key)
 
 
 def _images(folder: Path) -> dict[tuple[str, ...], ScanFiles]:
     if not any(folder.rglob("*_dwi.nii*")):
         return {}
-    found = find_scans(folder)
-    if found.errors:
-        raise found.errors[0]
-    return _by_key(found.scans)
+    dataset = find_scans(folder)
+    if dataset.errors:
+        raise dataset.errors[0]
+    return _by_key(dataset.scans)
 
 
 def _by_key(scans: Sequence[ScanFiles]) -> dict[tuple[str, ...], ScanFiles]:
-    """Return scans by what tells them apart; refuse two of which nothing does."""
-    first: dict[tuple[str, ...], ScanFiles] = {}
+    """Return scans by the entities that distinguish them; refuse two with the same."""
+    by_key: dict[tuple[str, ...], ScanFiles] = {}
     for files in scans:
-        if (rival := first.setdefault(_key(files), files)) is not files:
+        if (earlier := by_key.setdefault(_key(files), files)) is not files:
             raise DatasetError(
-                f"only {', '.join(_ACQUISITION)} tell scans apart, and {rival.dwi.name} has the "
+                f"only {', '.join(_ACQUISITION)} tell scans apart, and {earlier.dwi.name} has the "
                 "same",
                 remedy="choose one of them, e.g. with --bids-filter-file, or move it away",
                 path=files.dwi,
             )
-    return first
-
-
-def _maps(folder: Path, source: ScanFiles) -> dict[str, Path]:
-    paths = {name: derivative_path(folder, f"harmonized_{name}", source.entities) for name in MAPS}
-    return {name: path for name, path in paths.items() if path.exists()}
-
-
-def read_sidecar_of_maps(maps: Mapping[str, Path]) -> dict[str, Any]:
-    """Return what is told of maps that a method gives, nothing where no sidecar is."""
-    sidecar = sidecar_of(next(iter(maps.values())))
-    return read_json(sidecar) if sidecar.exists() else {}
+    return by_key
 
 
 def _key(files: ScanFiles) -> tuple[str, ...]:
@@ -282,9 +301,22 @@ def _key(files: ScanFiles) -> tuple[str, ...]:
     )
 
 
+def _maps(folder: Path, source: ScanFiles) -> dict[str, Path]:
+    paths = {name: derivative_path(folder, f"harmonized_{name}", source.entities) for name in MAPS}
+    return {name: path for name, path in paths.items() if path.exists()}
+
+
+def _read_sidecar(image: ScanFiles | None, maps: Mapping[str, Path]) -> dict[str, Any]:
+    """Read the sidecar of a rendered scan or of its first map; empty for a map without one."""
+    if image:
+        return read_sidecar(image)
+    sidecar = sidecar_of(next(iter(maps.values())))
+    return read_json(sidecar) if sidecar.exists() else {}
+
+
 def _target_site(sidecar: Mapping[str, object], to: str | None, folder: Path) -> str:
-    told = sidecar.get("Siteless")
-    site = told.get("TargetSite") if isinstance(told, dict) else to
+    provenance = sidecar.get("Siteless")
+    site = provenance.get("TargetSite") if isinstance(provenance, dict) else to
     if site and to and site != to:
         raise DatasetError(
             f"its scans say that they were rendered as {site}, not as {to}",
@@ -300,21 +332,16 @@ def _target_site(sidecar: Mapping[str, object], to: str | None, folder: Path) ->
     return str(site)
 
 
-def _paired(one: Judged, originals: Sequence[ScanFiles], notes: dict[str, int]) -> Judged:
-    """Give what is judged a scan to compare with; or note why it has none."""
-    if str(one.source.site) == one.to:
-        return one
+def _pair(rendered: RenderedScan, originals: Sequence[ScanFiles]) -> tuple[RenderedScan, str]:
+    """Pair a rendered scan with one to compare it with; or say why it has none."""
+    if str(rendered.source.site) == rendered.to:
+        return rendered, ""
     reason = _NO_TARGET
-    for target in _at_site(originals, one.source.subject, one.to):
-        reason = _differ(one.image or one.source, target)
+    for target in _at_site(originals, rendered.source.subject, rendered.to):
+        reason = _differ(rendered.image or rendered.source, target)
         if not reason:
-            return replace(one, target=target)
-    note = reason.format(task=one.task)
-    notes[note] = notes.get(note, 0) + (one.method != BEFORE)
-    return one
-
-
-_NO_TARGET = "{task}: the person was not scanned at the target site, so no scan is compared"
+            return replace(rendered, target=target), ""
+    return rendered, reason
 
 
 def _at_site(originals: Sequence[ScanFiles], subject: str, site: str) -> list[ScanFiles]:
@@ -323,14 +350,9 @@ def _at_site(originals: Sequence[ScanFiles], subject: str, site: str) -> list[Sc
 
 def _differ(first: ScanFiles, second: ScanFiles) -> str:
     """Say why two scans cannot be compared voxel by voxel; nothing where they can."""
-    (header, affine), (other, other_affine) = (read_header(one.dwi) for one in (first, second))
+    (header, affine), (other, other_affine) = (read_header(scan.dwi) for scan in (first, second))
     shape, other_shape = header.get_data_shape()[:3], other.get_data_shape()[:3]
     if shape != other_shape or grid_offset(affine, other_affine, shape) > GRID_TOLERANCE:
-        return (
-            "{task}: the person's scans are on different grids, so voxels are not compared; "
-            "bring both to one space first"
-        )
-    bs, others = (tuple(s.b for s in read_table(one).shells) for one in (first, second))
-    if not same_shells(bs, others):
-        return "{task}: the scans have different shells, so they are not compared"
-    return ""
+        return _OTHER_GRID
+    bs, others = (tuple(s.b for s in read_table(scan).shells) for scan in (first, second))
+    return "" if same_shells(bs, others) else _OTHER_SHELLS

@@ -3,154 +3,112 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
-from itertools import chain
 from pathlib import Path
-from typing import Literal, get_args
 
 from siteless.acquisition import GradientTable
 from siteless.bids import ScanSelection, require_outside, write_json, write_table
 from siteless.errors import DatasetError, GradientTableError, SitelessError, errors_at
-from siteless.evaluation import ScoreTable, describe_metric, find_engine
+from siteless.evaluation import BEFORE, ScoreTable, describe_metric, find_engine
 from siteless.harmonics import common_order
 from siteless.microstructure import MAPS, require_maps
 from siteless.pipelines._choice import read_table
 from siteless.pipelines._run import Run
-from siteless.pipelines.evaluate._comparison import Contest, require_names, set_contest
-from siteless.pipelines.evaluate._figures import Gallery
+from siteless.pipelines.evaluate._comparison import Comparison, Derivatives, pair_scans
+from siteless.pipelines.evaluate._figures import Figures
 from siteless.pipelines.evaluate._group_scores import require_codes, score_groups, score_leakage
-from siteless.pipelines.evaluate._regions import Labels, find_labels
-from siteless.pipelines.evaluate._scan_scores import Heat, Measures, make_heats
+from siteless.pipelines.evaluate._measures import Measures, Scoring
+from siteless.pipelines.evaluate._regions import find_labels
+from siteless.pipelines.evaluate._scan_scores import ScoringGroup, group_by_reference
 from siteless.storage import require_writable
-
-Kind = Literal["signal", "maps", "orientation", "leakage", "biology"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What was found.
+    """Scores of a dataset.
 
     Attributes
     ----------
     file
-        With all scores.
+        The table of all scores.
     table
-        The same.
+        Its content.
     notes
         What could not be scored and why, and what to beware of.
-    gallery
-        Draws them.
+    figures
+        Draws the scores.
     """
 
     file: Path
     table: ScoreTable
     notes: tuple[str, ...]
-    gallery: Gallery
+    figures: Figures
 
 
 def evaluate_dataset(
     dataset: ScanSelection | Path | str,
-    harmonized: Mapping[str, Sequence[Path]],
+    harmonized: Derivatives | Mapping[str, Sequence[Path | str]],
     out: Path | str,
     *,
     codes: Mapping[str, Path] | None = None,
-    kinds: Collection[Kind] = KINDS,
-    maps: Collection[str] = tuple(MAPS),
-    to: str | None = None,
-    labels: Path | None = None,
-    fibres: int | None = 1000,
+    scoring: Scoring = Scoring(),
     run: Run = Run(),
 ) -> Evaluation:
     """Score what methods have made of scans, and write the scores as a table.
 
     People with a scan at the target site give paired scores: errors of signal, maps and fibre
-    orientations. All others give how maps are distributed. When a ``split`` column tells who was
-    learned from, only test people are scored, and adversaries learn from training people.
+    orientations. All others give how maps are distributed. When the tables have a ``split``
+    column, only test people are scored, and adversaries learn from training people.
 
     Parameters
     ----------
     dataset
         Its folder, a manifest, or a selection of its scans.
     harmonized
-        Folders of derivatives that `siteless harmonize` wrote, or another tool, by the name of
-        the method; a method may have one for each target.
+        Folders of derivatives that `siteless harmonize` or another tool wrote, by the name of the
+        method; a method may have one for each target.
     out
         Folder for ``scores.tsv``, its description, maps of errors, and records that an
         interrupted run goes on from.
     codes
         Folders that `siteless encode` wrote, by name.
-    kinds
-        Of scores, all by default.
-    maps
-        Of `siteless.microstructure.MAPS`; those that the scans do not allow are left out.
-    to
-        The target site, for derivatives that do not tell it.
-    labels
-        A label image on the grid of the scans, or a folder of a dataset with one for each.
-    fibres
-        Voxels of white matter, evenly spaced, whose fibre orientations are compared; None for
-        all. MRtrix3 takes a few milliseconds for each, and DIPY ten times as long.
+    scoring
+        Which scores are computed; by default all that the scans allow.
     run
         How the work is done. Its random seed is for adversaries and bootstraps.
     """
-    found = ScanSelection.of(dataset).find()
-    out, codes = Path(out), codes or {}
-    for folder in (found.root, *chain(*harmonized.values()), *codes.values()):
+    derivatives, out, codes = Derivatives.of(harmonized), Path(out), codes or {}
+    scans = ScanSelection.of(dataset).find()
+    for folder in (scans.root, *derivatives.paths, *codes.values()):
         require_outside(out, folder)
-    require_names(harmonized)
-    regions = find_labels(labels)
-    with errors_at(found.root):
-        contest = set_contest(found.scans, harmonized, to=to)
-    require_codes(codes, contest)
-    measures, notes = _measures(contest, out, found.root, kinds, maps, regions, fibres)
+    labels = find_labels(scoring.labels)
+    with errors_at(scans.root):
+        comparison = pair_scans(scans.scans, derivatives)
+    require_codes(codes, comparison)
+    allowed, engine, notes = _allowed(scoring, comparison)
+    order = common_order([read_table(files) for files in comparison.originals])
+    measures = Measures(out, scans.root, allowed, labels, order, engine)
     require_writable(out)
-    scored = run.map("Scoring scans", Heat.run, make_heats(measures, contest))
-    scores = [score for heat in scored for score in heat]
-    if "leakage" in kinds:
-        leaked = score_leakage(measures, contest, codes, run)
-        scores, notes = scores + leaked[0], notes + leaked[1]
-    if "biology" in kinds:
-        survived = score_groups(measures, contest, seed=run.seed)
-        scores, notes = scores + survived[0], notes + survived[1]
-    if not scores:
+    table, unscored = _score(measures, comparison, codes, run)
+    notes = (*notes, *unscored)
+    if not table.scores:
         raise DatasetError(
             f"nothing could be scored: {notes[0] if notes else 'there is nobody'}",
             remedy="give renderings of other scans, or ask for other --scores",
         )
-    table = ScoreTable(tuple(scores))
     _write(out, table, measures, notes)
-    compared = [one for one in contest.scored if one.target]
-    gallery = Gallery(measures, compared, table, sorted({one.task for one in compared}))
-    made = [name for name in harmonized if any(o.method == name and o.image for o in compared)]
-    if made:
-        gallery.draw_errors(out, made)
-    return Evaluation(out / "scores.tsv", table, tuple(notes), gallery)
+    return Evaluation(out / "scores.tsv", table, notes, _draw(measures, comparison, table))
 
 
-def _measures(
-    contest: Contest,
-    out: Path,
-    root: Path,
-    kinds: Collection[str],
-    maps: Collection[str],
-    regions: Labels | None,
-    fibres: int | None,
-) -> tuple[Measures, list[str]]:
-    """Choose what all scans allow, and say what they do not."""
-    unknown = set(kinds) - set(KINDS)
-    if unknown:
-        raise DatasetError(
-            f"there are no scores of {min(unknown)!r}", remedy=f"choose of {', '.join(KINDS)}"
-        )
-    tables = [read_table(files) for files in contest.originals]
-    allowed, lacking = _common_maps(tables, maps)
-    engine, missing = _engine(contest, kinds)
-    chosen = set(kinds) - (set() if engine else {"orientation"})
-    order = common_order(tables)
-    measures = Measures(out, root, frozenset(chosen), allowed, order, engine, fibres, regions)
-    return measures, [*contest.notes, *lacking, *missing]
+def _allowed(scoring: Scoring, comparison: Comparison) -> tuple[Scoring, str, tuple[str, ...]]:
+    """Return the scores that all scans allow, what finds fibre orientations, and notes."""
+    tables = [read_table(files) for files in comparison.originals]
+    maps, lacking = _common_maps(tables, scoring.maps)
+    engine, missing = _engine(scoring, comparison)
+    kinds = frozenset(kind for kind in scoring.kinds if engine or kind != "orientation")
+    allowed = replace(scoring, kinds=kinds, maps=maps)
+    return allowed, engine, (*comparison.notes, *lacking, *missing)
 
 
 def _common_maps(
@@ -168,12 +126,12 @@ def _common_maps(
     return tuple(maps), notes
 
 
-def _engine(contest: Contest, kinds: Collection[str]) -> tuple[str, list[str]]:
-    """Return what finds fibre orientations, if they are to be found; and why not."""
-    if not any(one.target for one in contest.scored):
-        told = "no person who is scored has a comparable scan at the target site"
-        return "", [f"errors of signal, maps and fibres, and their pictures: {told}"]
-    if "orientation" not in kinds:
+def _engine(scoring: Scoring, comparison: Comparison) -> tuple[str, list[str]]:
+    """Return what finds fibre orientations, if they are to be found; or why not."""
+    if not any(rendered.target for rendered in comparison.scored):
+        reason = "no person who is scored has a comparable scan at the target site"
+        return "", [f"errors of signal, maps and fibres, and their pictures: {reason}"]
+    if "orientation" not in scoring.kinds:
         return "", []
     try:
         return find_engine(), []
@@ -181,24 +139,48 @@ def _engine(contest: Contest, kinds: Collection[str]) -> tuple[str, list[str]]:
         return "", [f"fibre orientations: {error}"]
 
 
+def _score(
+    measures: Measures, comparison: Comparison, codes: Mapping[str, Path], run: Run
+) -> tuple[ScoreTable, list[str]]:
+    """Return all scores, and notes on those that there are not."""
+    groups = group_by_reference(measures, comparison)
+    by_group = run.map("Scoring scans", ScoringGroup.run, groups)
+    scores = [score for group in by_group for score in group]
+    notes: list[str] = []
+    if measures.include("leakage"):
+        leakage, unmeasured = score_leakage(measures, comparison, codes, run)
+        scores, notes = scores + leakage, notes + unmeasured
+    if measures.include("biology"):
+        biology, unmeasured = score_groups(measures, comparison, seed=run.seed)
+        scores, notes = scores + biology, notes + unmeasured
+    return ScoreTable(tuple(scores)), notes
+
+
+def _draw(measures: Measures, comparison: Comparison, table: ScoreTable) -> Figures:
+    """Draw the errors of all methods that give scans."""
+    compared = [rendered for rendered in comparison.scored if rendered.target]
+    figures = Figures(measures, compared, table, sorted({rendered.task for rendered in compared}))
+    methods = dict.fromkeys(rendered.method for rendered in compared if rendered.image)
+    if made := [method for method in methods if method != BEFORE]:
+        figures.draw_errors(measures.out, made)
+    return figures
+
+
 def _write(out: Path, table: ScoreTable, measures: Measures, notes: Sequence[str]) -> None:
     """Write the scores, and what they mean."""
-    metrics = dict.fromkeys(score.metric for score in table.scores)
-    told = {
-        name: {"Units": unit, "Description": text}
-        for name, (unit, text) in zip(metrics, map(describe_metric, metrics), strict=True)
-    }
+    metrics = {score.metric: describe_metric(score.metric) for score in table.scores}
+    levels = {name: {"Units": unit, "Description": text} for name, (unit, text) in metrics.items()}
     description = {
         "subject": {"Description": "person, n/a for scores of all"},
         "task": {"Description": "source site > target site"},
         "method": {"Description": "as it was named; before: the scan as it was"},
         "region": {"Description": "where in the brain"},
-        "metric": {"Levels": told},
+        "metric": {"Levels": levels},
         "value": {"Description": "in the unit of the metric"},
         "FibreOrientations": measures.engine or "n/a",
         "NotScored": list(notes),
         "GeneratedBy": [{"Name": "siteless", "Version": version("siteless")}],
     }
-    rows = [{**one._asdict(), "value": f"{one.value:.6g}"} for one in table.scores]
+    rows = [{**score._asdict(), "value": f"{score.value:.6g}"} for score in table.scores]
     write_json(out / "scores.json", description)
     write_table(out / "scores.tsv", rows)

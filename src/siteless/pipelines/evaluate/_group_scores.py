@@ -1,4 +1,4 @@
-"""Scores of many scans together: what tells their site, and what must survive."""
+"""Scores of many scans together: what reveals their site, and what must survive."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ from siteless.evaluation import (
 )
 from siteless.pipelines._choice import read_number, read_table
 from siteless.pipelines._run import Run
-from siteless.pipelines.evaluate._comparison import Contest, Judged
-from siteless.pipelines.evaluate._scan_scores import Measures, read_mean, read_shown
+from siteless.pipelines.evaluate._comparison import Comparison, RenderedScan
+from siteless.pipelines.evaluate._measures import Measures
+from siteless.pipelines.evaluate._scan_scores import read_mean, read_sample
 
-# What a code is called among tasks: it is rendered as no site.
+# Task of codes, which are rendered as no site.
 CODES = "codes"
 # Voxels of a code that are shown to adversaries.
 _CODES = 2000
-# Of a site, for a standard deviation of their means to mean something.
+# Fewer scans of a site have no standard deviation worth the name.
 _LEAST_SCANS = 3
 # Scans, each with the mean of a map.
 Means = Sequence[tuple[ScanFiles, float]]
@@ -42,7 +43,7 @@ _LEAKAGE = ("accuracy", "accuracy_low", "accuracy_high", "chance", "nats", "nats
 
 def score_leakage(
     measures: Measures,
-    contest: Contest,
+    comparison: Comparison,
     codes: Mapping[str, Path],
     run: Run,
 ) -> tuple[list[Score], list[str]]:
@@ -55,31 +56,31 @@ def score_leakage(
     """
     notes: list[str] = []
     groups: dict[tuple[str, str], Callable[[], list[Sample]]] = {
-        (CODES, name): partial(_samples_of_codes, folder, contest)
+        (CODES, name): partial(_samples_of_codes, folder, comparison)
         for name, folder in codes.items()
     }
-    for (to, method), own in _rendered_alike(contest).items():
-        groups[f"all>{to}", method] = partial(_samples_of_scans, measures, own)
-        notes += _beware(f"all>{to}", method, own)
+    for (to, method), renderings in _rendered_alike(comparison).items():
+        groups[f"all>{to}", method] = partial(_samples_of_scans, measures, renderings)
+        notes += _warn_of_directions(f"all>{to}", method, renderings)
     show = run.stage("Training adversaries")
     scores: list[Score] = []
     for done, ((task, method), make) in enumerate(groups.items(), start=1):
         samples = make()
         try:
-            _require_learners(samples, contest)
-            found = measure_leakage(samples, training=contest.training, seed=run.seed)
+            _require_learners(samples, comparison)
+            leakage = measure_leakage(samples, training=comparison.training, seed=run.seed)
         except SitelessError as error:
             notes.append(f"leakage of {method} ({task}): {error}")
         else:
-            told = {name: getattr(found, name) for name in _LEAKAGE}
-            scores += _rows(task, method, told, prefix="leakage_")
+            values = {name: getattr(leakage, name) for name in _LEAKAGE}
+            scores += _rows(task, method, values, prefix="leakage_")
         show(done, len(groups), method)
     return scores, notes
 
 
-def _beware(task: str, method: str, judged: Sequence[Judged]) -> list[str]:
-    """Say when scans tell their site by how many directions they have."""
-    sizes = {len(read_table(one.image)) for one in judged if one.image}
+def _warn_of_directions(task: str, method: str, renderings: Sequence[RenderedScan]) -> list[str]:
+    """Warn when scans reveal their site by how many directions they have."""
+    sizes = {len(read_table(rendered.image)) for rendered in renderings if rendered.image}
     if len(sizes) < 2 or method == BEFORE:
         return []
     return [
@@ -88,51 +89,57 @@ def _beware(task: str, method: str, judged: Sequence[Judged]) -> list[str]:
     ]
 
 
-def _require_learners(samples: Sequence[Sample], contest: Contest) -> None:
-    """Refuse scans of test people alone, of which no adversary may learn."""
-    people = {one.subject for one in samples}
-    if contest.training is not None and not people & contest.training:
+def _require_learners(samples: Sequence[Sample], comparison: Comparison) -> None:
+    """Refuse scans of test people alone, from whom no adversary may learn."""
+    people = {sample.subject for sample in samples}
+    if comparison.training is not None and not people & comparison.training:
         raise DatasetError("no training person is there for an adversary to learn from")
 
 
-def _rendered_alike(contest: Contest) -> dict[tuple[str, str], list[Judged]]:
+def _rendered_alike(comparison: Comparison) -> dict[tuple[str, str], list[RenderedScan]]:
     """Return scans of several sources that a method has rendered as one site."""
-    groups: dict[tuple[str, str], list[Judged]] = {}
-    for one in contest.judged:
-        if one.image and _has_part(one.source, contest):
-            groups.setdefault((one.to, one.method), []).append(one)
-    several = {key: own for key, own in groups.items() if len({o.task for o in own}) > 1}
-    rendered = {to for to, method in several if method != BEFORE}
-    return {key: own for key, own in several.items() if key[0] in rendered}
+    groups: dict[tuple[str, str], list[RenderedScan]] = {}
+    for rendered in comparison.renderings:
+        if rendered.image and _is_used(rendered.source, comparison):
+            groups.setdefault((rendered.to, rendered.method), []).append(rendered)
+    several = {key: group for key, group in groups.items() if len({r.task for r in group}) > 1}
+    targets = {to for to, method in several if method != BEFORE}
+    return {key: group for key, group in several.items() if key[0] in targets}
 
 
-def _has_part(files: ScanFiles, contest: Contest) -> bool:
-    """Whether a person is learned from or tested; those who validate are neither."""
-    return contest.is_scored(files) or contest.is_learned_from(files)
+def _is_used(files: ScanFiles, comparison: Comparison) -> bool:
+    """Whether a person is learned from or tested; validation people are neither."""
+    return comparison.is_scored(files) or comparison.is_learned_from(files)
 
 
-def _samples_of_scans(measures: Measures, judged: Sequence[Judged]) -> list[Sample]:
+def _samples_of_scans(measures: Measures, renderings: Sequence[RenderedScan]) -> list[Sample]:
     return [
-        Sample(one.source.subject, str(one.source.site), read_shown(measures, one)["values"])
-        for one in judged
+        Sample(
+            rendered.source.subject,
+            str(rendered.source.site),
+            read_sample(measures, rendered)["values"],
+        )
+        for rendered in renderings
     ]
 
 
-def _samples_of_codes(folder: Path, contest: Contest) -> list[Sample]:
+def _samples_of_codes(folder: Path, comparison: Comparison) -> list[Sample]:
     samples = []
-    for files in contest.originals:
+    for files in comparison.originals:
         image = derivative_path(folder, "code", files.entities)
-        if image.exists() and _has_part(files, contest):
+        if image.exists() and _is_used(files, comparison):
             values = read_signal(image)[0]
-            shown = evenly_spaced(values[values.any(axis=3)], _CODES)
-            samples.append(Sample(files.subject, str(files.site), shown))
+            voxels = evenly_spaced(values[values.any(axis=3)], _CODES)
+            samples.append(Sample(files.subject, str(files.site), voxels))
     return samples
 
 
-def require_codes(codes: Mapping[str, Path], contest: Contest) -> None:
-    """Refuse folders without a code of any scan, before hours are spent."""
+def require_codes(codes: Mapping[str, Path], comparison: Comparison) -> None:
+    """Refuse folders that hold no code of any scan, before hours are spent."""
     for folder in codes.values():
-        images = (derivative_path(folder, "code", files.entities) for files in contest.originals)
+        images = (
+            derivative_path(folder, "code", files.entities) for files in comparison.originals
+        )
         if not any(image.exists() for image in images):
             raise MissingFileError(
                 "no code in the folder is of a scan of the dataset",
@@ -142,9 +149,9 @@ def require_codes(codes: Mapping[str, Path], contest: Contest) -> None:
 
 
 def score_groups(
-    measures: Measures, contest: Contest, *, seed: int
+    measures: Measures, comparison: Comparison, *, seed: int
 ) -> tuple[list[Score], list[str]]:
-    """Score what must survive, and how far apart sites are, of scans rendered as one site.
+    """Score what must survive in scans rendered as one site, and how far apart sources are.
 
     Returns
     -------
@@ -153,21 +160,21 @@ def score_groups(
     """
     statistics: dict[str, Callable[[Means], dict[str, float]]] = {
         "effect of age": partial(_age_effect, seed),
-        "change over time": partial(_change, seed),
+        "change over time": partial(_change_within_people, seed),
         "agreement of sites on people": _agreement,
     }
-    found: list[Score] = []
+    scores: list[Score] = []
     notes: dict[str, None] = {}
-    for name in measures.maps:
-        for (to, method), means in _means(measures, contest, name).items():
-            for kind, score in statistics.items():
+    for name in measures.scoring.maps:
+        for (to, method), means in _means(measures, comparison, name).items():
+            for title, statistic in statistics.items():
                 try:
-                    values = score(means)
+                    values = statistic(means)
                 except DatasetError as error:
-                    notes[f"{kind}: {error}"] = None
+                    notes[f"{title}: {error}"] = None
                 else:
-                    found += _rows(f"all>{to}", method, values, prefix=f"{name}_")
-    return found + _distances(measures, contest), list(notes)
+                    scores += _rows(f"all>{to}", method, values, prefix=f"{name}_")
+    return scores + _distances(measures, comparison), list(notes)
 
 
 def _rows(task: str, method: str, values: Mapping[str, float], *, prefix: str) -> list[Score]:
@@ -178,20 +185,21 @@ def _rows(task: str, method: str, values: Mapping[str, float], *, prefix: str) -
     ]
 
 
-def _means(measures: Measures, contest: Contest, name: str) -> dict[tuple[str, str], Means]:
+def _means(measures: Measures, comparison: Comparison, name: str) -> dict[tuple[str, str], Means]:
     """Return means of scans by target and method; the target's own scans may be as they were."""
-    found: dict[tuple[str, str], dict[Path, tuple[ScanFiles, float]]] = {}
-    for one in contest.scored:
-        if (mean := read_mean(measures, one, name)) is not None:
-            found.setdefault((one.to, one.method), {})[one.source.dwi] = one.source, mean
+    groups: dict[tuple[str, str], dict[Path, tuple[ScanFiles, float]]] = {}
+    for rendered in comparison.scored:
+        if (mean := read_mean(measures, rendered, name)) is not None:
+            group = groups.setdefault((rendered.to, rendered.method), {})
+            group[rendered.source.dwi] = rendered.source, mean
     at_home = {
-        to: {path: mean for path, mean in own.items() if str(mean[0].site) == to}
-        for (to, method), own in found.items()
+        to: {path: mean for path, mean in means.items() if str(mean[0].site) == to}
+        for (to, method), means in groups.items()
         if method == BEFORE
     }
     return {
-        (to, method): list((at_home.get(to, {}) | own).values())
-        for (to, method), own in found.items()
+        (to, method): list((at_home.get(to, {}) | means).values())
+        for (to, method), means in groups.items()
     }
 
 
@@ -218,7 +226,7 @@ def _age_effect(seed: int, means: Means) -> dict[str, float]:
     }
 
 
-def _change(seed: int, means: Means) -> dict[str, float]:
+def _change_within_people(seed: int, means: Means) -> dict[str, float]:
     """Return the change within people; nothing where nobody was followed up."""
     values, ages, people = _aged(means)
     if len(set(zip(people, ages, strict=True))) == len(set(people)):
@@ -237,37 +245,39 @@ def _agreement(means: Means) -> dict[str, float]:
     people, sites = (list(dict.fromkeys(part)) for part in zip(*first, strict=True))
     everywhere = [p for p in people if all((p, site) in first for site in sites)]
     values = np.array([[first[p, site] for site in sites] for p in everywhere])
-    found = intraclass_correlation(values.reshape(len(everywhere), len(sites)))
+    correlation = intraclass_correlation(values.reshape(len(everywhere), len(sites)))
     return {
-        "icc_agreement": found.absolute,
-        "icc_consistency": found.consistency,
-        "sd_people": found.people_sd,
-        "sd_sites": found.site_sd,
+        "icc_agreement": correlation.absolute,
+        "icc_consistency": correlation.consistency,
+        "sd_people": correlation.people_sd,
+        "sd_sites": correlation.site_sd,
     }
 
 
-def _distances(measures: Measures, contest: Contest) -> list[Score]:
-    """Return how far apart the sources' distributions of each map are at most."""
+def _distances(measures: Measures, comparison: Comparison) -> list[Score]:
+    """Return the largest distance between the sources' distributions of each map."""
     groups: dict[tuple[str, str], dict[str, list[Mapping[str, Array]]]] = {}
-    for one in contest.scored:
-        own = groups.setdefault((one.to, one.method), {})
-        own.setdefault(str(one.source.site), []).append(read_shown(measures, one))
-    found: list[Score] = []
-    for (to, method), rendered in groups.items():
+    for rendered in comparison.scored:
+        group = groups.setdefault((rendered.to, rendered.method), {})
+        sample = read_sample(measures, rendered)
+        group.setdefault(str(rendered.source.site), []).append(sample)
+    scores: list[Score] = []
+    for (to, method), samples in groups.items():
         at_home = groups.get((to, BEFORE), {}).get(to)
-        sites = rendered if at_home is None else {to: at_home, **rendered}
-        for name in measures.maps if len(sites) > 1 else ():
-            shown = {
-                site: [one[name] for one in own if name in one and one[name].size]
-                for site, own in sites.items()
+        by_site = samples if at_home is None else {to: at_home, **samples}
+        for name in measures.scoring.maps if len(by_site) > 1 else ():
+            voxels = {
+                site: [sample[name] for sample in scans if name in sample and sample[name].size]
+                for site, scans in by_site.items()
             }
-            if all(shown.values()):
-                pairs = site_distances(shown)
-                few = min(map(len, shown.values())) < _LEAST_SCANS
-                d = max((abs(p.d) for p in pairs if np.isfinite(p.d)), default=np.nan)
-                furthest = {
-                    "site_d": np.nan if few else d,
-                    "site_ks": max(p.ks for p in pairs),
-                }
-                found += _rows(f"all>{to}", method, furthest, prefix=f"{name}_")
-    return found
+            if all(voxels.values()):
+                scores += _rows(f"all>{to}", method, _largest(voxels), prefix=f"{name}_")
+    return scores
+
+
+def _largest(voxels: Mapping[str, Sequence[Array]]) -> dict[str, float]:
+    """Return the largest distances between two sites, each with voxels of some scans."""
+    pairs = site_distances(voxels)
+    few = min(map(len, voxels.values())) < _LEAST_SCANS
+    d = max((abs(pair.d) for pair in pairs if np.isfinite(pair.d)), default=np.nan)
+    return {"site_d": np.nan if few else d, "site_ks": max(pair.ks for pair in pairs)}

@@ -31,15 +31,14 @@ from siteless.methods import load_model
 from siteless.methods.invariant import InvariantModel
 from siteless.pipelines._choice import fingerprint, read_table
 from siteless.pipelines._run import Run
-from siteless.pipelines.evaluate._comparison import Judged, find_judged, folder_name
-from siteless.pipelines.report._summary import beside_of, name_of, portray, told_of
+from siteless.pipelines.evaluate import Derivatives, RenderedScan, find_renderings, folder_name
+from siteless.pipelines.report._summary import files_beside, scan_name, summarize_scan
 from siteless.population import SiteVerdict
 from siteless.report import (
-    Portrait,
+    ScanSummary,
     Study,
-    ViewedScan,
     find_niivue,
-    flag,
+    flag_scans,
     profiles_url,
     subject_page,
     viewer_html,
@@ -49,22 +48,21 @@ from siteless.storage import cache_key, require_writable, size_and_time
 HOME = "index.html"
 # People with a page of their own, unless more are asked for.
 PEOPLE = 40
-# Scans that the page of the study shows, one a site.
+# Scans that the page of the study shows, one for each site.
 _SHOWN = 4
 # Raised when numbers or pages change.
 _FORM = 3
-# What sidecars tell of single scans.
+# Entries of sidecars that differ from scan to scan.
 _OF_SCANS = ("SourceSite", "SourceFiles", "Covariates")
 
 
 def write_report(
     dataset: ScanSelection | Path | str,
-    harmonized: Sequence[Path | str],
+    harmonized: Derivatives | Sequence[Path | str],
     out: Path | str,
     *,
     scores: Path | str | None = None,
     model: Path | str | None = None,
-    to: str | None = None,
     people: int | None = PEOPLE,
     run: Run = Run(),
 ) -> Path:
@@ -83,11 +81,9 @@ def write_report(
     scores
         Folder that `siteless evaluate` wrote.
     model
-        That has rendered the scans: what it has learned of sites is shown.
-    to
-        The target site, for derivatives that do not tell it.
+        The model that has rendered the scans; what it has learned of sites is shown.
     people
-        With pages of their own, those whose scans stand out first; None for all.
+        How many people get pages of their own, those whose scans stand out first; None for all.
     run
         How the work is done.
 
@@ -96,49 +92,49 @@ def write_report(
     Path
         The page of the study.
     """
-    selection = ScanSelection.of(dataset)
-    found = selection.find()
-    out, folders = Path(out), [Path(folder) for folder in harmonized]
-    require_outside(out, found.root)
+    selection, derivatives = ScanSelection.of(dataset), Derivatives.of(harmonized)
+    scans, out = selection.find(), Path(out)
+    require_outside(out, scans.root)
     _require_pages(out)
     table, notes = read_scores(Path(scores)) if scores else (ScoreTable(()), ())
-    with errors_at(found.root):
-        judged = find_judged(found.scans, {"harmonized": folders}, to=to)
-    _require_one_target(judged)
-    told = _told(judged)
-    fields = _fields(Path(model), told) if model else ""
+    with errors_at(scans.root):
+        renderings = find_renderings(scans.scans, derivatives)
+    _require_one_target(renderings)
+    provenance = _provenance(renderings)
+    fields = _fields(Path(model), provenance) if model else ""
     require_writable(out)
-    portraits, pages = _portray_all(judged, out, people, run)
-    shown = [portray(one)[1] for one in _examples(judged, flag(portraits))]
-    command = "siteless", "evaluate", selection.path, "--harmonized", folders[0], "--out", "scores"
+    summaries, pages = _summarize_people(renderings, out, people, run)
+    examples = _examples(renderings, flag_scans(summaries))
+    folder = derivatives.paths[0]
+    command = "siteless", "evaluate", selection.path, "--harmonized", folder, "--out", "scores"
     study = Study(
-        title=f"{found.root.name if found.root.is_dir() else found.root.stem}, harmonized",
-        told=told,
-        portraits=portraits,
+        title=f"{scans.root.name if scans.root.is_dir() else scans.root.stem}, harmonized",
+        told=provenance,
+        summaries=summaries,
         scores=table,
         notes=notes,
-        missing=_missing(found.scans, judged),
+        missing=_missing(scans.scans, renderings),
         pages=pages,
-        viewer=viewer_html(shown),
-        is_tested=any(files.attributes.get("split") == "test" for files in found.scans),
+        viewer=viewer_html([summarize_scan(rendered)[1] for rendered in examples]),
+        is_tested=any(files.attributes.get("split") == "test" for files in scans.scans),
         next_command=shlex.join(map(str, command)),
         fields=fields,
-        verdicts=_verdicts(judged),
+        verdicts=_verdicts(renderings),
     )
     write_text(out / HOME, study.html())
     return out / HOME
 
 
 def _require_pages(out: Path) -> None:
-    """Refuse a folder that has another page at the place of ours."""
+    """Refuse a folder that holds a page of somebody else."""
     if (out / HOME).exists() and not (out / "records").exists():
         raise OutputError(
             f"the folder has another {HOME}", remedy="choose another folder", path=out
         )
 
 
-def _require_one_target(judged: Sequence[Judged]) -> None:
-    targets = sorted({one.to for one in judged})
+def _require_one_target(renderings: Sequence[RenderedScan]) -> None:
+    targets = sorted({rendered.to for rendered in renderings})
     if len(targets) > 1:
         raise DatasetError(
             f"expected scans rendered as one site, found {', '.join(targets)}",
@@ -146,11 +142,11 @@ def _require_one_target(judged: Sequence[Judged]) -> None:
         )
 
 
-def _missing(originals: Sequence[ScanFiles], judged: Sequence[Judged]) -> list[str]:
+def _missing(originals: Sequence[ScanFiles], renderings: Sequence[RenderedScan]) -> list[str]:
     """Return the names of scans with shells that are not among the harmonized."""
-    made = {one.source.dwi for one in judged}
+    made = {rendered.source.dwi for rendered in renderings}
     others = (files for files in originals if files.dwi not in made)
-    return [name_of(files) for files in others if not _lacks_shells(files)]
+    return [scan_name(files) for files in others if not _lacks_shells(files)]
 
 
 def _lacks_shells(files: ScanFiles) -> bool:
@@ -160,10 +156,10 @@ def _lacks_shells(files: ScanFiles) -> bool:
         return False
 
 
-def _fields(path: Path, told: Mapping[str, str]) -> str:
-    """Draw what a model has learned of its sites, if it has."""
+def _fields(path: Path, provenance: Mapping[str, str]) -> str:
+    """Draw what a model has learned of its sites, if anything."""
     model = load_model(path)
-    if model.identity not in told.get("Model", ""):
+    if model.identity not in provenance.get("Model", ""):
         raise ModelError(
             "the scans were rendered by another model",
             remedy="give the one that has rendered them",
@@ -194,26 +190,26 @@ def read_scores(folder: Path) -> tuple[ScoreTable, tuple[str, ...]]:
             remedy="run `siteless evaluate` again",
             path=path,
         ) from None
-    told = path.with_suffix(".json")
-    notes = read_json(told).get("NotScored", []) if told.exists() else []
+    description = path.with_suffix(".json")
+    notes = read_json(description).get("NotScored", []) if description.exists() else []
     return ScoreTable(tuple(scores)), tuple(notes)
 
 
 @dataclass(frozen=True)
-class _Sitter:
-    """A person whose scans are portrayed.
+class _Person:
+    """A person whose scans are summarized.
 
     Attributes
     ----------
     scans
-        Rendered, of one person.
+        The person's rendered scans.
     out
         Folder for the pages.
     has_page
         Whether the person gets a page.
     """
 
-    scans: tuple[Judged, ...]
+    scans: tuple[RenderedScan, ...]
     out: Path
     has_page: bool
 
@@ -222,90 +218,85 @@ class _Sitter:
         return self.scans[0].source.subject
 
     @property
-    def stem(self) -> str:
-        return folder_name(f"sub-{self.subject}")
+    def name(self) -> str:
+        return f"sub-{self.subject}"
 
     @property
     def page(self) -> Path:
-        return self.out / f"{self.stem}.html"
+        return self.out / f"{folder_name(self.name)}.html"
 
-    def run(self) -> list[Portrait]:
-        """Return numbers of the scans, from a record where there is one; and write the page."""
-        record = self.out / "records" / f"{self.stem}.json"
+    def run(self) -> list[ScanSummary]:
+        """Return summaries of the scans, from a record if there is one; and write the page."""
+        record = self.out / "records" / f"{folder_name(self.name)}.json"
         key = self._key()
         with suppress(OSError, ValueError, KeyError, TypeError):
-            told = json.loads(record.read_text(encoding="utf-8"))
-            if told["key"] == key and (self.page.exists() or not self.has_page):
-                return [Portrait(**one) for one in told["portraits"]]
+            content = json.loads(record.read_text(encoding="utf-8"))
+            if content["key"] == key and (self.page.exists() or not self.has_page):
+                return [ScanSummary(**summary) for summary in content["summaries"]]
         self.page.unlink(missing_ok=True)  # or it might stand beside other numbers
-        pairs = [portray(one) for one in self.scans]
-        portraits = [portrait for portrait, _ in pairs]
+        pairs = [summarize_scan(rendered) for rendered in self.scans]
+        summaries = [summary for summary, _ in pairs]
         if self.has_page:
-            self._paint(portraits, [viewed for _, viewed in pairs])
-        write_json(record, {"key": key, "portraits": [asdict(one) for one in portraits]})
-        return portraits
-
-    def _paint(self, portraits: Sequence[Portrait], viewed: Sequence[ViewedScan]) -> None:
-        page = subject_page(portraits, HOME, viewer_html(viewed))
-        write_text(self.page, page)
+            viewer = viewer_html([viewed for _, viewed in pairs])
+            write_text(self.page, subject_page(summaries, HOME, viewer))
+        write_json(record, {"key": key, "summaries": [asdict(summary) for summary in summaries]})
+        return summaries
 
     def _key(self) -> str:
-        """Return what numbers and page depend on, as a hash."""
-        scans = [fingerprint(files) for one in self.scans for files in one.files]
-        beside = [path for one in self.scans for path in beside_of(one)]
-        told = [[one.to, one.source.attributes.get("age")] for one in self.scans]
+        """Return a hash of all that numbers and page depend on."""
+        scans = [fingerprint(files) for rendered in self.scans for files in rendered.files]
+        beside = [path for rendered in self.scans for path in files_beside(rendered)]
+        labels = [[scan.to, scan.source.attributes.get("age")] for scan in self.scans]
         viewer = find_niivue() is not None
         files = [size_and_time(path) for path in beside if path.exists()]
-        return cache_key(_FORM, scans, files, told, viewer)
+        return cache_key(_FORM, scans, files, labels, viewer)
 
 
-def _portray_all(
-    judged: Sequence[Judged], out: Path, people: int | None, run: Run
-) -> tuple[list[Portrait], dict[str, str]]:
-    """Return portraits of all scans, and the pages of people by subject."""
-    own: dict[str, list[Judged]] = {}
-    for one in judged:
-        own.setdefault(one.source.subject, []).append(one)
-    everybody = people is None or len(own) <= people
-    sitters = [_Sitter(tuple(scans), out, everybody) for scans in own.values()]
-    portraits = _run(sitters, "Looking at scans", run)
+def _summarize_people(
+    renderings: Sequence[RenderedScan], out: Path, people: int | None, run: Run
+) -> tuple[list[ScanSummary], dict[str, str]]:
+    """Return summaries of all scans, and the pages of people by subject."""
+    by_subject: dict[str, list[RenderedScan]] = {}
+    for rendered in renderings:
+        by_subject.setdefault(rendered.source.subject, []).append(rendered)
+    everybody = people is None or len(by_subject) <= people
+    persons = [_Person(tuple(scans), out, everybody) for scans in by_subject.values()]
+    summarized = run.map("Looking at scans", _Person.run, persons)
+    summaries = [summary for scans in summarized for summary in scans]
     if not everybody:
-        subjects = {portrait.name: portrait.subject for portrait in portraits}
-        worst = [subjects[name] for name in flag(portraits)]
-        chosen = list(dict.fromkeys([*worst, *own]))[:people]
-        sitters = [_Sitter(tuple(own[who]), out, has_page=True) for who in chosen]
-        _run(sitters, "Writing pages", run)
-    return portraits, {one.subject: one.page.name for one in sitters if one.has_page}
+        subjects = {summary.name: summary.subject for summary in summaries}
+        worst = [subjects[name] for name in flag_scans(summaries)]
+        chosen = list(dict.fromkeys([*worst, *by_subject]))[:people]
+        persons = [_Person(tuple(by_subject[who]), out, has_page=True) for who in chosen]
+        run.map("Writing pages", _Person.run, persons)
+    return summaries, {who.subject: who.page.name for who in persons if who.has_page}
 
 
-def _run(sitters: Sequence[_Sitter], title: str, run: Run) -> list[Portrait]:
-    found = run.map(title, _Sitter.run, sitters, name=lambda one: f"sub-{one.subject}")
-    return [portrait for portraits in found for portrait in portraits]
-
-
-def _examples(judged: Sequence[Judged], flags: Mapping[str, object]) -> list[Judged]:
+def _examples(
+    renderings: Sequence[RenderedScan], flags: Mapping[str, object]
+) -> list[RenderedScan]:
     """Return a scan of each of some sites, one that stands out where there is one."""
     order = {name: place for place, name in enumerate(flags)}
-    ranked = sorted(judged, key=lambda one: order.get(name_of(one.source), len(order)))
-    first = {str(one.source.site): one for one in reversed(ranked)}
+    ranked = sorted(renderings, key=lambda scan: order.get(scan_name(scan.source), len(order)))
+    first = {str(rendered.source.site): rendered for rendered in reversed(ranked)}
     return [first[site] for site in sorted(first)][:_SHOWN]
 
 
-def _told(judged: Sequence[Judged]) -> dict[str, str]:
-    """Return what sidecars tell of how all scans were made; of several ways, all."""
-    found: dict[str, dict[str, None]] = {}
-    for one in judged:
-        for name, value in told_of(one).get("Siteless", {}).items():
+def _provenance(renderings: Sequence[RenderedScan]) -> dict[str, str]:
+    """Return what sidecars say about how all scans were made; all values where they differ."""
+    values: dict[str, dict[str, None]] = {}
+    for rendered in renderings:
+        for name, value in rendered.read_sidecar().get("Siteless", {}).items():
             if name not in _OF_SCANS:
-                found.setdefault(name, {})[str(value)] = None
-    return {name: ", ".join(values) for name, values in found.items()}
+                values.setdefault(name, {})[str(value)] = None
+    return {name: ", ".join(known) for name, known in values.items()}
 
 
-def _verdicts(judged: Sequence[Judged]) -> list[SiteVerdict]:
+def _verdicts(renderings: Sequence[RenderedScan]) -> list[SiteVerdict]:
     """Return what sidecars say about the effects of sites."""
-    found: dict[str, SiteVerdict] = {}
-    for one in judged:
-        for known in told_of(one).get("SitelessFound", {}).get("SiteEffects", []):
-            verdict = SiteVerdict.from_json(known)
-            found[verdict.site] = verdict
-    return [found[site] for site in sorted(found)]
+    verdicts: dict[str, SiteVerdict] = {}
+    for rendered in renderings:
+        for effect in rendered.read_sidecar().get("SitelessFound", {}).get("SiteEffects", []):
+            verdict = SiteVerdict.from_json(effect)
+            verdicts[verdict.site] = verdict
+    return [verdicts[site] for site in sorted(verdicts)]
