@@ -71,8 +71,7 @@ def reproduce_experiment(
 ) -> Path:
     """Repeat the experiment of Moyer et al. (2020), and write its tables and figures.
 
-    What is done is kept: a run that was interrupted goes on, and one that is finished is only
-    read.
+    Finished steps are kept, so that an interrupted run goes on.
 
     Parameters
     ----------

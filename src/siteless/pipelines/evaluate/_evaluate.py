@@ -19,7 +19,7 @@ from siteless.pipelines.evaluate._comparison import Comparison, Derivatives, pai
 from siteless.pipelines.evaluate._figures import Figures
 from siteless.pipelines.evaluate._group_scores import require_codes, score_groups, score_leakage
 from siteless.pipelines.evaluate._measures import Measures, Scoring
-from siteless.pipelines.evaluate._regions import find_labels
+from siteless.pipelines.evaluate._regions import Labels, find_labels
 from siteless.pipelines.evaluate._scan_scores import ScoringGroup, group_by_reference
 from siteless.storage import require_writable
 
@@ -86,9 +86,7 @@ def evaluate_dataset(
     with errors_at(scans.root):
         comparison = pair_scans(scans.scans, derivatives)
     require_codes(codes, comparison)
-    allowed, engine, notes = _allowed(scoring, comparison)
-    order = common_order([read_table(files) for files in comparison.originals])
-    measures = Measures(out, scans.root, allowed, labels, order, engine)
+    measures, notes = _measures(comparison, scoring, labels, scans.root, out)
     require_writable(out)
     table, unscored = _score(measures, comparison, codes, run)
     notes = (*notes, *unscored)
@@ -97,18 +95,21 @@ def evaluate_dataset(
             f"nothing could be scored: {notes[0] if notes else 'there is nobody'}",
             remedy="give renderings of other scans, or ask for other --scores",
         )
-    _write(out, table, measures, notes)
-    return Evaluation(out / "scores.tsv", table, notes, _draw(measures, comparison, table))
+    file = _write(table, measures, notes)
+    return Evaluation(file, table, notes, _draw(measures, comparison, table))
 
 
-def _allowed(scoring: Scoring, comparison: Comparison) -> tuple[Scoring, str, tuple[str, ...]]:
-    """Return the scores that all scans allow, what finds fibre orientations, and notes."""
+def _measures(
+    comparison: Comparison, scoring: Scoring, labels: Labels | None, root: Path, out: Path
+) -> tuple[Measures, tuple[str, ...]]:
+    """Return the scores that all scans allow, and notes on the others."""
     tables = [read_table(files) for files in comparison.originals]
     maps, lacking = _common_maps(tables, scoring.maps)
     engine, missing = _engine(scoring, comparison)
     kinds = frozenset(kind for kind in scoring.kinds if engine or kind != "orientation")
     allowed = replace(scoring, kinds=kinds, maps=maps)
-    return allowed, engine, (*comparison.notes, *lacking, *missing)
+    measures = Measures(out, root, allowed, labels, common_order(tables), engine)
+    return measures, (*comparison.notes, *lacking, *missing)
 
 
 def _common_maps(
@@ -166,8 +167,8 @@ def _draw(measures: Measures, comparison: Comparison, table: ScoreTable) -> Figu
     return figures
 
 
-def _write(out: Path, table: ScoreTable, measures: Measures, notes: Sequence[str]) -> None:
-    """Write the scores, and what they mean."""
+def _write(table: ScoreTable, measures: Measures, notes: Sequence[str]) -> Path:
+    """Write the scores, and what they mean; return the file of the scores."""
     metrics = {score.metric: describe_metric(score.metric) for score in table.scores}
     levels = {name: {"Units": unit, "Description": text} for name, (unit, text) in metrics.items()}
     description = {
@@ -182,5 +183,7 @@ def _write(out: Path, table: ScoreTable, measures: Measures, notes: Sequence[str
         "GeneratedBy": [{"Name": "siteless", "Version": version("siteless")}],
     }
     rows = [{**score._asdict(), "value": f"{score.value:.6g}"} for score in table.scores]
-    write_json(out / "scores.json", description)
-    write_table(out / "scores.tsv", rows)
+    file = measures.out / "scores.tsv"
+    write_json(file.with_suffix(".json"), description)
+    write_table(file, rows)
+    return file

@@ -9,7 +9,7 @@ import numpy as np
 
 from siteless.acquisition import Array, Scan
 from siteless.bids import ScanFiles, read_rows, read_signal
-from siteless.errors import DatasetError, MaskError, MissingFileError
+from siteless.errors import DatasetError, MissingFileError, errors_at
 from siteless.storage import size_and_time
 
 # Voxels that a region must have to be scored.
@@ -40,13 +40,9 @@ class Labels:
         """Return the regions in a scan's brain, by name: masks of shape (x, y, z)."""
         image = self.path if self.path.is_file() else self._of(files)
         values, affine = read_signal(image)
-        if not scan.has_grid(values.shape, affine):
-            raise MaskError(
-                f"expected labels on the grid of {files.name}, {scan.mask.shape} voxels, found "
-                f"another of {values.shape}",
-                remedy="give a folder with a *_dseg.nii.gz for each scan, on its grid",
-                path=image,
-            )
+        remedy = "give a folder with a *_dseg.nii.gz for each scan, on its grid"
+        with errors_at(image):
+            scan.require_grid(values.shape, affine, what="labels", remedy=remedy)
         labels, names = np.where(scan.mask, values, 0).round().astype(int), _names(image)
         numbers, counts = np.unique(labels[labels > 0], return_counts=True)
         large = numbers[counts >= _LEAST]

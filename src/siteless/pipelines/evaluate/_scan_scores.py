@@ -13,7 +13,7 @@ import numpy as np
 
 from siteless.acquisition import Array, Scan
 from siteless.bids import ScanFiles, read_mask, read_scan, read_signal, write_json, write_map
-from siteless.errors import MaskError, errors_at
+from siteless.errors import errors_at
 from siteless.evaluation import (
     NOISE,
     RESCAN,
@@ -252,13 +252,9 @@ def read_rendered_maps(rendered: RenderedScan, source: Scan) -> dict[str, Array]
     maps = {}
     for name, path in rendered.maps.items():
         values, affine = read_signal(path)
-        if not source.has_grid(values.shape, affine):
-            raise MaskError(
-                f"expected a map on the grid of {source.name}, {source.mask.shape} voxels, found "
-                f"another of {values.shape}",
-                remedy="resample it to the scan",
-                path=path,
-            )
+        with errors_at(path):
+            remedy = "resample it to the scan"
+            source.require_grid(values.shape, affine, what="a map", remedy=remedy)
         maps[name] = values
     return maps
 

@@ -6,10 +6,11 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from siteless.bids import (
+    Dataset,
     ScanFiles,
     ScanSelection,
     read_json,
@@ -100,29 +101,37 @@ def write_report(
     with errors_at(scans.root):
         renderings = find_renderings(scans.scans, derivatives)
     _require_one_target(renderings)
-    provenance = _provenance(renderings)
-    fields = _fields(Path(model), provenance) if model else ""
+    fields = _fields(Path(model), renderings) if model else ""
     require_writable(out)
     summaries, pages = _summarize_people(renderings, out, people, run)
-    examples = _examples(renderings, flag_scans(summaries))
     folder = derivatives.paths[0]
     command = "siteless", "evaluate", selection.path, "--harmonized", folder, "--out", "scores"
-    study = Study(
-        title=f"{scans.root.name if scans.root.is_dir() else scans.root.stem}, harmonized",
-        told=provenance,
-        summaries=summaries,
+    study = replace(
+        _study(scans, renderings, summaries),
         scores=table,
         notes=notes,
-        missing=_missing(scans.scans, renderings),
         pages=pages,
-        viewer=viewer_html([summarize_scan(rendered)[1] for rendered in examples]),
-        is_tested=any(files.attributes.get("split") == "test" for files in scans.scans),
-        next_command=shlex.join(map(str, command)),
         fields=fields,
-        verdicts=_verdicts(renderings),
+        next_command=shlex.join(map(str, command)),
     )
     write_text(out / HOME, study.html())
     return out / HOME
+
+
+def _study(
+    scans: Dataset, renderings: Sequence[RenderedScan], summaries: Sequence[ScanSummary]
+) -> Study:
+    """Return a study with what scans and sidecars say of it."""
+    examples = _examples(renderings, flag_scans(summaries))
+    return Study(
+        title=f"{scans.root.name if scans.root.is_dir() else scans.root.stem}, harmonized",
+        told=_provenance(renderings),
+        summaries=summaries,
+        missing=_missing(scans.scans, renderings),
+        viewer=viewer_html([summarize_scan(rendered)[1] for rendered in examples]),
+        is_tested=any(files.attributes.get("split") == "test" for files in scans.scans),
+        verdicts=_verdicts(renderings),
+    )
 
 
 def _require_pages(out: Path) -> None:
@@ -156,10 +165,10 @@ def _lacks_shells(files: ScanFiles) -> bool:
         return False
 
 
-def _fields(path: Path, provenance: Mapping[str, str]) -> str:
-    """Draw what a model has learned of its sites, if anything."""
+def _fields(path: Path, renderings: Sequence[RenderedScan]) -> str:
+    """Draw what the model of some renderings has learned of its sites, if anything."""
     model = load_model(path)
-    if model.identity not in provenance.get("Model", ""):
+    if model.identity not in _provenance(renderings).get("Model", ""):
         raise ModelError(
             "the scans were rendered by another model",
             remedy="give the one that has rendered them",

@@ -19,7 +19,7 @@ from siteless.bids import (
     read_signal,
     sidecar_of,
 )
-from siteless.errors import MaskError, errors_at
+from siteless.errors import errors_at
 from siteless.microstructure import compute_maps
 from siteless.pipelines._choice import read_number
 from siteless.pipelines.evaluate import RenderedScan, read_rendered_maps, read_rendered_scan
@@ -103,13 +103,9 @@ def _read_on_grid(rendered: RenderedScan, image: ScanFiles, source: Scan) -> Sca
     """Read a rendered scan, which must be on the grid of its source."""
     header, affine = read_header(image.dwi)
     shape = header.get_data_shape()[:3]
-    if not source.has_grid(shape, affine):
-        raise MaskError(
-            f"expected a scan on the grid of {source.name}, {source.mask.shape} voxels, found "
-            f"another of {shape}",
-            remedy="give renderings that were not resampled",
-            path=image.dwi,
-        )
+    with errors_at(image.dwi):
+        remedy = "give renderings that were not resampled"
+        source.require_grid(shape, affine, what="a scan", remedy=remedy)
     return read_rendered_scan(rendered)
 
 
