@@ -70,7 +70,7 @@ CODED = ("paper", "invariant")
 ATTACKED = ("rish", "paired", *CODED)
 # Compared without slopes of the gain over the head.
 SLOPED = (f"rish-{DENOISED}", "invariant")
-# Of a column: its title, the metric, what it is multiplied by, and its decimals.
+# Title of a column, its metric, what the metric is multiplied by, and its decimals.
 COLUMNS = (
     ("RMSE to the scan", "rmse_percent", 1, 2),
     ("to the truth", "rmse_truth_percent", 1, 2),
@@ -202,10 +202,10 @@ def print_tables(table: ScoreTable, folder: Path) -> None:
 
 
 def print_slopes(cohort: Path, folder: Path) -> None:
-    """Print errors by task where a slope of the gain over the head counts as no error.
+    """Print errors by task, in which a slope of the gain over the head does not count.
 
-    Where a head lies in a receive field gives each scan a slope of its own, which no scan of
-    another site can tell.
+    The position of a head in the receive field gives each scan a slope of its own, which no scan
+    of another site can show.
     """
     scans, errors = find_scans(cohort).scans, {}
     for row in SLOPED:

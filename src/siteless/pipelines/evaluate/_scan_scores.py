@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -179,9 +179,7 @@ class _Reference:
     def floors(self) -> Iterator[_Row]:
         """Yield the errors that no method can be expected to go below."""
         if self.measures.include("signal"):
-            for region, mask in self.target.masks.items():
-                for metric, value in self.target.noise(mask).items():
-                    yield NOISE, region, metric, value
+            yield from _rows(NOISE, self.target.masks, self.target.noise)
         if self.rescan:
             rescan = match_volumes(read_scan(self.rescan), self.target.scan.gradients)
             yield from _compare_signal(RESCAN, rescan, self)
@@ -273,10 +271,9 @@ def _describe(
 ) -> Iterator[_Row]:
     """Yield scores that need no other scan: distributions of maps, and contrasts of lesions."""
     for name, values in maps.items():
-        for region, mask in masks.items():
-            known = values[mask & np.isfinite(values)]
-            for metric, value in (summarise_map(name, known) if known.size else {}).items():
-                yield rendered.method, region, metric, value
+        inside = {region: mask & np.isfinite(values) for region, mask in masks.items()}
+        known = {region: values[mask] for region, mask in inside.items() if mask.any()}
+        yield from _rows(rendered.method, known, partial(summarise_map, name))
         if LESION in masks:
             contrast = lesion_contrast(values, masks[LESION], masks[WHITE_MATTER])
             yield rendered.method, LESION, f"{name}_contrast", contrast
@@ -285,9 +282,8 @@ def _describe(
 def _compare_signal(method: str, scan: Scan, reference: _Reference) -> Iterator[_Row]:
     """Yield the errors of a scan at the volumes of the reference."""
     if reference.measures.include("signal"):
-        for region, mask in reference.target.masks.items():
-            for metric, value in score_signal(scan, reference.target, mask).items():
-                yield method, region, metric, value
+        score = partial(score_signal, scan, reference.target)
+        yield from _rows(method, reference.target.masks, score)
 
 
 def _compare_maps(method: str, maps: Mapping[str, Array], reference: _Reference) -> Iterator[_Row]:
@@ -295,9 +291,7 @@ def _compare_maps(method: str, maps: Mapping[str, Array], reference: _Reference)
     if reference.measures.include("maps"):
         target = reference.target
         compared = {name: values for name, values in maps.items() if name in target.maps}
-        for region, mask in target.masks.items():
-            for metric, value in score_maps(compared, target, mask).items():
-                yield method, region, metric, value
+        yield from _rows(method, target.masks, partial(score_maps, compared, target))
 
 
 def _compare_fibres(
@@ -313,8 +307,16 @@ def _compare_fibres(
         grid = np.full(where.shape, np.nan, dtype=np.float32)
         grid.T[where.T] = angles.closest
         write_map(angle_map, grid, scan.affine)
-    for region, mask in reference.target.masks.items():
-        for metric, value in score_angles(angles, mask.T[where.T]).items():
+    masks = {region: mask.T[where.T] for region, mask in reference.target.masks.items()}
+    yield from _rows(method, masks, partial(score_angles, angles))
+
+
+def _rows(
+    method: str, parts: Mapping[str, Array], score: Callable[[Array], Mapping[str, float]]
+) -> Iterator[_Row]:
+    """Yield the scores of parts of the brain, which are given by region as masks or values."""
+    for region, part in parts.items():
+        for metric, value in score(part).items():
             yield method, region, metric, value
 
 
