@@ -51,7 +51,9 @@ if TYPE_CHECKING:
     from siteless.harmonics import Coefficients, fit_coefficients, project, rish
     from siteless.methods import harmonize, load_model
     from siteless.pipelines import (
+        Derivatives,
         Run,
+        Scoring,
         check_dataset,
         evaluate_dataset,
         fit_model,
@@ -61,10 +63,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Coefficients",
+    "Derivatives",
     "GradientTable",
     "Run",
     "Scan",
     "ScanSelection",
+    "Scoring",
     "Shell",
     "Site",
     "SitelessError",
@@ -93,7 +97,7 @@ _HOMES = {
     "methods": ("harmonize", "load_model"),
     "pipelines": (
         *("check_dataset", "evaluate_dataset", "fit_model", "harmonize_dataset"),
-        *("Run", "write_report"),
+        *("Derivatives", "Run", "Scoring", "write_report"),
     ),
 }
 
