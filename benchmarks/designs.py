@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.contest import DENOISED, denoised_copy
+from benchmarks.comparison import DENOISED, denoised_copy
 from benchmarks.scores import LESION, read_targets, score_lesion
 from siteless.acquisition import Array, Scan
 from siteless.bids import find_scans, read_signal

@@ -41,7 +41,7 @@ def main(folder: Path | None = None) -> None:
     heads = "".join(f"{method:>24}" for method in METHODS)
     print(f"{'RMSE, blocks, FA blocks, %':<28}{heads}{'worse':>12}")
     for effect in (*(name for name in EFFECTS if name not in NO_DIFFERENCE), SHELLS, "none"):
-        scores = {name: _judge(folder / effect, effect, m) for name, m in METHODS.items()}
+        scores = {name: _fit_and_score(folder / effect, effect, m) for name, m in METHODS.items()}
         means = ["  ".join(f"{value:5.2f}" for value in of.mean(axis=0)) for of in scores.values()]
         worse = (scores["siteless"] > scores["before"]).any(axis=1)
         print(
@@ -65,7 +65,7 @@ def sites_that_differ_in(effect: str) -> tuple[Scanner, Scanner]:
     return replace(first, site="a"), replace(first, site="b", **own)
 
 
-def _judge(folder: Path, effect: str, method: str) -> Array:
+def _fit_and_score(folder: Path, effect: str, method: str) -> Array:
     dataset, path = folder / "cohort", folder / f"{method}.safetensors"
     sites = sites_that_differ_in(effect)
     cohort = draw_cohort(sites, subjects=SUBJECTS, voxel_size=VOXEL_SIZE, seed=5)

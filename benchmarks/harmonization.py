@@ -98,7 +98,7 @@ def compare(dataset: Path, lesions: Path, models: Path) -> None:
     models.mkdir(parents=True, exist_ok=True)
     cohorts = [Sources(read_targets(dataset, split="test")), Sources(read_targets(lesions))]
     order = sorted(FITS, key=lambda name: not name.startswith("rish"))  # it stores most of a scan
-    found = {name: judge(name, dataset, models, *cohorts) for name in order}
+    found = {name: fit_and_score(name, dataset, models, *cohorts) for name in order}
     learned = load_model(models / f"{LEARNED}.safetensors")
     others = {f"{LEARNED} at home, scaled": partial(at_home, learned), **LIMITS}
     rows = {name: found[name]["row"] for name in FITS} | {
@@ -106,7 +106,7 @@ def compare(dataset: Path, lesions: Path, models: Path) -> None:
     }
     print_scores(rows)
     print_tasks({name: found[name]["tasks"] for name in FITS})
-    judge_trust(dataset, lesions, learned)
+    measure_trust(dataset, lesions, learned)
 
 
 class Sources:
@@ -126,7 +126,7 @@ class Sources:
         return self.denoised[denoiser]
 
 
-def judge(name: str, dataset: Path, models: Path, *cohorts: Sources) -> Found:
+def fit_and_score(name: str, dataset: Path, models: Path, *cohorts: Sources) -> Found:
     """Fit and score a method, or take what an interrupted run has found of it."""
     path = models / f"{file_stem(name)}.safetensors"
     record = path.with_name(f"{path.stem}_scores.json")
@@ -154,12 +154,12 @@ def score(method: Method, cohort: Sources, ill: Sources, *, denoiser: str = "") 
     return {"row": row, "tasks": tasks}
 
 
-def judge_trust(dataset: Path, lesions: Path, learned: Model) -> None:
+def measure_trust(dataset: Path, lesions: Path, learned: Model) -> None:
     from benchmarks import trust  # here, as what it imports is no memory of harmonizing
 
     assert isinstance(learned, InvariantModel)
-    trust.judge(dataset, learned)
-    trust.judge_lesions(lesions, learned)
+    trust.measure_renderings(dataset, learned)
+    trust.measure_lesions(lesions, learned)
 
 
 def file_stem(name: str) -> str:

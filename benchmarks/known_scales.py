@@ -48,7 +48,7 @@ def main(folder: Path | None = None) -> None:
         if not out.exists():
             simulate(out, with_scales=out is different)
     for method in ("rish", "rish-glm"):
-        _judge_scales(different, _fitted(different, method), _fitted(different, "unchanged"))
+        _measure_scales(different, _fitted(different, method), _fitted(different, "unchanged"))
     print("\nwithout any difference between the sites: RMSE to the target over that of unchanged")
     before = _rmse(same, _fitted(same, "unchanged"))
     for method in (name for name, one in METHODS.items() if issubclass(one.model, SignalModel)):
@@ -106,7 +106,7 @@ def _test_scans(dataset: Path) -> Mapping[tuple[str, str], ScanFiles]:
     return {(files.subject, str(files.site)): files for files in scans}
 
 
-def _judge_scales(dataset: Path, model: Model, unchanged: Model) -> None:
+def _measure_scales(dataset: Path, model: Model, unchanged: Model) -> None:
     assert isinstance(model, RishModel)
     errors = []
     for (_, site), files in _test_scans(dataset).items():

@@ -1,7 +1,7 @@
 """How far is a harmonized scan from the target? The columns of the benchmarks.
 
-`siteless.evaluation` is the judge; here are the scores of it that are shown, and the simulated
-cohorts that it judges.
+`siteless.evaluation` computes the scores; here are those that benchmarks show, and the simulated
+cohorts that they are computed on.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Does the simulated cohort look like one to a diffusion researcher, and how fast is it made?
 
-``make bench`` simulates two people; ``python -m benchmarks.simulation DATASET`` judges a cohort
+``make bench`` simulates two people; ``python -m benchmarks.simulation DATASET`` measures a cohort
 that is there already.
 """
 
@@ -33,13 +33,13 @@ PURE = 0.7
 
 def main(dataset: Path | None = None) -> None:
     if dataset is not None:
-        judge(dataset)
+        measure_cohort(dataset)
         return
     print("\nTwo people of the cdmri2018 preset at four sites, test scans repeated")
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "cohort"
         measure_making(out)
-        judge(out)
+        measure_cohort(out)
 
 
 def measure_making(out: Path) -> None:
@@ -87,7 +87,7 @@ class watched_memory:  # noqa: N801 - used as a function
             self.peak[0] = max(self.peak[0], used)
 
 
-def judge(dataset: Path) -> None:
+def measure_cohort(dataset: Path) -> None:
     by_site: defaultdict[str, list[dict[str, float]]] = defaultdict(list)
     scans = find_scans(dataset).scans
     for files in scans:

@@ -23,12 +23,12 @@ from siteless.model import Model
 
 
 def main(dataset: Path, model: Path, lesions: Path | None = None) -> None:
-    judge(dataset, load_model(model))
+    measure_renderings(dataset, load_model(model))
     if lesions is not None:
-        judge_lesions(lesions, load_model(model))
+        measure_lesions(lesions, load_model(model))
 
 
-def judge(dataset: Path, model: Model) -> None:
+def measure_renderings(dataset: Path, model: Model) -> None:
     """Print what renderings of the test people's scans are worth, at home and as every site."""
     scans = [f for f in find_scans(dataset).scans if f.attributes["split"] == "test"]
     by_place = {(files.subject, str(files.site)): files for files in scans}
@@ -74,7 +74,7 @@ def judge(dataset: Path, model: Model) -> None:
     row("largest step of the scale at the boundary", f"{100 * np.abs(steps).max():.2f} %")
 
 
-def judge_lesions(dataset: Path, model: Model) -> None:
+def measure_lesions(dataset: Path, model: Model) -> None:
     found, elsewhere = [], []
     for files in find_scans(dataset).scans:
         masks = (dataset / "derivatives" / "truth" / f"sub-{files.subject}").rglob(

@@ -34,6 +34,8 @@ The way data goes, a line a layer:
     scores and scans to tables, pictures and pages
 `pipelines`
     paths in, reports out
+`experiments`
+    the paper's experiment and the demo, in steps over the pipelines
 `cli`
     words in, one pipeline call out
 """
@@ -45,24 +47,28 @@ if TYPE_CHECKING:
     from siteless.acquisition import GradientTable, Scan, Shell, Site
     from siteless.bids import ScanSelection, find_scans, read_scan, write_scan
     from siteless.errors import SitelessError
+    from siteless.experiments import reproduce_experiment
     from siteless.harmonics import Coefficients, fit_coefficients, project, rish
     from siteless.methods import harmonize, load_model
     from siteless.pipelines import (
+        Derivatives,
         Run,
+        Scoring,
         check_dataset,
         evaluate_dataset,
         fit_model,
         harmonize_dataset,
-        reproduce_experiment,
         write_report,
     )
 
 __all__ = [
     "Coefficients",
+    "Derivatives",
     "GradientTable",
     "Run",
     "Scan",
     "ScanSelection",
+    "Scoring",
     "Shell",
     "Site",
     "SitelessError",
@@ -86,11 +92,12 @@ _HOMES = {
     "acquisition": ("GradientTable", "Scan", "Shell", "Site"),
     "bids": ("ScanSelection", "find_scans", "read_scan", "write_scan"),
     "errors": ("SitelessError",),
+    "experiments": ("reproduce_experiment",),
     "harmonics": ("Coefficients", "fit_coefficients", "project", "rish"),
     "methods": ("harmonize", "load_model"),
     "pipelines": (
         *("check_dataset", "evaluate_dataset", "fit_model", "harmonize_dataset"),
-        *("Run", "reproduce_experiment", "write_report"),
+        *("Derivatives", "Run", "Scoring", "write_report"),
     ),
 }
 

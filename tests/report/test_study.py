@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from browser import open_page, run_browser
 from siteless.evaluation import WHITE_MATTER, Score, ScoreTable
-from siteless.report import Portrait, Study, compare_methods, flag, subject_page
+from siteless.report import ScanSummary, Study, compare_methods, flag_scans, subject_page
 from siteless.report._page import short
 from siteless.report._plots import Axis
 from siteless.report._text import citations, methods_text
@@ -17,10 +17,10 @@ CURVE = [0.0, 0.5, 0.3, 0.2]
 NUMBERS = st.floats(-1e6, 1e6).map(lambda value: round(value, 6))
 
 
-def _portrait(number, site, **changes):
+def _summary(number, site, **changes):
     mean = 0.4 + 0.01 * number + (0.05 if site == "b" else 0.0)
     return replace(
-        Portrait(
+        ScanSummary(
             name=f"sub-{number}_ses-{site}_dwi",
             subject=str(number),
             site=site,
@@ -37,10 +37,10 @@ def _portrait(number, site, **changes):
     )
 
 
-def _study(portraits=None, **changes):
-    portraits = portraits or [_portrait(n, site) for n in range(5) for site in "ab"]
+def _study(summaries=None, **changes):
+    summaries = summaries or [_summary(n, site) for n in range(5) for site in "ab"]
     told = {"Method": "invariant", "Version": "9.9", "TargetSite": "b", "Gradients": "own"}
-    return Study("A study", {**told, "Model": "abc123", "Denoiser": "n/a"}, portraits, **changes)
+    return Study("A study", {**told, "Model": "abc123", "Denoiser": "n/a"}, summaries, **changes)
 
 
 def _scores():
@@ -100,13 +100,13 @@ def test_the_slope_with_age_is_that_of_the_scans():
 
 
 def test_without_ages_nothing_is_said_of_them():
-    study = _study([replace(one, age=None) for one in _study().portraits])
+    study = _study([replace(one, age=None) for one in _study().summaries])
     assert study.ages == {}
     assert "and age" not in study.html()
 
 
 def test_names_are_text_and_not_html():
-    evil = [_portrait(n, s, name=f"<b>{n}</b>{s}") for n in range(3) for s in ("a", "b")]
+    evil = [_summary(n, s, name=f"<b>{n}</b>{s}") for n in range(3) for s in ("a", "b")]
     page = _study([replace(one, site=f"<i>{one.site}") for one in evil]).html()
     assert "<b>" not in page
     assert "<i>a" not in page
@@ -136,26 +136,26 @@ def test_without_scores_the_page_says_how_to_get_them():
 
 
 def test_scans_stand_out_by_unfamiliar_voxels_or_by_likeness_the_worst_first():
-    usual = [_portrait(n, "a") for n in range(8)]
-    strange = _portrait(8, "a", unfamiliar=0.2)
-    unlike = _portrait(9, "a", likeness={"fa": 0.5, "md": 0.9})
-    flags = flag([*usual, unlike, strange])
+    usual = [_summary(n, "a") for n in range(8)]
+    strange = _summary(8, "a", unfamiliar=0.2)
+    unlike = _summary(9, "a", likeness={"fa": 0.5, "md": 0.9})
+    flags = flag_scans([*usual, unlike, strange])
     assert list(flags) == [strange.name, unlike.name]
     assert "20.0 % of voxels" in flags[strange.name][0]
     assert "correlation of FA" in flags[unlike.name][0]
-    assert flag(usual) == {}
+    assert flag_scans(usual) == {}
 
 
 def test_a_map_that_is_no_number_stands_out_and_spoils_no_other():
-    usual = [_portrait(n, "a") for n in range(8)]
-    broken = _portrait(8, "a", likeness={"fa": np.nan, "md": 0.9})
-    unlike = _portrait(9, "a", likeness={"fa": 0.5, "md": 0.9})
-    assert set(flag([*usual, broken, unlike])) == {broken.name, unlike.name}
+    usual = [_summary(n, "a") for n in range(8)]
+    broken = _summary(8, "a", likeness={"fa": np.nan, "md": 0.9})
+    unlike = _summary(9, "a", likeness={"fa": 0.5, "md": 0.9})
+    assert set(flag_scans([*usual, broken, unlike])) == {broken.name, unlike.name}
 
 
 def test_one_site_alone_has_no_gap_to_tell_of():
     assert "largest gap" in _study().html()
-    assert "largest gap" not in _study([_portrait(n, "a") for n in range(3)]).html()
+    assert "largest gap" not in _study([_summary(n, "a") for n in range(3)]).html()
 
 
 @pytest.mark.parametrize("tested", [True, False])
@@ -189,22 +189,22 @@ def test_scans_that_are_not_among_the_harmonized_are_named():
 
 
 def test_scans_that_stand_out_come_first_in_the_table():
-    strange = _portrait(7, "b", unfamiliar=0.2)
-    study = _study([*_study().portraits, strange])
+    strange = _summary(7, "b", unfamiliar=0.2)
+    study = _study([*_study().summaries, strange])
     assert study.listed[0] == strange
     assert len(study.listed) == 11
     assert study.unlisted == 0
 
 
 def test_a_page_of_a_person_has_a_row_for_each_scan_and_leads_home():
-    page = subject_page([_portrait(1, "a"), _portrait(1, "b")], "index.html", "<p>the viewer</p>")
+    page = subject_page([_summary(1, "a"), _summary(1, "b")], "index.html", "<p>the viewer</p>")
     assert "<p>the viewer</p>" in page
     assert 'href="index.html"' in page
     assert page.count('<tr><th scope="row">') == 2
 
 
 def test_what_is_not_known_is_a_dash():
-    one = _portrait(1, "a", change=None, unfamiliar=None, likeness={"fa": np.nan})
+    one = _summary(1, "a", change=None, unfamiliar=None, likeness={"fa": np.nan})
     page = subject_page([one], "index.html", "")
     assert page.count("<td>-</td>") == 4
 

@@ -154,6 +154,16 @@ class Scan:
         place = np.array(np.unravel_index(self.voxels, self.mask.shape, order="F")).T
         return place @ self.affine[:3, :3].T + self.affine[:3, 3]
 
+    def require_grid(self, shape: Sequence[int], affine: Array, *, what: str, remedy: str) -> None:
+        """Refuse an image of this shape and affine unless it is on the grid of the scan."""
+        own = self.mask.shape
+        if tuple(shape) != own or grid_offset(affine, self.affine, own) > GRID_TOLERANCE:
+            raise MaskError(
+                f"expected {what} on the grid of {self.name}, {own} voxels, found another of "
+                f"{tuple(shape)}",
+                remedy=remedy,
+            )
+
     def with_signal(
         self,
         signal: Array,

@@ -49,7 +49,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the demo and return the exit code."""
     from siteless.cli._console import shown, stdout
-    from siteless.pipelines import run_demo
+    from siteless.experiments import run_demo
 
     with shown(verbose=options.verbose) as progress:
         made = run_demo(options.out, run=run_of(options, progress))

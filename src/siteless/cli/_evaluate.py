@@ -117,22 +117,18 @@ def run(options: argparse.Namespace) -> int:
             "--maps are for scores of maps or biology", remedy="add one to --scores"
         )
     from siteless.cli._console import shown
-    from siteless.pipelines import evaluate_dataset
+    from siteless.pipelines import Derivatives, Scoring, evaluate_dataset
 
     with shown(verbose=options.verbose) as progress:
-        found = evaluate_dataset(
+        evaluation = evaluate_dataset(
             selection_of(options),
-            harmonized,
+            Derivatives(harmonized, options.to),
             options.out,
             codes={name: folder for name, [folder] in codes.items()},
-            kinds=options.scores,
-            maps=options.maps or MAPS,
-            to=options.to,
-            labels=options.labels,
-            fibres=options.fibres,
+            scoring=Scoring(options.scores, options.maps or MAPS, options.labels, options.fibres),
             run=run_of(options, progress),
         )
-    _show(found)
+    _show(evaluation)
     if not options.no_report:
         _report(options, next(iter(harmonized.values()))[0])
     return 0
@@ -141,15 +137,14 @@ def run(options: argparse.Namespace) -> int:
 def _report(options: argparse.Namespace, folder: Path) -> None:
     """Show the scores, and scans of the first folder."""
     from siteless.cli._console import shown
-    from siteless.pipelines import write_report
+    from siteless.pipelines import Derivatives, write_report
 
     with warned(), shown(verbose=options.verbose) as progress:
         page = write_report(
             selection_of(options),
-            [folder],
+            Derivatives({"harmonized": [folder]}, options.to),
             options.out / "report",
             scores=options.out,
-            to=options.to,
             run=run_of(options, progress),
         )
         say_page(page)
@@ -168,14 +163,14 @@ def _named(words: list[str]) -> dict[str, list[Path]]:
     return named
 
 
-def _show(found: Evaluation) -> None:
+def _show(evaluation: Evaluation) -> None:
     """Print a table with a column for each method, and what to know of it."""
     from rich.table import Table
 
     from siteless.cli._console import say, stdout
     from siteless.report import compare_methods
 
-    console, table = stdout(), found.table
+    console, table = stdout(), evaluation.table
     compared = compare_methods(table)
     grid = Table(box=None, pad_edge=False, header_style="bold")
     grid.add_column("means over people and tasks", no_wrap=True)
@@ -188,6 +183,6 @@ def _show(found: Evaluation) -> None:
     for score in table.select("leakage_accuracy", task="codes"):
         chance = table.mean("leakage_chance", task="codes", method=score.method)
         say(f"codes of {score.method}: site told {score.value:.2f}, by chance {chance:.2f}")
-    for note in found.notes:
+    for note in evaluation.notes:
         say(f"note: {note}")
-    say(str(found.file))
+    say(str(evaluation.file))

@@ -80,16 +80,15 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the report and return the exit code."""
     from siteless.cli._console import shown
-    from siteless.pipelines import write_report
+    from siteless.pipelines import Derivatives, write_report
 
     with shown(verbose=options.verbose) as progress:
         page = write_report(
             selection_of(options),
-            options.harmonized,
+            Derivatives({"harmonized": options.harmonized}, options.to),
             options.out,
             scores=options.scores,
             model=options.model,
-            to=options.to,
             people=options.people,
             run=run_of(options, progress),
         )

@@ -59,7 +59,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Reproduce and return the exit code."""
     from siteless.cli._console import shown, stdout
-    from siteless.pipelines import reproduce_experiment
+    from siteless.experiments import reproduce_experiment
 
     with shown(verbose=options.verbose) as progress:
         page = reproduce_experiment(

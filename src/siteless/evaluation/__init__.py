@@ -1,4 +1,4 @@
-"""Scans and codes to scores; a judge that knows no method."""
+"""Scans and codes to scores, whatever the method."""
 
 from siteless.evaluation._biology import (
     Agreement,

@@ -6,37 +6,42 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from siteless.pipelines._adapt import adapt_model
     from siteless.pipelines._check import CheckReport, check_dataset, write_check
-    from siteless.pipelines._choice import processes_within
-    from siteless.pipelines._demo import Demo, run_demo
+    from siteless.pipelines._choice import fingerprint, processes_within
     from siteless.pipelines._encode import encode_dataset
-    from siteless.pipelines._evaluate import KINDS, Evaluation, evaluate_dataset
     from siteless.pipelines._fit import fit_model
     from siteless.pipelines._harmonize import Gradients, HarmonizeReport, harmonize_dataset
     from siteless.pipelines._learn import FitFiles
-    from siteless.pipelines._report import write_report
-    from siteless.pipelines._reproduce import SCALES, reproduce_experiment
-    from siteless.pipelines._run import Run
+    from siteless.pipelines._run import Progress, Run, Stages
     from siteless.pipelines._simulate import simulate_cohort
+    from siteless.pipelines.evaluate import (
+        KINDS,
+        Derivatives,
+        Evaluation,
+        Scoring,
+        evaluate_dataset,
+    )
+    from siteless.pipelines.report import write_report
 
 __all__ = [
     "KINDS",
-    "SCALES",
     "CheckReport",
-    "Demo",
+    "Derivatives",
     "Evaluation",
     "FitFiles",
     "Gradients",
     "HarmonizeReport",
+    "Progress",
     "Run",
+    "Scoring",
+    "Stages",
     "adapt_model",
     "check_dataset",
     "encode_dataset",
     "evaluate_dataset",
+    "fingerprint",
     "fit_model",
     "harmonize_dataset",
     "processes_within",
-    "reproduce_experiment",
-    "run_demo",
     "simulate_cohort",
     "write_check",
     "write_report",
@@ -45,17 +50,15 @@ __all__ = [
 _HOMES = {
     "_adapt": ("adapt_model",),
     "_check": ("CheckReport", "check_dataset", "write_check"),
-    "_choice": ("processes_within",),
-    "_demo": ("Demo", "run_demo"),
+    "_choice": ("fingerprint", "processes_within"),
     "_encode": ("encode_dataset",),
-    "_evaluate": ("KINDS", "Evaluation", "evaluate_dataset"),
+    "evaluate": ("KINDS", "Derivatives", "Evaluation", "Scoring", "evaluate_dataset"),
     "_fit": ("fit_model",),
     "_harmonize": ("Gradients", "HarmonizeReport", "harmonize_dataset"),
     "_learn": ("FitFiles",),
-    "_report": ("write_report",),
-    "_reproduce": ("SCALES", "reproduce_experiment"),
-    "_run": ("Run",),
+    "_run": ("Progress", "Run", "Stages"),
     "_simulate": ("simulate_cohort",),
+    "report": ("write_report",),
 }
 
 

@@ -13,9 +13,9 @@ from siteless.report._glyphs import draw_fods
 from siteless.report._group import Study
 from siteless.report._maps import draw_maps
 from siteless.report._niivue import find_niivue
-from siteless.report._portrait import SCALES, Portrait, flag
 from siteless.report._profiles import draw_profiles, profiles_url
 from siteless.report._subject import subject_page
+from siteless.report._summary import SCALES, ScanSummary, flag_scans
 from siteless.report._tables import Table
 from siteless.report._training import draw_training
 from siteless.report._viewer import ViewedScan, viewer_html
@@ -24,7 +24,7 @@ from siteless.report._volume import Volume
 __all__ = [
     "SCALES",
     "Comparison",
-    "Portrait",
+    "ScanSummary",
     "Study",
     "Table",
     "ViewedScan",
@@ -40,7 +40,7 @@ __all__ = [
     "draw_training",
     "error_tables",
     "find_niivue",
-    "flag",
+    "flag_scans",
     "leakage_table",
     "profiles_url",
     "subject_page",

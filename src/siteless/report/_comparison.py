@@ -68,16 +68,16 @@ class Comparison:
     rows: tuple[tuple[Criterion, tuple[float, ...]], ...]
 
     def best(self, criterion: Criterion, values: tuple[float, ...]) -> set[str]:
-        """Return the methods that are best by a criterion, as its decimals tell."""
-        judged = {
+        """Return the methods that are best by a criterion, at the decimals that it shows."""
+        compared = {
             method: round(value, criterion.decimals)
             for method, value in zip(self.methods, values, strict=True)
             if np.isfinite(value) and method not in _FLOORS
         }
-        if criterion.best is None or len(judged) < 2:
+        if criterion.best is None or len(compared) < 2:
             return set()
-        first = (min if criterion.best == "lowest" else max)(judged.values())
-        return {method for method, value in judged.items() if value == first}
+        first = (min if criterion.best == "lowest" else max)(compared.values())
+        return {method for method, value in compared.items() if value == first}
 
 
 def compare_methods(table: ScoreTable) -> Comparison:

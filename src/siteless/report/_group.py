@@ -24,8 +24,8 @@ from siteless.report._plots import (
     Strip,
     StripPlot,
 )
-from siteless.report._portrait import SCALES, Portrait, flag
 from siteless.report._profiles import expected_errors_url
+from siteless.report._summary import SCALES, ScanSummary, flag_scans
 from siteless.report._text import citations, methods_text
 
 # What scans are called when a method has changed them.
@@ -52,7 +52,7 @@ class Study:
         Of the page.
     told
         What sidecars of its scans tell of how they were made.
-    portraits
+    summaries
         Of its scans.
     scores
         That `siteless evaluate` gave; empty for none.
@@ -76,7 +76,7 @@ class Study:
 
     title: str
     told: Mapping[str, str]
-    portraits: Sequence[Portrait]
+    summaries: Sequence[ScanSummary]
     scores: ScoreTable = field(default_factory=lambda: ScoreTable(()))
     notes: Sequence[str] = ()
     missing: Sequence[str] = ()
@@ -106,27 +106,27 @@ class Study:
     @cached_property
     def sites(self) -> list[str]:
         """Sites that scans are from."""
-        return sorted({one.site for one in self.portraits})
+        return sorted({one.site for one in self.summaries})
 
     @cached_property
     def people(self) -> list[str]:
         """Who was scanned."""
-        return sorted({one.subject for one in self.portraits})
+        return sorted({one.subject for one in self.summaries})
 
     @property
     def to(self) -> str:
         """The site that scans were rendered as."""
-        return ", ".join(sorted({one.to for one in self.portraits}))
+        return ", ".join(sorted({one.to for one in self.summaries}))
 
-    def scans_of(self, site: str) -> list[Portrait]:
-        """Return portraits of a site's scans."""
-        return [one for one in self.portraits if one.site == site]
+    def scans_of(self, site: str) -> list[ScanSummary]:
+        """Return summaries of a site's scans."""
+        return [one for one in self.summaries if one.site == site]
 
     @cached_property
     def methods(self) -> str:
         """Sentences for the methods section."""
         return methods_text(
-            self.told, scans=len(self.portraits), people=len(self.people), sites=self.sites
+            self.told, scans=len(self.summaries), people=len(self.people), sites=self.sites
         )
 
     @cached_property
@@ -137,26 +137,26 @@ class Study:
     @cached_property
     def flags(self) -> dict[str, tuple[str, ...]]:
         """Scans to look at, and why."""
-        return flag(self.portraits)
+        return flag_scans(self.summaries)
 
     @property
-    def listed(self) -> list[Portrait]:
+    def listed(self) -> list[ScanSummary]:
         """Scans of the table at the end, those that stand out first."""
         order = {name: place for place, name in enumerate(self.flags)}
         ranked = sorted(
-            self.portraits, key=lambda one: (order.get(one.name, len(order)), one.name)
+            self.summaries, key=lambda one: (order.get(one.name, len(order)), one.name)
         )
         return ranked[: max(_LISTED, len(self.flags))]
 
     @property
     def unlisted(self) -> int:
         """How many scans that table leaves out."""
-        return len(self.portraits) - len(self.listed)
+        return len(self.summaries) - len(self.listed)
 
     @cached_property
     def maps(self) -> list[str]:
         """Maps that there are of every scan."""
-        return [name for name in SCALES if all(name in one.after for one in self.portraits)]
+        return [name for name in SCALES if all(name in one.after for one in self.summaries)]
 
     @cached_property
     def spreads(self) -> dict[str, tuple[CurvePlot, StripPlot]]:
@@ -173,7 +173,7 @@ class Study:
         )
 
     @cached_property
-    def _by_site(self) -> list[list[Portrait]]:
+    def _by_site(self) -> list[list[ScanSummary]]:
         return [self.scans_of(site) for site in self.sites]
 
     def _curves(self, name: str) -> CurvePlot:
@@ -255,7 +255,7 @@ class Study:
 
     def _age(self, name: str) -> tuple[ScatterPlot, str]:
         scale = SCALES[name]
-        aged = [one for one in self.portraits if one.age is not None]
+        aged = [one for one in self.summaries if one.age is not None]
         clouds, told = [], []
         for when in (BEFORE, _AFTER):
             ages = np.array([one.age for one in aged], dtype=float)
@@ -329,7 +329,7 @@ class Study:
             yield StripPlot(f"Each person in each task: {label.partition(',')[0]}", label, strips)
 
 
-def _of(one: Portrait, when: str) -> Mapping[str, float]:
+def _of(one: ScanSummary, when: str) -> Mapping[str, float]:
     return one.before if when == BEFORE else one.after
 
 

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from siteless.report._page import render_page
-from siteless.report._portrait import SCALES, Portrait
+from siteless.report._summary import SCALES, ScanSummary
 
 
-def subject_page(portraits: Sequence[Portrait], home: str, viewer: str) -> str:
+def subject_page(summaries: Sequence[ScanSummary], home: str, viewer: str) -> str:
     """Return the page of a person's scans.
 
     Parameters
     ----------
-    portraits
+    summaries
         Of one person.
     home
         The page of the study.
@@ -24,9 +24,9 @@ def subject_page(portraits: Sequence[Portrait], home: str, viewer: str) -> str:
     """
     return render_page(
         "subject.html",
-        title=f"sub-{portraits[0].subject}",
-        portraits=portraits,
-        maps=[name for name in SCALES if all(name in one.after for one in portraits)],
+        title=f"sub-{summaries[0].subject}",
+        summaries=summaries,
+        maps=[name for name in SCALES if all(name in one.after for one in summaries)],
         scales=SCALES,
         home=home,
         viewer=Markup(viewer),

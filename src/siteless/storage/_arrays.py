@@ -21,7 +21,8 @@ def save_arrays(
     """Write arrays, and labels that describe them, into a file that appears when it is whole."""
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     with staged(path.parent) as stage:
-        save_file(contiguous, stage / path.name, metadata=dict(labels or {}))
+        # Without arrays, empty metadata would not be readable JSON.
+        save_file(contiguous, stage / path.name, metadata=dict(labels) if labels else None)
 
 
 def is_whole(path: Path) -> bool:

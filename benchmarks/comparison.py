@@ -1,12 +1,12 @@
 """Which method is best, in everything that is scored, with and without denoising?
 
-``python -m benchmarks.contest FOLDER`` simulates the cohort of the paper's experiment, denoises a
-copy of it, fits every method to both, renders the test people in all six tasks (and everybody as
+``python -m benchmarks.comparison FOLDER`` simulates the cohort of the paper's experiment, denoises
+a copy of it, fits every method to both, renders the test people in all six tasks (and everybody as
 the hub, for adversaries), evaluates all of it as `siteless evaluate` does, and prints tables in
-Markdown: means of the tasks, each task, and each task where slopes of the gain over the head do
-not count. It takes some five hours of a core; what an interrupted run has made is used again.
-``python -m benchmarks.contest FOLDER ROW ...`` fits and renders these rows alone, so that several
-can be made side by side.
+Markdown: means of the tasks, each task, and each task without slopes of the gain over the head. It
+takes some five hours on one core; an interrupted run goes on from what it has made.
+``python -m benchmarks.comparison FOLDER ROW ...`` fits and renders these rows alone, so that
+several can be made side by side.
 """
 
 from __future__ import annotations
@@ -38,9 +38,14 @@ from siteless.bids import (
 from siteless.denoising import denoise, find_denoiser
 from siteless.evaluation import ScoreTable, Target, score_signal
 from siteless.methods.invariant.training import PRESETS as SETTINGS
-from siteless.pipelines import encode_dataset, evaluate_dataset, harmonize_dataset
-from siteless.pipelines._contest import Judged, set_contest
-from siteless.pipelines._judge import read_judged
+from siteless.pipelines import (
+    Derivatives,
+    Scoring,
+    encode_dataset,
+    evaluate_dataset,
+    harmonize_dataset,
+)
+from siteless.pipelines.evaluate import RenderedScan, pair_scans, read_rendered_scan
 
 # Voxels around white matter that are denoised too, as neighbours of patches are among them. All
 # of the brain would take twice as long.
@@ -61,11 +66,11 @@ FITS: dict[str, dict[str, Any]] = {
 DENOISED = "denoised"
 ROWS = (*FITS, *(f"{name}-{DENOISED}" for name in FITS if name not in ("paper", "invariant")))
 CODED = ("paper", "invariant")
-# Of which adversaries are told the source.
-TOLD = ("rish", "paired", *CODED)
+# Methods whose source sites adversaries are to name.
+ATTACKED = ("rish", "paired", *CODED)
 # Compared without slopes of the gain over the head.
 SLOPED = (f"rish-{DENOISED}", "invariant")
-# Of a column: its title, the metric, what it is multiplied by, and its decimals.
+# Title of a column, its metric, what the metric is multiplied by, and its decimals.
 COLUMNS = (
     ("RMSE to the scan", "rmse_percent", 1, 2),
     ("to the truth", "rmse_truth_percent", 1, 2),
@@ -131,18 +136,19 @@ def render(row: str, dataset: Path, folder: Path) -> None:
     """Render test people in all tasks, and as the hub all whom adversaries are shown."""
     model, scans = folder / "models" / f"{row}.safetensors", find_scans(dataset).scans
     harmonize = partial(_harmonize, dataset, model=model)
-    for goal in (one for one in scans if one.attributes["split"] == "test"):
-        others = {str(one.site) for one in scans} - {HUB}
-        sources = others if str(goal.site) == HUB else {HUB}
-        own = "own" if row.startswith("combat") else (goal.bval, goal.bvec)
-        place = folder / "rendered" / row / str(goal.site)
-        harmonize(place, to=str(goal.site), sites=sources, people={goal.subject}, gradients=own)
-    told = {one.subject for one in scans if one.attributes["split"] != "val"}
-    if row in TOLD:
-        harmonize(folder / "told" / row, to=HUB, people=told, gradients="target")
+    others = {str(files.site) for files in scans} - {HUB}
+    for target in (files for files in scans if files.attributes["split"] == "test"):
+        site, people = str(target.site), {target.subject}
+        sources = others if site == HUB else {HUB}
+        gradients = "own" if row.startswith("combat") else (target.bval, target.bvec)
+        out = folder / "rendered" / row / site
+        harmonize(out, to=site, sites=sources, people=people, gradients=gradients)
+    people = {files.subject for files in scans if files.attributes["split"] != "val"}
+    if row in ATTACKED:
+        harmonize(folder / "told" / row, to=HUB, people=people, gradients="target")
     if row in CODED:
         encode_dataset(
-            model, ScanSelection(dataset, filters={"sub": told}), folder / "codes" / row
+            model, ScanSelection(dataset, filters={"sub": people}), folder / "codes" / row
         )
 
 
@@ -160,14 +166,17 @@ def _harmonize(
 def score(cohort: Path, folder: Path) -> ScoreTable:
     """Score all that was rendered; fibres of some people alone."""
     places = {row: sorted((folder / "rendered" / row).glob("*/")) for row in ROWS}
-    scans = {row: own for row, own in places.items() if not row.startswith("combat")}
-    told = {row: [folder / "told" / row] for row in TOLD}
+    scans = {row: folders for row, folders in places.items() if not row.startswith("combat")}
+    attacked = {row: [folder / "told" / row] for row in ATTACKED}
     codes = {row: folder / "codes" / row for row in CODED}
-    judge, few = partial(evaluate_dataset, cohort, maps=MAPS), {"sub": set(FIBRES)}
+    errors, leakage, fibres = (
+        Scoring(kinds, MAPS) for kinds in (["signal", "maps"], ["leakage"], ["orientation"])
+    )
+    few = ScanSelection(cohort, filters={"sub": set(FIBRES)})
     parts = (
-        judge(places, folder / "scores", kinds=["signal", "maps"]),
-        judge(told, folder / "leakage", kinds=["leakage"], codes=codes),
-        judge(scans, folder / "fibres", kinds=["orientation"], filters=few),
+        evaluate_dataset(cohort, places, folder / "scores", scoring=errors),
+        evaluate_dataset(cohort, attacked, folder / "leakage", scoring=leakage, codes=codes),
+        evaluate_dataset(few, scans, folder / "fibres", scoring=fibres),
     )
     return ScoreTable(tuple(score for part in parts for score in part.table.scores))
 
@@ -177,11 +186,11 @@ def print_tables(table: ScoreTable, folder: Path) -> None:
     print_row("---", *["---:"] * (len(COLUMNS) + 3))
     for method in table.methods(COLUMNS[-2][1]):
         cells = (show(table.mean(metric, method=method) * by, n) for _, metric, by, n in COLUMNS)
-        told = show(table.mean("leakage_accuracy", method=method, task=f"all>{HUB}"), 3)
+        leakage = show(table.mean("leakage_accuracy", method=method, task=f"all>{HUB}"), 3)
         codes = show(table.mean("leakage_accuracy", method=method, task="codes"), 3)
         taken = folder / "models" / f"{method}_seconds.txt"
         minutes = float(taken.read_text()) / 60 if taken.exists() else np.nan
-        print_row(f"`{method}`", *cells, told, codes, show(minutes, 1))
+        print_row(f"`{method}`", *cells, leakage, codes, show(minutes, 1))
     tasks = sorted(table.tasks(COLUMNS[0][1]))
     _print_tasks_head(f"{', '.join(BY_TASK)}:", tasks)
     for method in table.methods(BY_TASK[0]):
@@ -193,38 +202,38 @@ def print_tables(table: ScoreTable, folder: Path) -> None:
 
 
 def print_slopes(cohort: Path, folder: Path) -> None:
-    """Print errors by task where a slope of the gain over the head counts as no error.
+    """Print errors by task, in which a slope of the gain over the head does not count.
 
-    Where a head lies in a receive field gives each scan a slope of its own, which no scan of
-    another site can tell.
+    The position of a head in the receive field gives each scan a slope of its own, which no scan
+    of another site can show.
     """
-    scans, found = find_scans(cohort).scans, {}
+    scans, errors = find_scans(cohort).scans, {}
     for row in SLOPED:
         places = sorted((folder / "rendered" / row).glob("*/"))
-        for one in set_contest(scans, {row: places}).scored:
-            if one.method == row and one.target:
-                cell = found.setdefault(one.task, {}).setdefault(row, [])
-                cell.append(_score_without_slope(one, cohort))
-    _print_tasks_head(f"without slopes, {', '.join(BY_TASK[:2])}:", sorted(found))
+        for rendered in pair_scans(scans, Derivatives({row: places})).scored:
+            if rendered.method == row and rendered.target:
+                cell = errors.setdefault(rendered.task, {}).setdefault(row, [])
+                cell.append(_score_without_slope(rendered, cohort))
+    _print_tasks_head(f"without slopes, {', '.join(BY_TASK[:2])}:", sorted(errors))
     for row in SLOPED:
-        means = (np.mean(found[task][row], axis=0) for task in sorted(found))
-        print_row(f"`{row}`", *(", ".join(show(value, 2) for value in own) for own in means))
+        means = (np.mean(errors[task][row], axis=0) for task in sorted(errors))
+        print_row(f"`{row}`", *(", ".join(show(value, 2) for value in mean) for mean in means))
 
 
-def _score_without_slope(one: Judged, cohort: Path) -> list[float]:
-    scan, given = read_scan(one.target), read_judged(one)
-    truth = scan.with_signal(read_signal(noiseless_path(cohort, one.target))[0])
+def _score_without_slope(rendered: RenderedScan, cohort: Path) -> list[float]:
+    scan, made = read_scan(rendered.target), read_rendered_scan(rendered)
+    truth = scan.with_signal(read_signal(noiseless_path(cohort, rendered.target))[0])
     white = scan.white_matter.T[scan.mask.T]
     places = np.column_stack([np.ones(white.sum()), scan.positions[white]])
     b0, true = (
         of.signal[..., of.gradients.is_b0].mean(axis=3).T[scan.white_matter.T]
-        for of in (given, truth)
+        for of in (made, truth)
     )
     slope = np.linalg.lstsq(places, np.log(true / b0), rcond=None)[0]
-    signal = given.signal.copy()
+    signal = made.signal.copy()
     signal.T[:, scan.white_matter.T] *= np.exp(places @ slope)
-    found = score_signal(given.with_signal(signal), Target(scan, (), truth), scan.white_matter)
-    return [found[metric] for metric in BY_TASK[:2]]
+    scores = score_signal(made.with_signal(signal), Target(scan, (), truth), scan.white_matter)
+    return [scores[metric] for metric in BY_TASK[:2]]
 
 
 def _print_tasks_head(title: str, tasks: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Scores as pictures: voxels of maps that were written, and fibres of a few voxels."""
+"""Figures of scores: boxes of voxels, slices of errors, and fibres of a few voxels."""
 
 from __future__ import annotations
 
@@ -22,127 +22,123 @@ from siteless.evaluation import (
     find_fods,
     match_volumes,
 )
-from siteless.pipelines._contest import Judged
-from siteless.pipelines._judge import Measures, find_fibres, read_judged
+from siteless.pipelines.evaluate._comparison import RenderedScan
+from siteless.pipelines.evaluate._measures import Measures
+from siteless.pipelines.evaluate._scan_scores import find_fibres, read_rendered_scan
 from siteless.report import draw_boxes, draw_fods, draw_maps
 
-# Voxels along each side of what fibres are shown of; a second fibre has at least this part of the
-# amplitude of the first.
+# Voxels along each side of the window that fibres are shown in; and the least amplitude of a
+# second fibre, as a part of that of the first.
 _WINDOW, _SECOND = 12, 0.3
 _RMSE = "RMSE (% of white-matter b0 of the target)"
 _ANGLE = "angle of the largest FOD maximum to the target's closest (degrees)"
 
 
 @dataclass(frozen=True, eq=False)
-class Gallery:
-    """What pictures are made from.
+class Figures:
+    """Draws errors of methods.
 
     Attributes
     ----------
     measures
-        That were taken; they know where maps are.
+        Scores that were computed, and where maps of errors are.
     compared
-        What was compared with a target.
+        Rendered scans that have a target.
     table
-        Its scores.
+        Their scores.
     tasks
-        To show, in this order.
+        Tasks to show, in this order.
     """
 
     measures: Measures
-    compared: Sequence[Judged]
+    compared: Sequence[RenderedScan]
     table: ScoreTable
     tasks: Sequence[str]
 
     def draw_errors(self, folder: Path, methods: Sequence[str]) -> None:
         """Draw how the errors of methods spread over voxels, in all tasks.
 
-        RMSE of scans as they were is left out: it is that of the sites' arbitrary units.
+        RMSE of scans as they were is left out, as it compares the sites' arbitrary units.
         """
-        if "signal" in self.measures.kinds:
+        if self.measures.include("signal"):
             errors, floors = self._voxels("rmse", methods), self._floors()
             draw_boxes(errors, folder / "rmse.png", label=_RMSE, floors=floors)
-        if "orientation" in self.measures.kinds:
+        if self.measures.include("orientation"):
             angles = self._voxels("angle", [BEFORE, *methods])
             draw_boxes(angles, folder / "angle.png", label=_ANGLE, marked=90)
 
     def draw_slices(self, path: Path, methods: Sequence[str]) -> None:
         """Draw where errors are: an axial slice of one person in all tasks."""
-        shown = [one for one in self._of(methods) if one.source.subject == self._person]
         panels: dict[str, dict[str, Array]] = {}
         anatomy: dict[str, Array] = {}
-        for one in shown:
-            values, affine = read_signal(self.measures.place(one, "rmse"))
-            upright = _upright(100 * values / self._level(one), affine)
+        for rendered in self._of_one_person(methods):
+            values, affine = read_signal(self.measures.error_map(rendered, "rmse"))
+            upright = _upright(100 * values / self._level(rendered), affine)
             height = _fullest(np.isfinite(upright))
-            panels.setdefault(one.task, {})[one.method] = upright[..., height]
-            if one.task not in anatomy:
-                target = _scan_of_target(one)
-                anatomy[one.task] = _upright(_b0(target), target.affine)[..., height]
+            panels.setdefault(rendered.task, {})[rendered.method] = upright[..., height]
+            if rendered.task not in anatomy:
+                target = _read_target(rendered)
+                anatomy[rendered.task] = _upright(_b0(target), target.affine)[..., height]
         size = _sizes(target)
         panels = {task: panels[task] for task in self.tasks if task in panels}
         draw_maps(panels, path, label=_RMSE, voxel_size=size, anatomy=anatomy)
 
     def draw_fibres(self, path: Path, methods: Sequence[str]) -> None:
         """Draw fibre orientations of some voxels with crossings, of one person in a task."""
-        shown = [
-            one
-            for one in self._of(methods)
-            if one.task == self.tasks[0] and one.source.subject == self._person
-        ]
-        target = _scan_of_target(shown[0])
+        renderings = [r for r in self._of_one_person(methods) if r.task == self.tasks[0]]
+        target = _read_target(renderings[0])
         responses = estimate_responses(target, self.measures.engine)
         where, height = _fullest_slice(target)
         expected = find_fods(target, responses, where)
         window = _crossings(target, expected, where, height)
-        panels = {"target": _place(target, expected, where)[*window, height]}
-        for one in shown:
-            given = match_volumes(read_judged(one), target.gradients)
-            found = find_fibres(given, responses, where)
-            panels[one.method] = _place(target, found, where)[*window, height]
+        panels = {"target": _on_grid(target, expected, where)[*window, height]}
+        for rendered in renderings:
+            scan = match_volumes(read_rendered_scan(rendered), target.gradients)
+            fods = find_fibres(scan, responses, where)
+            panels[rendered.method] = _on_grid(target, fods, where)[*window, height]
         draw_fods(panels, path, background=_upright(_b0(target), target.affine)[*window, height])
 
-    @property
-    def _person(self) -> str:
-        """The first of those who were compared most."""
-        counts = Counter(one.source.subject for one in self.compared)
-        return min(counts, key=lambda subject: (-counts[subject], subject))
+    def _of(self, methods: Sequence[str]) -> list[RenderedScan]:
+        return [r for r in self.compared if r.method in methods and r.image]
 
-    def _of(self, methods: Sequence[str]) -> list[Judged]:
-        return [one for one in self.compared if one.method in methods and one.image]
+    def _of_one_person(self, methods: Sequence[str]) -> list[RenderedScan]:
+        """Return the scans of the first person among those who were compared most."""
+        counts = Counter(rendered.source.subject for rendered in self.compared)
+        person = min(counts, key=lambda subject: (-counts[subject], subject))
+        return [r for r in self._of(methods) if r.source.subject == person]
 
     def _voxels(self, output: str, methods: Sequence[str]) -> dict[str, dict[str, Array]]:
         """Return the errors of all voxels by task and method."""
-        found: dict[str, dict[str, list[Array]]] = {}
-        for one in self._of(methods):
-            values = read_signal(self.measures.place(one, output))[0]
+        errors: dict[str, dict[str, list[Array]]] = {}
+        for rendered in self._of(methods):
+            values = read_signal(self.measures.error_map(rendered, output))[0]
             if output == "rmse":
-                values = 100 * values / self._level(one)
-            own = found.setdefault(one.task, {}).setdefault(one.method, [])
-            own.append(values[np.isfinite(values)])
+                values = 100 * values / self._level(rendered)
+            by_method = errors.setdefault(rendered.task, {})
+            by_method.setdefault(rendered.method, []).append(values[np.isfinite(values)])
         return {
             task: {
-                method: np.concatenate(found[task][method])
+                method: np.concatenate(errors[task][method])
                 for method in methods
-                if method in found[task]
+                if method in errors[task]
             }
             for task in self.tasks
-            if task in found
+            if task in errors
         }
 
     def _floors(self) -> dict[str, float]:
         tasks = self.table.tasks("rmse_percent")
         return {t: self.table.mean("rmse_percent", task=t, method=NOISE) for t in tasks}
 
-    def _level(self, one: Judged) -> float:
+    def _level(self, rendered: RenderedScan) -> float:
         """Return the white-matter b0 of a target."""
-        own = {"task": one.task, "method": one.method, "subject": one.source.subject}
-        return self.table.mean("level", **own)
+        task, method, subject = rendered.task, rendered.method, rendered.source.subject
+        return self.table.mean("level", task=task, method=method, subject=subject)
 
 
-def _scan_of_target(one: Judged) -> Scan:
-    assert one.target is not None
-    return read_scan(one.target)
+def _read_target(rendered: RenderedScan) -> Scan:
+    assert rendered.target is not None
+    return read_scan(rendered.target)
 
 
 def _upright(values: Array, affine: Array) -> Array:
@@ -167,8 +163,8 @@ def _fullest_slice(scan: Scan) -> tuple[Array, int]:
     height = _fullest(_upright(scan.white_matter, scan.affine))
     axis = int(np.flatnonzero(nib.io_orientation(scan.affine)[:, 0] == 2)[0])
     turned = nib.io_orientation(scan.affine)[axis, 1] < 0
-    own = scan.mask.shape[axis] - 1 - height if turned else height
-    inside = np.arange(scan.mask.shape[axis]) == own
+    index = scan.mask.shape[axis] - 1 - height if turned else height
+    inside = np.arange(scan.mask.shape[axis]) == index
     return scan.white_matter & np.expand_dims(inside, [n for n in range(3) if n != axis]), height
 
 
@@ -176,7 +172,7 @@ def _b0(scan: Scan) -> Array:
     return scan.signal[..., scan.gradients.is_b0].mean(axis=3)
 
 
-def _place(scan: Scan, fods: Fods, where: Array) -> Array:
+def _on_grid(scan: Scan, fods: Fods, where: Array) -> Array:
     """Return coefficients on the upright grid, NaN elsewhere."""
     grid = np.full((*where.shape[::-1], fods.coefficients.shape[1]), np.nan)
     grid[where.T] = fods.coefficients

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
+from siteless.experiments._steps import Step, run_steps
 from siteless.pipelines import Run
-from siteless.pipelines._steps import Step, run_steps
 
 
 def _steps(root, log, *, setting=1, fails=()):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 from siteless.bids import (
     ScanFiles,
@@ -21,17 +19,23 @@ from siteless.bids import (
 )
 from siteless.errors import DatasetError, OutputError
 from siteless.evaluation import ScoreTable
-from siteless.methods.invariant.training import PRESETS
-from siteless.pipelines._choice import fingerprint
-from siteless.pipelines._contest import folder_name
-from siteless.pipelines._encode import encode_dataset
-from siteless.pipelines._evaluate import KINDS, Evaluation, Kind, evaluate_dataset
-from siteless.pipelines._fit import fit_model
-from siteless.pipelines._harmonize import harmonize_dataset
-from siteless.pipelines._report import HOME, write_report
-from siteless.pipelines._run import Run
-from siteless.pipelines._simulate import simulate_cohort
-from siteless.pipelines._steps import Step, run_steps
+from siteless.experiments._models import ABLATIONS, SCALES, ComparedModel, Scale, compared_models
+from siteless.experiments._steps import Step, run_steps
+from siteless.pipelines import (
+    KINDS,
+    Evaluation,
+    Run,
+    Scoring,
+    encode_dataset,
+    evaluate_dataset,
+    fingerprint,
+    fit_model,
+    harmonize_dataset,
+    simulate_cohort,
+    write_report,
+)
+from siteless.pipelines.evaluate import Figures, Kind, folder_name
+from siteless.pipelines.report import HOME
 from siteless.report import (
     Table,
     ablation_table,
@@ -43,21 +47,10 @@ from siteless.report import (
 from siteless.simulation import PRESETS as SIZES
 from siteless.simulation import draw_cohort, read_scanners
 
-# What is done in a process of its own, and what progress calls it.
-Job = tuple[str, Callable[[], None]]
+# The name that progress shows, and what is done in a process of its own.
+Job = tuple[str, Callable[[], object]]
 # The paper renders scans of one site as the others, and theirs as it.
 _HUB = "prisma30"
-# Terms of the paper's loss that the default is without. What they keep out of codes is measured,
-# so that nothing else takes the site out of them.
-_PAPERS = {"marginal": 5e-4, "adversary": 0.5, "aligned": False}
-# The paper's ablations: without the divergence from the marginal (lambda), and without that from
-# the prior (alpha) too.
-_ABLATIONS: Mapping[str, Mapping[str, Any]] = {
-    "": _PAPERS,
-    ", lambda = 0": _PAPERS | {"marginal": 0.0},
-    ", lambda = alpha = 0": _PAPERS | {"marginal": 0.0, "prior": 0.0},
-}
-_PRINTED = "multi, as printed"
 # Methods of the figures.
 _SHOWN = ("scaled", "RISH", "single", "multi")
 _FIGURES = {
@@ -66,89 +59,6 @@ _FIGURES = {
     "rmse_maps": "RMSE in an axial slice of one test person, on one colour scale",
     "fods": "FODs of one test person in the first task, on one scale",
 }
-
-
-@dataclass(frozen=True)
-class Scale:
-    """How large the experiment is.
-
-    Attributes
-    ----------
-    subjects, voxel_size
-        Of the simulated cohort, mm.
-    updates
-        Of the networks, in training.
-    printed_updates
-        Of the network with the paper's own settings, whose batches are 16 times smaller.
-    fibres
-        Voxels of a scan whose fibre orientations are compared.
-    """
-
-    subjects: int
-    voxel_size: float
-    updates: int
-    printed_updates: int
-    fibres: int
-
-
-SCALES = {
-    "quick": Scale(subjects=9, voxel_size=4.0, updates=500, printed_updates=2000, fibres=300),
-    "full": Scale(subjects=15, voxel_size=2.4, updates=2500, printed_updates=10_000, fibres=1000),
-}
-
-
-@dataclass(frozen=True)
-class Contestant:
-    """A model that takes part.
-
-    Attributes
-    ----------
-    method
-        What tables call it; the networks of pairs of sites are one method.
-    name
-        That tells it from the others.
-    sites
-        That it learns.
-    options
-        Of `fit_model`.
-    """
-
-    method: str
-    name: str
-    sites: tuple[str, ...]
-    options: Mapping[str, Any]
-
-    @property
-    def stem(self) -> str:
-        """Of its files."""
-        return re.sub(r"[^\w.]+", "-", self.name)
-
-    @property
-    def has_code(self) -> bool:
-        """Whether it is a network of the paper."""
-        return "settings" in self.options
-
-    @property
-    def is_ablated(self) -> bool:
-        """Whether it lacks a term of the loss."""
-        return any(end and self.method.endswith(end) for end in _ABLATIONS)
-
-
-def contestants(sites: Sequence[str], hub: str, scale: Scale) -> Iterator[Contestant]:
-    """Yield the models of the experiment."""
-    every = tuple(sites)
-    yield Contestant("scaled", "scaled", every, {"method": "scaled"})
-    yield Contestant("RISH", "RISH", every, {"method": "rish"})
-    for ablation, weights in _ABLATIONS.items():
-        settings = replace(PRESETS["siteless"], updates=scale.updates, **weights)
-        options = {"settings": settings}
-        for other in every:
-            if other != hub:
-                name = f"single, {other}{ablation}"
-                yield Contestant(f"single{ablation}", name, (hub, other), options)
-        yield Contestant(f"multi{ablation}", f"multi{ablation}", every, options)
-    printed = replace(PRESETS["paper"], epochs=None, updates=scale.printed_updates)
-    yield Contestant(_PRINTED, _PRINTED, every, {"settings": printed})
 
 
 def reproduce_experiment(
@@ -161,8 +71,7 @@ def reproduce_experiment(
 ) -> Path:
     """Repeat the experiment of Moyer et al. (2020), and write its tables and figures.
 
-    What is done is kept: a run that was interrupted goes on, and one that is finished is only
-    read.
+    Finished steps are kept, so that an interrupted run goes on.
 
     Parameters
     ----------
@@ -172,7 +81,7 @@ def reproduce_experiment(
         Scans of travelling people, with a ``split`` column that has train, val and test; by
         default a cohort is simulated.
     scale
-        Of `SCALES`.
+        Name from `SCALES`.
     hub
         The site that scans are rendered as and from; by default prisma30, or the first.
     run
@@ -209,11 +118,12 @@ def _claim(out: Path, dataset: Path | None, scale: str, hub: str | None, seed: i
     settings = {"dataset": dataset and str(dataset), "preset": scale, "hub": hub, "seed": seed}
     record = out / "experiment.json"
     if record.exists():
-        told = read_json(record)
-        other = [f"{k} {told.get(k)}, not {v}" for k, v in settings.items() if told.get(k) != v]
-        if other:
+        earlier = read_json(record)
+        changed = [name for name, value in settings.items() if earlier.get(name) != value]
+        if changed:
+            words = (f"{name} {earlier.get(name)}, not {settings[name]}" for name in changed)
             raise OutputError(
-                f"the folder holds another experiment: {', '.join(other)}",
+                f"the folder holds another experiment: {', '.join(words)}",
                 remedy="choose another folder",
                 path=out,
             )
@@ -263,7 +173,7 @@ class _Experiment:
         return [hub, *(site for site in known if site != hub)]
 
     def require_travellers(self) -> None:
-        """Refuse scans of which no test person gives every task; and sites of one name."""
+        """Refuse scans without a test person who was at every site; and sites with one name."""
         visits = {(f.subject, str(f.site)) for f in self.scans}
         if not any(all((who, s) in visits for s in self.sites) for who in self.people("test")):
             raise DatasetError(
@@ -271,8 +181,8 @@ class _Experiment:
                 remedy="mark travelling people as test in the split column",
                 path=self.dataset,
             )
-        stems = {one.stem for one in self.contestants}
-        if len(stems) < len(self.contestants):
+        stems = {model.stem for model in self.models}
+        if len(stems) < len(self.models):
             raise DatasetError(
                 "two sites have the same name but for punctuation",
                 remedy="rename one",
@@ -290,37 +200,44 @@ class _Experiment:
         return list(dict.fromkeys(files.subject for files in chosen))
 
     @cached_property
-    def contestants(self) -> list[Contestant]:
-        return list(contestants(self.sites, self.sites[0], self.scale))
+    def models(self) -> list[ComparedModel]:
+        return list(compared_models(self.sites, self.sites[0], self.scale))
+
+    @property
+    def networks(self) -> list[ComparedModel]:
+        return [model for model in self.models if model.has_code]
 
     def steps(self) -> Iterator[Step]:
         """Yield all steps after the cohort."""
-        networks = [one for one in self.contestants if one.has_code]
-        others = [one for one in self.contestants if not one.has_code]
-        for one in others:
-            yield self._fitting(f"fit-{one.stem}", partial(self.fit, one), [one])
-        yield self._fitting("fit-networks", self.train, networks)
-        fits = (*(f"fit-{one.stem}" for one in others), "fit-networks")
+        others = [model for model in self.models if not model.has_code]
+        for model in others:
+            yield self._fitting(f"fit-{model.stem}", partial(self.fit, model), [model])
+        yield self._fitting("fit-networks", self.train, self.networks)
+        fits = (*(f"fit-{model.stem}" for model in others), "fit-networks")
         yield Step("render", self.render, (self.out / "harmonized",), needs=fits)
         yield Step("encode", self.encode, (self.out / "codes",), needs=fits)
         settings = {"fibres": self.scale.fibres}
         yield Step("score", self.score, (self.page,), settings, needs=("render", "encode"))
         yield Step("report", self.report, (self.out / "report" / HOME,), needs=("score",))
 
-    def _fitting(self, name: str, run: Callable[[Run], None], made: Sequence[Contestant]) -> Step:
-        scans = [[fingerprint(f), f.subject, f.attributes.get("split")] for f in self.scans]
-        models = [[repr(one.options), one.sites] for one in made]
-        settings = {"seed": self.seed, "models": models, "scans": scans}
-        return Step(name, run, tuple(map(self.model, made)), settings)
+    def _fitting(
+        self, name: str, run: Callable[[Run], None], models: Sequence[ComparedModel]
+    ) -> Step:
+        settings = {
+            "seed": self.seed,
+            "models": [[repr(model.options), model.sites] for model in models],
+            "scans": [[fingerprint(f), f.subject, f.attributes.get("split")] for f in self.scans],
+        }
+        return Step(name, run, tuple(map(self.file, models)), settings)
 
-    def model(self, one: Contestant) -> Path:
-        return self.out / "models" / f"{one.stem}.safetensors"
+    def file(self, model: ComparedModel) -> Path:
+        return self.out / "models" / f"{model.stem}.safetensors"
 
-    def rendered(self, one: Contestant, to: str) -> Path:
-        return self.out / "harmonized" / one.stem / f"to-{folder_name(to)}"
+    def rendered(self, model: ComparedModel, to: str) -> Path:
+        return self.out / "harmonized" / model.stem / f"to-{folder_name(to)}"
 
-    def codes(self, one: Contestant) -> Path:
-        return self.out / "codes" / one.stem
+    def codes(self, model: ComparedModel) -> Path:
+        return self.out / "codes" / model.stem
 
     def simulate(self, run: Run) -> None:
         scanners = read_scanners()
@@ -332,79 +249,83 @@ class _Experiment:
         )
         simulate_cohort(self.dataset, cohort, run=run)
 
-    def fit(self, one: Contestant, run: Run) -> None:
+    def fit(self, model: ComparedModel, run: Run) -> None:
         """Fit a model."""
         fit_model(
-            ScanSelection(self.dataset, sites=one.sites),
-            self.model(one),
+            ScanSelection(self.dataset, sites=model.sites),
+            self.file(model),
             resume=True,
             work=self.out / "work",
             run=run,
-            **one.options,
+            **model.options,
         )
 
     def train(self, run: Run) -> None:
         """Train the networks, each in a process of its own: that is faster than one by one."""
-        networks = [one for one in self.contestants if one.has_code]
-        jobs = [
-            (one.name, partial(self.fit, one, Run(nprocs=1, seed=self.seed))) for one in networks
-        ]
+        alone = Run(nprocs=1, seed=self.seed)
+        jobs = [(model.name, partial(self.fit, model, alone)) for model in self.networks]
         _run_jobs(jobs, "Training networks", run)
 
     def render(self, run: Run) -> None:
-        """Render test people in all tasks, and as the hub all whom adversaries are shown."""
+        """Render test people in all tasks; and as the hub everybody whom adversaries are shown."""
         hub, *others = self.sites
         tested, everybody = self.people("test"), self.people("train", "test")
         jobs = []
-        for one in self.contestants:
-            jobs += [self._rendering(one, hub, site, tested) for site in one.sites[1:]]
-            shown = one.sites[1:] == tuple(others) and not one.is_ablated
-            sources, people = (one.sites, everybody) if shown else (one.sites[1:], tested)
-            jobs += [self._rendering(one, site, hub, people) for site in sources]
+        for model in self.models:
+            jobs += [self._rendering(model, hub, site, tested) for site in model.sites[1:]]
+            shown = model.sites[1:] == tuple(others) and not model.is_ablated
+            sources, people = (model.sites, everybody) if shown else (model.sites[1:], tested)
+            jobs += [self._rendering(model, site, hub, people) for site in sources]
         _run_jobs(jobs, "Rendering scans", run)
 
-    def _rendering(self, one: Contestant, source: str, to: str, people: list[str]) -> Job:
-        out, model = self.rendered(one, to), self.model(one)
-        return f"{one.name}, {source}>{to}", partial(
-            _render, self.dataset, out, model, to, source, people
-        )
+    def _rendering(self, model: ComparedModel, source: str, to: str, people: list[str]) -> Job:
+        arguments = self.dataset, self.rendered(model, to), self.file(model), to, source, people
+        return f"{model.name}, {source}>{to}", partial(_render, *arguments)
 
     def encode(self, run: Run) -> None:
         """Encode the people that adversaries learn from, and those that they are tested on."""
-        coded = [one for one in self.contestants if one.has_code]
-        jobs = [(one.name, self._encoding(one)) for one in coded]
-        _run_jobs(jobs, "Encoding scans", run)
-
-    def _encoding(self, one: Contestant) -> Callable[[], None]:
         people = self.people("train", "test")
-        return partial(_encode, self.dataset, self.codes(one), self.model(one), one.sites, people)
+        jobs = [
+            (
+                model.name,
+                partial(
+                    encode_dataset,
+                    self.file(model),
+                    ScanSelection(self.dataset, filters={"sub": people}, sites=model.sites),
+                    self.codes(model),
+                    run=Run(nprocs=1),
+                ),
+            )
+            for model in self.networks
+        ]
+        _run_jobs(jobs, "Encoding scans", run)
 
     def score(self, run: Run) -> None:
         """Score everything, and write tables, figures and the page."""
-        main = self._evaluate(
-            "scores", [o for o in self.contestants if not o.is_ablated], KINDS, run
-        )
-        ablated = [one for one in self.contestants if one.is_ablated]
-        less = self._evaluate("scores_ablations", ablated, ("signal",), run)
-        own = {one.method for one in ablated}
-        table = ScoreTable(
-            (*main.table.scores, *(s for s in less.table.scores if s.method in own))
-        )
-        tables = [one for one in self._tables(main.table, table) if one.rows]
-        for one in tables:
-            one.write(self.out / "tables")
-        figures = self.out / "figures"
-        figures.mkdir(exist_ok=True)
-        gallery = replace(main.gallery, tasks=self.tasks)
-        gallery.draw_errors(figures, _SHOWN)
-        gallery.draw_slices(figures / "rmse_maps.png", _SHOWN)
-        if gallery.measures.engine:
-            gallery.draw_fibres(figures / "fods.png", _SHOWN)
-        write_text(self.page, self._told(tables, main))
+        ablated = [model for model in self.models if model.is_ablated]
+        others = [model for model in self.models if not model.is_ablated]
+        main = self._evaluate("scores", others, KINDS, run)
+        signal = self._evaluate("scores_ablations", ablated, ("signal",), run)
+        methods = {model.method for model in ablated}
+        scores = (score for score in signal.table.scores if score.method in methods)
+        everything = ScoreTable((*main.table.scores, *scores))
+        tables = [table for table in self._tables(main.table, everything) if table.rows]
+        for table in tables:
+            table.write(self.out / "tables")
+        self._draw(replace(main.figures, tasks=self.tasks))
+        write_text(self.page, self._results(tables, main))
+
+    def _draw(self, figures: Figures) -> None:
+        folder = self.out / "figures"
+        folder.mkdir(exist_ok=True)
+        figures.draw_errors(folder, _SHOWN)
+        figures.draw_slices(folder / "rmse_maps.png", _SHOWN)
+        if figures.measures.engine:
+            figures.draw_fibres(folder / "fods.png", _SHOWN)
 
     def report(self, run: Run) -> None:
         """Show what the network of all sites has made of the scans."""
-        [network] = [one for one in self.contestants if one.method == "multi"]
+        [network] = [model for model in self.models if model.method == "multi"]
         write_report(
             self.dataset,
             [self.rendered(network, self.sites[0])],
@@ -416,41 +337,41 @@ class _Experiment:
     def _evaluate(
         self,
         name: str,
-        entered: Sequence[Contestant],
+        models: Sequence[ComparedModel],
         kinds: Sequence[Kind],
         run: Run,
     ) -> Evaluation:
         folders: dict[str, list[Path]] = {}
-        for one in entered:
-            folders.setdefault(one.method, []).extend(self.rendered(one, to) for to in one.sites)
-        coded = [one for one in self.contestants if one.has_code] if "leakage" in kinds else []
+        for model in models:
+            rendered = [self.rendered(model, to) for to in model.sites]
+            folders.setdefault(model.method, []).extend(rendered)
+        coded = self.networks if "leakage" in kinds else []
         return evaluate_dataset(
             self.dataset,
             folders,
             self.out / name,
-            codes={one.name: self.codes(one) for one in coded},
-            kinds=kinds,
-            fibres=self.scale.fibres,
+            codes={model.name: self.codes(model) for model in coded},
+            scoring=Scoring(kinds, fibres=self.scale.fibres),
             run=run,
         )
 
-    def _tables(self, main: ScoreTable, table: ScoreTable) -> Iterator[Table]:
-        ablations = list(_ABLATIONS)
-        networks = [one.name for one in self.contestants if one.has_code and not one.is_ablated]
+    def _tables(self, main: ScoreTable, everything: ScoreTable) -> Iterator[Table]:
+        ablations = list(ABLATIONS)
+        networks = [model.name for model in self.networks if not model.is_ablated]
         yield from error_tables(main, self.tasks)
-        yield ablation_table(table, self.tasks, ablations[1:])
-        yield accuracy_table(table, networks, ablations)
-        yield leakage_table(table)
-        yield biology_table(table, self.sites[0])
+        yield ablation_table(everything, self.tasks, ablations[1:])
+        yield accuracy_table(everything, networks, ablations)
+        yield leakage_table(everything)
+        yield biology_table(everything, self.sites[0])
 
-    def _told(self, tables: Sequence[Table], main: Evaluation) -> str:
+    def _results(self, tables: Sequence[Table], main: Evaluation) -> str:
         """Return the page."""
         people = {split: len(self.people(split)) for split in ("train", "val", "test")}
         head = (
             f"Scans of {people['train']} people to learn from, {people['val']} to validate by and "
             f"{people['test']} to test on, at {', '.join(self.sites)}; rendered from "
             f"{self.sites[0]} as the others and from them as it. Scores are of test people, in "
-            f"white matter; FODs by {main.gallery.measures.engine or 'nothing that is installed'}."
+            f"white matter; FODs by {main.figures.measures.engine or 'nothing that is installed'}."
         )
         notes = [f"Not scored: {note}." for note in main.notes]
         figures = [
@@ -468,29 +389,17 @@ def _render(
 ) -> None:
     """Render people's scans of one site as another, at the b-vectors that they have there.
 
-    One that fails fails the experiment.
+    A scan that fails ends the experiment.
     """
     for files in ScanSelection(dataset, filters={"sub": people}).find().scans:
         if str(files.site) == to:
             tables = (files.bval, files.bvec) if files.bval and files.bvec else None
-            own = ScanSelection(dataset, filters={"sub": [files.subject]}, sites=[source])
+            scans = ScanSelection(dataset, filters={"sub": [files.subject]}, sites=[source])
             report = harmonize_dataset(
-                own,
-                out,
-                model,
-                to,
-                gradients=tables or "target",
-                run=Run(nprocs=1),
+                scans, out, model, to, gradients=tables or "target", run=Run(nprocs=1)
             )
             if report.errors:
                 raise report.errors[0]
-
-
-def _encode(
-    dataset: Path, out: Path, model: Path, sites: Sequence[str], people: Sequence[str]
-) -> None:
-    selection = ScanSelection(dataset, filters={"sub": people}, sites=sites)
-    encode_dataset(model, selection, out, run=Run(nprocs=1))
 
 
 def _run_jobs(jobs: Sequence[Job], title: str, run: Run) -> None:

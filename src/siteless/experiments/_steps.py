@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from siteless.bids import write_json
-from siteless.pipelines._run import Progress, Run, Stages
+from siteless.pipelines import Progress, Run, Stages
 from siteless.storage import cache_key
 
 
@@ -22,15 +22,15 @@ class Step:
     Attributes
     ----------
     name
-        That the others know it by.
+        Name that other steps refer to.
     run
-        Does it. What an interrupted run has left is for it to use.
+        Does the work. It may use what an interrupted run has left.
     makes
-        Files or folders that are there when it is done.
+        Files or folders that are there when the step is done.
     settings
-        What it depends on, as JSON can hold it.
+        All that the step depends on, as JSON can hold it.
     needs
-        Steps that are done before.
+        Names of steps that are done before.
     """
 
     name: str
@@ -41,19 +41,19 @@ class Step:
 
 
 def run_steps(steps: Sequence[Step], records: Path, run: Run) -> dict[str, float]:
-    """Run steps, each after those that it needs, but for those that are done.
+    """Run the steps that are not done yet.
 
-    A step is done when a record of it is there, of the same settings, and of steps before it that
-    had theirs; and what it makes is.
+    A step is done when what it makes is there, with a record of the same settings for it and for
+    the steps that it needs.
 
     Parameters
     ----------
     steps
         Each after those that it needs.
     records
-        Folder for them.
+        Folder for records of finished steps.
     run
-        How they are run. Titles of stages start with the name of the step.
+        How the work is done. Titles of stages start with the name of the step.
 
     Returns
     -------
@@ -65,8 +65,8 @@ def run_steps(steps: Sequence[Step], records: Path, run: Run) -> dict[str, float
     for step in steps:
         keys[step.name] = _key(step, [keys[name] for name in step.needs])
         record = records / f"{step.name}.json"
-        made = all(path.exists() for path in step.makes)
-        taken = _taken(record, keys[step.name]) if made else None
+        is_made = all(path.exists() for path in step.makes)
+        taken = _taken(record, keys[step.name]) if is_made else None
         if taken is None:
             start = time.monotonic()
             step.run(_named(run, step.name))
@@ -89,9 +89,9 @@ def _key(step: Step, needs: Sequence[str]) -> str:
 
 
 def _taken(record: Path, key: str) -> float | None:
-    """Return the seconds that a step took; None if it is not done, or was another."""
+    """Return the seconds that a step took; None if it is not done, or had other settings."""
     try:
-        told = json.loads(record.read_text(encoding="utf-8"))
-        return float(told["seconds"]) if told["key"] == key else None
+        finished = json.loads(record.read_text(encoding="utf-8"))
+        return float(finished["seconds"]) if finished["key"] == key else None
     except (OSError, ValueError, KeyError, TypeError):
         return None

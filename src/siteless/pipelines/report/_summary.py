@@ -1,4 +1,4 @@
-"""A scan before and after: numbers for a report, and volumes to look at."""
+"""A scan before and after: its summary for a report, and volumes to look at."""
 
 from __future__ import annotations
 
@@ -10,28 +10,26 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from siteless.acquisition import GRID_TOLERANCE, Array, Scan, grid_offset, same_shells
+from siteless.acquisition import Array, Scan, same_shells
 from siteless.bids import (
     ScanFiles,
     derivative_path,
     read_header,
     read_scan,
-    read_sidecar,
     read_signal,
     sidecar_of,
 )
-from siteless.errors import MaskError, errors_at
+from siteless.errors import errors_at
 from siteless.microstructure import compute_maps
 from siteless.pipelines._choice import read_number
-from siteless.pipelines._contest import Judged, read_sidecar_of_maps
-from siteless.pipelines._judge import read_judged, read_judged_maps
-from siteless.report import SCALES, Portrait, ViewedScan, Volume
+from siteless.pipelines.evaluate import RenderedScan, read_rendered_maps, read_rendered_scan
+from siteless.report import SCALES, ScanSummary, ViewedScan, Volume
 from siteless.tissue import fit_tensor, white_matter_level
 
-# Of the curves of a map's voxels.
+# Bins of the curves of a map's voxels.
 _BINS = 60
 _COLOURS = "red left-right, green front-back, blue up-down"
-# FA below which a direction says nothing.
+# FA below which a direction means nothing.
 _ISOTROPIC = 0.15
 # Voxels of a volume in a page, at most; finer ones are averaged.
 _MOST_VOXELS = 500_000
@@ -40,19 +38,19 @@ _SIGNAL_DIFFERENCE, _UNCERTAIN, _TURNED = 20.0, 15.0, 45.0
 
 
 @dataclass(frozen=True, eq=False)
-class _Looks:
-    """What is shown of a scan.
+class _Images:
+    """Images of a scan that a page shows.
 
     Attributes
     ----------
     maps
-        By name, shape (x, y, z).
+        Maps by name, shape (x, y, z).
     principal
-        Fibre direction, world axes, shape (x, y, z, 3); None of a method that gives maps.
+        Fibre direction, world axes, shape (x, y, z, 3); None from a method that gives maps.
     bs
         b-values of the shells, s/mm2.
     means
-        Of b0 and of the shells, in per cent of white-matter b0, shape (x, y, z) each.
+        Means of b0 and of the shells, in per cent of white-matter b0, shape (x, y, z) each.
     """
 
     maps: Mapping[str, Array]
@@ -61,62 +59,57 @@ class _Looks:
     means: tuple[Array, ...] = ()
 
 
-def portray(one: Judged) -> tuple[Portrait, ViewedScan]:
+def summarize_scan(rendered: RenderedScan) -> tuple[ScanSummary, ViewedScan]:
     """Return the numbers of a scan, and volumes of it before and after."""
-    with errors_at((one.image or one.source).dwi):
-        return _portray(one)
+    with errors_at((rendered.image or rendered.source).dwi):
+        return _summarize(rendered)
 
 
-def _portray(one: Judged) -> tuple[Portrait, ViewedScan]:
-    own = read_scan(one.source)
-    rendered = _read_rendered(one, own) if one.image else None
-    after = _look(rendered) if rendered else _Looks(read_judged_maps(one, own))
-    before = _look(own) if rendered else _Looks(compute_maps(own, list(after.maps)))
-    portrait = Portrait(
-        name=name_of(one.source),
-        subject=one.source.subject,
-        site=str(one.source.site),
-        to=one.to,
-        age=read_number(one.source.attributes.get("age")),
-        unfamiliar=told_of(one).get("SitelessFound", {}).get("Unfamiliar"),
-        **_numbers(before, after, own.white_matter),
+def _summarize(rendered: RenderedScan) -> tuple[ScanSummary, ViewedScan]:
+    source = read_scan(rendered.source)
+    if rendered.image:
+        scan = _read_on_grid(rendered, rendered.image, source)
+        before, after, uncertain = _images(source), _images(scan), _uncertainty(rendered, scan)
+    else:
+        after, uncertain = _Images(read_rendered_maps(rendered, source)), None
+        before = _Images(compute_maps(source, list(after.maps)))
+    name = scan_name(rendered.source)
+    summary = ScanSummary(
+        name=name,
+        subject=rendered.source.subject,
+        site=str(rendered.source.site),
+        to=rendered.to,
+        age=read_number(rendered.source.attributes.get("age")),
+        unfamiliar=rendered.read_sidecar().get("SitelessFound", {}).get("Unfamiliar"),
+        **_numbers(before, after, source.white_matter),
     )
-    volumes = dict(_volumes(before, after, own, _uncertainty(one, rendered)))
-    return portrait, ViewedScan(f"{name_of(one.source)}, {one.source.site}", volumes)
+    volumes = dict(_volumes(before, after, source, uncertain))
+    return summary, ViewedScan(f"{name}, {rendered.source.site}", volumes)
 
 
-def name_of(files: ScanFiles) -> str:
-    """Return what tells a scan from the others: files of many scans may have one name."""
+def scan_name(files: ScanFiles) -> str:
+    """Return a name that no other scan has: files of many scans may have one name."""
     return derivative_path(Path(), "scan", files.entities).name.removesuffix("_dwi.nii.gz")
 
 
-def told_of(one: Judged) -> dict[str, Any]:
-    """Return what the sidecar of a harmonized scan, or of its first map, says."""
-    return read_sidecar(one.image) if one.image else read_sidecar_of_maps(one.maps)
+def files_beside(rendered: RenderedScan) -> list[Path]:
+    """Return the files that a summary depends on, beside the scans; some may not be there."""
+    if rendered.image:
+        return [_spread(rendered)]
+    return [path for image in rendered.maps.values() for path in (image, sidecar_of(image))]
 
 
-def beside_of(one: Judged) -> list[Path]:
-    """Return the files that a portrait depends on, beside the scans; some may not be there."""
-    if one.image:
-        return [_spread(one)]
-    return [path for own in one.maps.values() for path in (own, sidecar_of(own))]
-
-
-def _read_rendered(one: Judged, own: Scan) -> Scan:
+def _read_on_grid(rendered: RenderedScan, image: ScanFiles, source: Scan) -> Scan:
     """Read a rendered scan, which must be on the grid of its source."""
-    assert one.image is not None
-    header, affine = read_header(one.image.dwi)
-    shape, found = own.mask.shape, header.get_data_shape()[:3]
-    if found != shape or grid_offset(affine, own.affine, shape) > GRID_TOLERANCE:
-        raise MaskError(
-            f"expected a scan on the grid of {own.name}, {shape} voxels, found another of {found}",
-            remedy="give renderings that were not resampled",
-            path=one.image.dwi,
-        )
-    return read_judged(one)
+    header, affine = read_header(image.dwi)
+    shape = header.get_data_shape()[:3]
+    with errors_at(image.dwi):
+        remedy = "give renderings that were not resampled"
+        source.require_grid(shape, affine, what="a scan", remedy=remedy)
+    return read_rendered_scan(rendered)
 
 
-def _look(scan: Scan) -> _Looks:
+def _images(scan: Scan) -> _Images:
     with threadpool_limits(1, user_api="blas"):  # sums by threads would change the last bits
         tensor = fit_tensor(scan.volumes, scan.voxels, scan.gradients)
     maps = {"fa": _on_grid(scan, tensor.fa), "md": _on_grid(scan, tensor.md)}
@@ -124,7 +117,7 @@ def _look(scan: Scan) -> _Looks:
     shells = scan.gradients.shells
     means = [_mean(scan, volumes) for volumes in (b0, *(shell.volumes for shell in shells))]
     level = white_matter_level(scan)
-    return _Looks(
+    return _Images(
         maps,
         _on_grid(scan, tensor.principal),
         tuple(shell.b for shell in shells),
@@ -138,14 +131,14 @@ def _mean(scan: Scan, volumes: Array) -> Array:
 
 
 def _on_grid(scan: Scan, values: Array) -> Array:
-    """Put values of brain voxels where they are, zero elsewhere."""
+    """Put values of brain voxels on the grid, zero elsewhere."""
     grid = np.zeros((*scan.mask.shape, *values.shape[1:]), dtype=np.float32)
     grid.swapaxes(0, 2)[scan.mask.T] = values
     return grid
 
 
-def _numbers(before: _Looks, after: _Looks, white: Array) -> dict[str, Any]:
-    """Return what is measured in white matter."""
+def _numbers(before: _Images, after: _Images, white: Array) -> dict[str, Any]:
+    """Return the numbers of white matter."""
     names = [name for name in SCALES if name in after.maps]
     pairs = {name: _known(before.maps[name][white], after.maps[name][white]) for name in names}
     changes = [np.mean(np.square(a[white] - b[white])) for a, b in _shell_pairs(before, after)]
@@ -170,7 +163,7 @@ def _correlation(before: Array, after: Array) -> float:
     return float(np.corrcoef(before, after)[0, 1])
 
 
-def _shell_pairs(before: _Looks, after: _Looks) -> list[tuple[Array, Array]]:
+def _shell_pairs(before: _Images, after: _Images) -> list[tuple[Array, Array]]:
     """Return means of b0 and of shells before and after; none if shells are not the same."""
     if not same_shells(before.bs, after.bs):
         return []
@@ -184,59 +177,65 @@ def _density(values: Array, name: str) -> list[float]:
     return [round(float(part), 5) for part in counts / max(1, counts.sum())]
 
 
-def _uncertainty(one: Judged, rendered: Scan | None) -> Array | None:
-    """Return the standard deviation of the signal, % of white-matter b0; None when not told.
+def _uncertainty(rendered: RenderedScan, scan: Scan) -> Array | None:
+    """Return the standard deviation of the signal, % of white-matter b0; None if not written.
 
-    It is NaN where nothing tells it: in voxels that were scaled, not rendered.
+    It is NaN where it is unknown: in voxels that were scaled, not rendered.
     """
-    if rendered is None or not _spread(one).exists():
+    path = _spread(rendered)
+    if not path.exists():
         return None
-    spread = np.sqrt(np.square(read_signal(_spread(one))[0]).mean(axis=3))
-    return np.where(spread > 0, 100 * spread / white_matter_level(rendered), np.nan)
+    spread = np.sqrt(np.square(read_signal(path)[0]).mean(axis=3))
+    return np.where(spread > 0, 100 * spread / white_matter_level(scan), np.nan)
 
 
-def _spread(one: Judged) -> Path:
+def _spread(rendered: RenderedScan) -> Path:
     """Return where the uncertainty of a rendered scan is, if it was written."""
-    assert one.image is not None
-    return one.image.dwi.with_name(derivative_path(Path(), "spread", one.source.entities).name)
+    assert rendered.image is not None
+    name = derivative_path(Path(), "spread", rendered.source.entities).name
+    return rendered.image.dwi.with_name(name)
 
 
 def _volumes(
-    before: _Looks, after: _Looks, own: Scan, uncertain: Array | None
+    before: _Images, after: _Images, source: Scan, uncertain: Array | None
 ) -> Iterator[tuple[str, dict[str, Volume]]]:
-    """Yield panels by what they show."""
-    frame = _Frame(own)
+    """Yield panels by title."""
+    grid = _PageGrid(source)
     doubt = (
         {}
         if uncertain is None
-        else {"uncertainty": frame.volume(uncertain, 0, _UNCERTAIN, "% of b0", "viridis")}
+        else {"uncertainty": grid.volume(uncertain, 0, _UNCERTAIN, "% of b0", "viridis")}
     )
     for name, scale in SCALES.items():
         if name in after.maps:
             pair = scale.factor * before.maps[name], scale.factor * after.maps[name]
-            shown = _compared(frame, pair, scale.ends, scale.difference, scale.unit)
-            yield scale.title, {**shown, **doubt}
+            panels = _compared(grid, pair, scale.ends, scale.difference, scale.unit)
+            yield scale.title, {**panels, **doubt}
     if before.principal is not None and after.principal is not None:
-        shown = {"before": frame.colours(before), "after": frame.colours(after)}
-        turned = frame.volume(_turned(before, after), 0, _TURNED, "degrees", "magma")
-        yield "fibre directions", {**shown, "difference": turned, **doubt}
+        panels = {"before": grid.colours(before), "after": grid.colours(after)}
+        turned = grid.volume(_turned(before, after), 0, _TURNED, "degrees", "magma")
+        yield "fibre directions", {**panels, "difference": turned, **doubt}
     names = ["b0", *(f"b={b:.0f}" for b in before.bs)]
     for name, pair in zip(names, _shell_pairs(before, after), strict=False):
-        top = float(np.percentile(pair[1][own.mask], 99)) if own.mask.any() else 0.0
+        top = float(np.percentile(pair[1][source.mask], 99)) if source.mask.any() else 0.0
         unit, ends = "% of white matter's b0", (0.0, max(1.0, round(top)))
-        shown = _compared(frame, pair, ends, _SIGNAL_DIFFERENCE, unit)
-        yield f"signal, {name}", {**shown, **doubt}
+        panels = _compared(grid, pair, ends, _SIGNAL_DIFFERENCE, unit)
+        yield f"signal, {name}", {**panels, **doubt}
 
 
 def _compared(
-    frame: _Frame, pair: tuple[Array, Array], ends: tuple[float, float], largest: float, unit: str
+    grid: _PageGrid,
+    pair: tuple[Array, Array],
+    ends: tuple[float, float],
+    largest: float,
+    unit: str,
 ) -> dict[str, Volume]:
-    before, after = (frame.volume(values, *ends, unit) for values in pair)
-    change = frame.volume(pair[1] - pair[0], -largest, largest, unit, "RdBu_r")
+    before, after = (grid.volume(values, *ends, unit) for values in pair)
+    change = grid.volume(pair[1] - pair[0], -largest, largest, unit, "RdBu_r")
     return {"before": before, "after": after, "difference": change}
 
 
-def _turned(before: _Looks, after: _Looks) -> Array:
+def _turned(before: _Images, after: _Images) -> Array:
     """Return the angle between fibres before and after, degrees; NaN where there is none."""
     assert before.principal is not None
     assert after.principal is not None
@@ -245,8 +244,8 @@ def _turned(before: _Looks, after: _Looks) -> Array:
     return np.where(lined, np.degrees(np.arccos(cosine)), np.nan)
 
 
-class _Frame:
-    """The brain of a scan, as coarse as a page needs."""
+class _PageGrid:
+    """The grid of a brain, as coarse as a page needs."""
 
     def __init__(self, scan: Scan) -> None:
         voxels = max(1, int(scan.mask.sum()))
@@ -260,15 +259,15 @@ class _Frame:
         inside = np.where(self.mask, values, np.nan)
         return Volume(self._coarsen(inside), self.affine, low, high, unit, colours)
 
-    def colours(self, looks: _Looks) -> Volume:
+    def colours(self, images: _Images) -> Volume:
         """Return fibre directions as colours, as bright as FA."""
-        assert looks.principal is not None
-        bright = np.abs(looks.principal) * looks.maps["fa"][..., None].clip(0, 1)
+        assert images.principal is not None
+        bright = np.abs(images.principal) * images.maps["fa"][..., None].clip(0, 1)
         inside = np.where(self.mask[..., None], bright, np.nan)
         return Volume(np.nan_to_num(self._coarsen(inside)), self.affine, unit=_COLOURS)
 
     def _coarsen(self, values: Array) -> Array:
-        """Return means of blocks, of what is in the brain."""
+        """Return the means of blocks over voxels in the brain."""
         if self.step == 1:
             return values
         pads = [(0, -size % self.step) for size in values.shape[:3]]

@@ -13,9 +13,17 @@ from phantoms import write_table
 from siteless.bids import find_scans, read_scan
 from siteless.cli import main
 from siteless.errors import SitelessError
-from siteless.pipelines import Run, evaluate_dataset, fit_model, harmonize_dataset, write_report
-from siteless.pipelines._contest import find_judged
-from siteless.pipelines._portray import _Frame, portray
+from siteless.pipelines import (
+    Derivatives,
+    Run,
+    Scoring,
+    evaluate_dataset,
+    fit_model,
+    harmonize_dataset,
+    write_report,
+)
+from siteless.pipelines.evaluate import find_renderings
+from siteless.pipelines.report._summary import _PageGrid, summarize_scan
 from siteless.tissue import fit_tensor
 from travellers import write_travellers, write_visit
 
@@ -29,13 +37,13 @@ def study(tmp_path_factory):
     harmonize_dataset(data, root / "scaled", root / "scaled.safetensors", "b", run=Run(nprocs=1))
     made = {"scaled": [root / "scaled"]}
     kinds = ["signal", "maps", "leakage", "biology"]
-    evaluate_dataset(data, made, root / "scores", kinds=kinds, run=Run(nprocs=1))
+    evaluate_dataset(data, made, root / "scores", scoring=Scoring(kinds), run=Run(nprocs=1))
     return root
 
 
 @pytest.fixture(scope="module")
 def report(study):
-    options = {"scores": study / "scores", "nprocs": 1}
+    options = {"scores": study / "scores", "run": Run(nprocs=1)}
     return write_report(study / "my data", [study / "scaled"], study / "report", **options)
 
 
@@ -43,9 +51,9 @@ def _times(folder):
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-def _portraits(report):
+def _summaries(report):
     records = sorted((report.parent / "records").glob("*.json"))
-    return [one for path in records for one in json.loads(path.read_text())["portraits"]]
+    return [one for path in records for one in json.loads(path.read_text())["summaries"]]
 
 
 def test_there_is_a_page_of_the_study_and_one_of_each_person(report):
@@ -60,14 +68,14 @@ def test_numbers_are_those_of_white_matter(study, report):
     scan = read_scan(files)
     fa = fit_tensor(scan.volumes, scan.voxels, scan.gradients).fa
     inside = scan.white_matter.T[scan.mask.T]
-    [told] = [one for one in _portraits(report) if one["name"] == "sub-02_ses-a"]
+    [told] = [one for one in _summaries(report) if one["name"] == "sub-02_ses-a"]
     assert told["before"]["fa"] == pytest.approx(fa[inside].mean(), rel=1e-5)
     assert sum(told["curves"]["fa"][0]) == pytest.approx(1, abs=1e-3)
     assert (told["site"], told["to"]) == ("a", "b")
 
 
 def test_scaling_keeps_every_brain_and_changes_little(report):
-    for one in _portraits(report):
+    for one in _summaries(report):
         assert one["likeness"]["fa"] > 0.9
         assert one["change"] < 10
 
@@ -91,11 +99,11 @@ def test_what_is_there_is_kept_and_what_has_changed_is_made_again(study, tmp_pat
     write_report(data, [made], tmp_path / "out", run=Run(nprocs=1))
     changed = {path.name for path, t in _times(page.parent).items() if second[path] != t}
     assert changed == {"index.html", "sub-02.html", "sub-02.json"}
-    assert _portraits(page)[-1]["age"] == 75
+    assert _summaries(page)[-1]["age"] == 75
 
 
 def test_the_same_scans_give_the_same_bytes_whatever_the_processes(study, report, tmp_path):
-    options = {"scores": study / "scores", "nprocs": 2}
+    options = {"scores": study / "scores", "run": Run(nprocs=2)}
     again = write_report(study / "my data", [study / "scaled"], tmp_path / "out", **options)
     for page in report.parent.glob("*.html"):
         assert (again.parent / page.name).read_bytes() == page.read_bytes()
@@ -124,18 +132,18 @@ def test_maps_of_a_method_that_gives_no_scans_are_shown(study, tmp_path):
     harmonize_dataset(data, tmp_path / "maps", model, "b", run=Run(nprocs=1))
     page = write_report(data, [tmp_path / "maps"], tmp_path / "out", run=Run(nprocs=1))
     assert "ComBat" in page.read_text()
-    assert all(set(one["after"]) == {"fa"} for one in _portraits(page))
+    assert all(set(one["after"]) == {"fa"} for one in _summaries(page))
 
 
 def test_fine_volumes_are_averaged_where_they_were(monkeypatch, study):
-    monkeypatch.setattr("siteless.pipelines._portray._MOST_VOXELS", 100)
+    monkeypatch.setattr("siteless.pipelines.report._summary._MOST_VOXELS", 100)
     scan = read_scan(find_scans(study / "my data").scans[0])
-    frame = _Frame(scan)
+    grid = _PageGrid(scan)
     x = np.indices(scan.mask.shape).astype(float)
     world = np.moveaxis(x, 0, -1) @ scan.affine[:3, :3].T + scan.affine[:3, 3]
     whole = np.ones_like(scan.mask)
-    frame.mask = whole
-    coarse = frame.volume(world[..., 0], 0.0, 1.0, "mm")
+    grid.mask = whole
+    coarse = grid.volume(world[..., 0], 0.0, 1.0, "mm")
     assert coarse.data.size < scan.mask.size
     i, j, k = 1, 0, 1
     expected = (coarse.affine @ [i, j, k, 1])[0]
@@ -151,17 +159,16 @@ def test_the_command_says_where_the_page_is_and_never_touches_data(study, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("options", "problem"),
+    ("to", "scores", "problem"),
     [
-        ({"scores": Path("nowhere")}, "scores.tsv"),
-        ({"to": "c"}, "rendered as b, not as c"),
+        (None, Path("nowhere"), "scores.tsv"),
+        ("c", None, "rendered as b, not as c"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_written(study, tmp_path, options, problem):
+def test_what_is_wrong_is_said_before_anything_is_written(study, tmp_path, to, scores, problem):
+    made = Derivatives({"scaled": [study / "scaled"]}, to)
     with pytest.raises(SitelessError, match=problem):
-        write_report(
-            study / "my data", [study / "scaled"], tmp_path / "out", **options, run=Run(nprocs=1)
-        )
+        write_report(study / "my data", made, tmp_path / "out", scores=scores, run=Run(nprocs=1))
     assert not (tmp_path / "out").exists()
 
 
@@ -259,10 +266,9 @@ def test_uncertainty_is_shown_where_it_is_known(study, tmp_path):
     values[:, :, : values.shape[2] // 2] = 0
     nib.save(nib.Nifti1Image(values, image.affine, image.header), spread)
     originals = find_scans(study / "my data").scans
-    [one] = [
-        j for j in find_judged(originals, {"m": [made]}) if j.image.dwi.parent == spread.parent
-    ]
-    shown = portray(one)[1].maps["FA"]["uncertainty"].data
+    renderings = find_renderings(originals, Derivatives({"m": [made]}))
+    [one] = [scan for scan in renderings if scan.image.dwi.parent == spread.parent]
+    shown = summarize_scan(one)[1].maps["FA"]["uncertainty"].data
     mask = read_scan(one.source).mask
     assert np.array_equal(np.isfinite(shown), mask & values.all(axis=3))
 
@@ -358,7 +364,7 @@ def test_scans_whose_files_have_one_name_are_told_apart(study, tmp_path):
     model, made = study / "scaled.safetensors", tmp_path / "made"
     harmonize_dataset(tmp_path / "scans.tsv", made, model, "b", run=Run(nprocs=1))
     page = write_report(tmp_path / "scans.tsv", [made], tmp_path / "out", run=Run(nprocs=1))
-    assert {one["name"] for one in _portraits(page)} == {
+    assert {one["name"] for one in _summaries(page)} == {
         f"sub-{row['subject']}_ses-{row['site']}" for row in rows
     }
 

@@ -24,8 +24,15 @@ from siteless.evaluation import (
 )
 from siteless.evaluation._leakage import _learn
 from siteless.microstructure import compute_maps
-from siteless.pipelines import Run, evaluate_dataset, fit_model, harmonize_dataset
-from siteless.pipelines._contest import set_contest
+from siteless.pipelines import (
+    Derivatives,
+    Run,
+    Scoring,
+    evaluate_dataset,
+    fit_model,
+    harmonize_dataset,
+)
+from siteless.pipelines.evaluate import pair_scans
 from travellers import SPLITS, write_travellers, write_visit
 
 # Learned and scored alike: enough for what is measured over people.
@@ -33,9 +40,9 @@ EVERYBODY = {"01": "", "02": "", "03": "", "04": "", "05": "", "06": ""}
 
 
 @pytest.fixture(scope="module")
-def contest(tmp_path_factory):
+def cohort(tmp_path_factory):
     """People at two sites, and their scans rendered as b by scaling."""
-    root = tmp_path_factory.mktemp("contest v1.0")
+    root = tmp_path_factory.mktemp("cohort v1.0")
     data = write_travellers(root / "data")
     fit_model(data, root / "scaled.safetensors", method="scaled", run=Run(nprocs=1))
     harmonize_dataset(data, root / "scaled", root / "scaled.safetensors", "b", run=Run(nprocs=1))
@@ -53,6 +60,12 @@ def _perfect(data, out, *, sidecar=True, sites="a"):
     return out
 
 
+def _evaluate(data, made, out, *, to=None, **scores):
+    return evaluate_dataset(
+        data, Derivatives(made, to), out, scoring=Scoring(**scores), run=Run(nprocs=1)
+    )
+
+
 def _rows(out):
     with (out / "scores.tsv").open() as file:
         return list(csv.DictReader(file, delimiter="\t"))
@@ -62,9 +75,9 @@ def _times(folder):
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-def test_the_command_scores_test_people_and_writes_what_it_says(contest, tmp_path, capsys):
-    before, out = _times(contest), tmp_path / "scores"
-    words = ["evaluate", str(contest / "data"), "--harmonized", str(contest / "scaled")]
+def test_the_command_scores_test_people_and_writes_what_it_says(cohort, tmp_path, capsys):
+    before, out = _times(cohort), tmp_path / "scores"
+    words = ["evaluate", str(cohort / "data"), "--harmonized", str(cohort / "scaled")]
     kinds = ["--scores", "signal", "maps", "leakage", "biology"]
     assert main([*words, "--out", str(out), *kinds, "--nprocs", "1"]) == 0
     told = capsys.readouterr().out
@@ -85,7 +98,7 @@ def test_the_command_scores_test_people_and_writes_what_it_says(contest, tmp_pat
     values = nib.load(image).get_fdata()
     own = [r for r in rows if (r["subject"], r["method"], r["metric"]) == ("05", "scaled", "rmse")]
     assert float(own[0]["value"]) == pytest.approx(np.nanmean(values), rel=1e-4)
-    assert _times(contest) == before
+    assert _times(cohort) == before
 
     records = _times(out / "records")
     table = (out / "scores.tsv").read_bytes()
@@ -94,19 +107,17 @@ def test_the_command_scores_test_people_and_writes_what_it_says(contest, tmp_pat
     assert (out / "scores.tsv").read_bytes() == table
 
 
-def test_only_maps_that_are_named_are_scored(contest, tmp_path):
-    words = ["evaluate", str(contest / "data"), "--harmonized", str(contest / "scaled")]
+def test_only_maps_that_are_named_are_scored(cohort, tmp_path):
+    words = ["evaluate", str(cohort / "data"), "--harmonized", str(cohort / "scaled")]
     words += ["--out", str(tmp_path / "s"), "--scores", "maps", "--maps", "md", "fa", "md"]
     assert main([*words, "--nprocs", "1", "--no-report"]) == 0
     assert {row["metric"].partition("_")[0] for row in _rows(tmp_path / "s")} == {"fa", "md"}
 
 
-def test_the_target_itself_has_no_error(contest, tmp_path):
-    perfect = _perfect(contest / "data", tmp_path / "perfect")
+def test_the_target_itself_has_no_error(cohort, tmp_path):
+    perfect = _perfect(cohort / "data", tmp_path / "perfect")
     kinds = ("signal", "maps")
-    found = evaluate_dataset(
-        contest / "data", {"perfect": [perfect]}, tmp_path / "s", kinds=kinds, run=Run(nprocs=1)
-    )
+    found = _evaluate(cohort / "data", {"perfect": [perfect]}, tmp_path / "s", kinds=kinds)
     own = {s.metric: s.value for s in found.table.scores if s.method == "perfect"}
     errors = (
         "rmse",
@@ -124,15 +135,14 @@ def test_the_target_itself_has_no_error(contest, tmp_path):
 
 
 @pytest.mark.usefixtures("mrtrix")
-def test_the_target_itself_turns_no_fibre(contest, tmp_path):
-    perfect = _perfect(contest / "data", tmp_path / "perfect")
-    found = evaluate_dataset(
-        contest / "data",
+def test_the_target_itself_turns_no_fibre(cohort, tmp_path):
+    perfect = _perfect(cohort / "data", tmp_path / "perfect")
+    found = _evaluate(
+        cohort / "data",
         {"perfect": [perfect]},
         tmp_path / "s",
         kinds=["orientation"],
         fibres=40,
-        run=Run(nprocs=1),
     )
     angles = [s.value for s in found.table.scores if s.method == "perfect"]
     assert angles == pytest.approx([0.0] * 8, abs=1e-4)  # two people, four scores
@@ -140,15 +150,15 @@ def test_the_target_itself_turns_no_fibre(contest, tmp_path):
     assert min(turned) > 0.1
 
 
-def test_a_changed_scan_is_scored_again_and_no_other(contest, tmp_path):
-    made = shutil.copytree(contest / "scaled", tmp_path / "made")
-    args = (contest / "data", {"made": [made]}, tmp_path / "s")
-    evaluate_dataset(*args, kinds=["signal"], run=Run(nprocs=1))
+def test_a_changed_scan_is_scored_again_and_no_other(cohort, tmp_path):
+    made = shutil.copytree(cohort / "scaled", tmp_path / "made")
+    args = (cohort / "data", {"made": [made]}, tmp_path / "s")
+    _evaluate(*args, kinds=["signal"])
     before = _times(tmp_path / "s" / "records")
     [image] = made.glob("sub-05/ses-a/dwi/*_dwi.nii.gz")
     loaded = nib.load(image)
     nib.save(nib.Nifti1Image(1.1 * loaded.get_fdata(dtype=np.float32), loaded.affine), image)
-    found = evaluate_dataset(*args, kinds=["signal"], run=Run(nprocs=1))
+    found = _evaluate(*args, kinds=["signal"])
     after = _times(tmp_path / "s" / "records")
     changed = {
         path.relative_to(tmp_path / "s" / "records")
@@ -179,29 +189,26 @@ def test_without_pairs_the_rest_is_scored_and_said(tmp_path, capsys):
 def test_a_second_scan_gives_a_floor(tmp_path):
     data = write_travellers(tmp_path / "data", {"01": "", "02": ""}, runs=(1, 2))
     made = shutil.copytree(data, tmp_path / "made")
-    found = evaluate_dataset(
-        data, {"made": [made]}, tmp_path / "s", kinds=["signal", "maps"], to="b", run=Run(nprocs=1)
-    )
+    found = _evaluate(data, {"made": [made]}, tmp_path / "s", kinds=["signal", "maps"], to="b")
     floors = found.table.select("rmse_percent", method=RESCAN)
     noise = found.table.mean("rmse_percent", method=NOISE)
     assert np.mean([s.value for s in floors]) == pytest.approx(np.sqrt(2) * noise, rel=0.1)
 
 
-def test_regions_of_labels_are_scored(contest, tmp_path):
-    scan = read_scan(find_scans(contest / "data").scans[0])
+def test_regions_of_labels_are_scored(cohort, tmp_path):
+    scan = read_scan(find_scans(cohort / "data").scans[0])
     labels = np.zeros(scan.mask.shape, dtype=np.int16)
     labels[:10][scan.white_matter[:10]] = 3
     labels[10:][scan.white_matter[10:]] = 7
     path = tmp_path / "atlas_dseg.nii.gz"
     nib.save(nib.Nifti1Image(labels, scan.affine), path)
     write_table(tmp_path / "atlas_dseg.tsv", [{"index": 3, "name": "left"}])
-    found = evaluate_dataset(
-        contest / "data",
-        {"scaled": [contest / "scaled"]},
+    found = _evaluate(
+        cohort / "data",
+        {"scaled": [cohort / "scaled"]},
         tmp_path / "s",
         kinds=["signal", "maps"],
         labels=path,
-        run=Run(nprocs=1),
     )
     assert {s.region for s in found.table.scores} == {"white-matter", "left", "label-7"}
     one = {"method": "scaled", "subject": "05", "task": "a>b"}
@@ -220,8 +227,8 @@ def _of_other_people(_, root):
     }, "no scan or map in the folder"
 
 
-def _silent(contest, root):
-    made = _perfect(contest / "data", root / "silent", sidecar=False)
+def _silent(cohort, root):
+    made = _perfect(cohort / "data", root / "silent", sidecar=False)
     return {"silent": [made]}, "the site that its scans were rendered as is unknown"
 
 
@@ -238,39 +245,38 @@ def _silent(contest, root):
         (["--out", "{made}"], "the output is inside the dataset"),
     ],
 )
-def test_wrong_options_are_refused_by_a_line(contest, tmp_path, capsys, options, problem):
+def test_wrong_options_are_refused_by_a_line(cohort, tmp_path, capsys, options, problem):
     file = tmp_path / "file"
     file.write_text("")
-    given = [word.format(file=file, made=contest / "scaled") for word in options]
-    words = ["evaluate", str(contest / "data"), "--harmonized", str(contest / "scaled")]
+    given = [word.format(file=file, made=cohort / "scaled") for word in options]
+    words = ["evaluate", str(cohort / "data"), "--harmonized", str(cohort / "scaled")]
     assert main([*words, "--out", str(tmp_path / "s"), *given, "--nprocs", "1"]) == 1
     error = capsys.readouterr().err.strip()
     assert problem in error
     assert error.count("\n") == 0
 
 
-def test_directions_that_tell_the_site_are_warned_of(contest, tmp_path):
-    made = shutil.copytree(contest / "data", tmp_path / "made")
+def test_directions_that_tell_the_site_are_warned_of(cohort, tmp_path):
+    made = shutil.copytree(cohort / "data", tmp_path / "made")
     for who in SPLITS:
         gradients = make_gradients({1200: 24, 3000: 24})
         scan = make_scan(gradients, site=Site("a"))
         write_raw(scan, made / f"sub-{who}/ses-a/dwi", f"sub-{who}_ses-a_dwi")
-    found = evaluate_dataset(
-        contest / "data",
+    found = _evaluate(
+        cohort / "data",
         {"made": [made]},
         tmp_path / "s",
         kinds=["leakage"],
         to="b",
-        run=Run(nprocs=1),
     )
     assert any("how many directions scans have (42 to 50 volumes)" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("plant", [_nothing_there, _of_other_people, _silent])
-def test_what_cannot_be_scored_is_refused_by_a_line(contest, tmp_path, capsys, plant):
-    harmonized, problem = plant(contest, tmp_path)
+def test_what_cannot_be_scored_is_refused_by_a_line(cohort, tmp_path, capsys, plant):
+    harmonized, problem = plant(cohort, tmp_path)
     [(name, [folder])] = harmonized.items()
-    words = ["evaluate", str(contest / "data"), "--harmonized", f"{name}={folder}"]
+    words = ["evaluate", str(cohort / "data"), "--harmonized", f"{name}={folder}"]
     assert main([*words, "--out", str(tmp_path / "s"), "--nprocs", "1"]) == 1
     error = capsys.readouterr().err.strip()
     assert error.count("\n") == 0
@@ -279,16 +285,14 @@ def test_what_cannot_be_scored_is_refused_by_a_line(contest, tmp_path, capsys, p
     assert not (tmp_path / "s" / "scores.tsv").exists()
 
 
-def test_scans_on_other_grids_are_not_compared(contest, tmp_path):
-    made = shutil.copytree(contest / "scaled", tmp_path / "made")
+def test_scans_on_other_grids_are_not_compared(cohort, tmp_path):
+    made = shutil.copytree(cohort / "scaled", tmp_path / "made")
     for image in made.glob("sub-05/ses-a/dwi/*.nii.gz"):
         loaded = nib.load(image)
         affine = loaded.affine.copy()
         affine[0, 3] += 5
         nib.save(nib.Nifti1Image(np.asanyarray(loaded.dataobj), affine), image)
-    found = evaluate_dataset(
-        contest / "data", {"made": [made]}, tmp_path / "s", kinds=["signal"], run=Run(nprocs=1)
-    )
+    found = _evaluate(cohort / "data", {"made": [made]}, tmp_path / "s", kinds=["signal"])
     assert any("a>b: the person's scans are on different grids" in note for note in found.notes)
     assert {s.subject for s in found.table.select("rmse", method="made")} == {"06"}
 
@@ -300,24 +304,25 @@ def test_scans_on_other_grids_are_not_compared(contest, tmp_path):
 def test_a_split_without_test_people_is_refused(tmp_path, splits, problem):
     data = write_travellers(tmp_path / "data", dict(zip(("01", "02"), splits, strict=True)))
     with pytest.raises(DatasetError, match=problem):
-        set_contest(find_scans(data).scans, {"made": [data]}, to="b")
+        pair_scans(find_scans(data).scans, Derivatives({"made": [data]}, to="b"))
 
 
 @pytest.mark.parametrize("name", [BEFORE, NOISE, RESCAN, "../away", "a/b", ".hidden"])
-def test_names_that_mean_something_else_are_refused(contest, name):
+def test_names_that_mean_something_else_are_refused(cohort, name):
     with pytest.raises(DatasetError, match="a method cannot be called"):
-        evaluate_dataset(contest / "data", {name: [contest / "scaled"]}, contest / "s")
+        _evaluate(cohort / "data", {name: [cohort / "scaled"]}, cohort / "s")
 
 
-def test_two_renderings_of_a_scan_are_not_one_method(contest, tmp_path):
-    again = shutil.copytree(contest / "scaled", tmp_path / "again")
+def test_two_renderings_of_a_scan_are_not_one_method(cohort, tmp_path):
+    again = shutil.copytree(cohort / "scaled", tmp_path / "again")
+    made = {"scaled": [cohort / "scaled", again]}
     with pytest.raises(DatasetError, match="two folders of the method scaled"):
-        set_contest(find_scans(contest / "data").scans, {"scaled": [contest / "scaled", again]})
+        pair_scans(find_scans(cohort / "data").scans, Derivatives(made))
 
 
-def test_scans_of_one_file_name_are_kept_apart(contest, tmp_path):
+def test_scans_of_one_file_name_are_kept_apart(cohort, tmp_path):
     rows = []
-    for files in find_scans(contest / "data").scans:
+    for files in find_scans(cohort / "data").scans:
         place = tmp_path / files.subject / str(files.site)
         place.mkdir(parents=True)
         for path in (files.dwi, files.bval, files.bvec, files.mask, files.white_matter):
@@ -328,27 +333,24 @@ def test_scans_of_one_file_name_are_kept_apart(contest, tmp_path):
         own = {"dwi": "dwi.nii.gz", "mask": "mask.nii.gz", "wm_mask": "wm.nii.gz"}
         rows.append(told | {key: f"{files.subject}/{files.site}/{n}" for key, n in own.items()})
     manifest = write_table(tmp_path / "manifest.tsv", rows)
-    kinds, made = ("signal", "maps", "leakage", "biology"), {"scaled": [contest / "scaled"]}
-    listed = evaluate_dataset(manifest, made, tmp_path / "s", kinds=kinds, run=Run(nprocs=1))
-    known = evaluate_dataset(
-        contest / "data", made, tmp_path / "t", kinds=kinds, run=Run(nprocs=1)
-    )
+    kinds, made = ("signal", "maps", "leakage", "biology"), {"scaled": [cohort / "scaled"]}
+    listed = _evaluate(manifest, made, tmp_path / "s", kinds=kinds)
+    known = _evaluate(cohort / "data", made, tmp_path / "t", kinds=kinds)
     metrics = [s[:5] for s in known.table.scores if "age" not in s.metric]
     assert [s[:5] for s in listed.table.scores if "age" not in s.metric] == metrics
     values = [s.value for s in known.table.scores if "age" not in s.metric]
     assert [s.value for s in listed.table.scores if "age" not in s.metric] == pytest.approx(values)
 
 
-def test_scans_without_shells_are_left_out(contest, tmp_path):
-    data = shutil.copytree(contest / "data", tmp_path / "data")
+def test_scans_without_shells_are_left_out(cohort, tmp_path):
+    data = shutil.copytree(cohort / "data", tmp_path / "data")
     scan = make_scan(make_gradients({}, b0=3), site=Site("b"))
     write_raw(scan, data / "sub-05/ses-b/dwi", "sub-05_ses-b_dir-PA_dwi")
-    found = evaluate_dataset(
+    found = _evaluate(
         data,
-        {"scaled": [contest / "scaled"]},
+        {"scaled": [cohort / "scaled"]},
         tmp_path / "s",
         kinds=["signal", "maps"],
-        run=Run(nprocs=1),
     )
     assert {s.subject for s in found.table.select("rmse", method="scaled")} == {"05", "06"}
 
@@ -364,34 +366,32 @@ def _write_maps(data, out, change):
     return out
 
 
-def test_maps_are_scored_where_there_is_no_scan(contest, tmp_path):
+def test_maps_are_scored_where_there_is_no_scan(cohort, tmp_path):
     def with_a_hole(values):
         values[10, 11, 9] = np.nan
         return values
 
-    made = _write_maps(contest / "data", tmp_path / "maps", with_a_hole)
-    found = evaluate_dataset(
-        contest / "data",
+    made = _write_maps(cohort / "data", tmp_path / "maps", with_a_hole)
+    found = _evaluate(
+        cohort / "data",
         {"maps": [made]},
         tmp_path / "s",
         kinds=["signal", "maps"],
         to="b",
-        run=Run(nprocs=1),
     )
     assert found.table.mean("fa_cv", method="maps") == pytest.approx(0, abs=1e-6)
     assert not found.table.select("rmse", method="maps")
 
 
-def test_maps_of_a_method_that_are_not_named_are_not_scored(contest, tmp_path):
-    made = _write_maps(contest / "data", tmp_path / "maps", lambda values: values)
-    found = evaluate_dataset(
-        contest / "data",
+def test_maps_of_a_method_that_are_not_named_are_not_scored(cohort, tmp_path):
+    made = _write_maps(cohort / "data", tmp_path / "maps", lambda values: values)
+    found = _evaluate(
+        cohort / "data",
         {"maps": [made]},
         tmp_path / "s",
         kinds=["maps"],
         maps=["md"],
         to="b",
-        run=Run(nprocs=1),
     )
     assert {one.method for one in found.table.scores} == {BEFORE}
 
@@ -426,14 +426,13 @@ def test_every_visit_has_an_age_and_a_mean_of_its_own(tmp_path):
         write_map(
             derivative_path(tmp_path / "maps", "harmonized_fa", files.entities), flat, scan.affine
         )
-    table = evaluate_dataset(
+    table = _evaluate(
         data,
         {"maps": [tmp_path / "maps"]},
         tmp_path / "s",
         kinds=["biology"],
         maps=["fa"],
         to="b",
-        run=Run(nprocs=1),
     ).table
     found = {s.metric: s.value for s in table.scores if s.subject == "n/a" and s.method == "maps"}
     line = stats.linregress(list(ages.values()), list(means.values()))
@@ -447,38 +446,37 @@ def test_every_visit_has_an_age_and_a_mean_of_its_own(tmp_path):
     assert found["fa_icc_agreement"] == pytest.approx(expected, rel=1e-3)
 
 
-def test_maps_on_another_grid_are_refused(contest, tmp_path):
-    made = _write_maps(contest / "data", tmp_path / "maps", lambda values: values[1:])
+def test_maps_on_another_grid_are_refused(cohort, tmp_path):
+    made = _write_maps(cohort / "data", tmp_path / "maps", lambda values: values[1:])
     with pytest.raises(SitelessError, match="expected a map on the grid of"):
-        evaluate_dataset(
-            contest / "data",
+        _evaluate(
+            cohort / "data",
             {"maps": [made]},
             tmp_path / "s",
             kinds=["maps"],
             to="b",
-            run=Run(nprocs=1),
         )
 
 
-def test_a_lesion_that_comes_later_is_scored(contest, tmp_path):
-    data = shutil.copytree(contest / "data", tmp_path / "data")
-    args = (data, {"scaled": [contest / "scaled"]}, tmp_path / "s")
+def test_a_lesion_that_comes_later_is_scored(cohort, tmp_path):
+    data = shutil.copytree(cohort / "data", tmp_path / "data")
+    args = (data, {"scaled": [cohort / "scaled"]}, tmp_path / "s")
     kinds = ("maps", "biology")
-    assert not evaluate_dataset(*args, kinds=kinds, run=Run(nprocs=1)).table.methods("md_contrast")
+    assert not _evaluate(*args, kinds=kinds).table.methods("md_contrast")
     scan = read_scan(find_scans(data).scans[0])
     lesion = np.zeros_like(scan.mask)
     lesion[tuple(np.argwhere(scan.white_matter)[40])] = True
     path = data / "derivatives/lesions/sub-05/dwi/sub-05_label-lesion_mask.nii.gz"
     write_mask(lesion, scan.affine, path)
-    table = evaluate_dataset(*args, kinds=kinds, run=Run(nprocs=1)).table
+    table = _evaluate(*args, kinds=kinds).table
     assert {s.subject for s in table.select("md_contrast", region="lesion")} == {"05"}
     assert set(table.methods("md_contrast")) == {BEFORE, "scaled"}
 
 
 @pytest.mark.parametrize("spoil", ["maps are deleted", "other scores were begun"])
-def test_what_is_there_in_part_is_made_again(contest, tmp_path, spoil, monkeypatch):
-    args = (contest / "data", {"scaled": [contest / "scaled"]}, tmp_path / "s")
-    first = evaluate_dataset(*args, kinds=["signal", "leakage"], run=Run(nprocs=1))
+def test_what_is_there_in_part_is_made_again(cohort, tmp_path, spoil, monkeypatch):
+    args = (cohort / "data", {"scaled": [cohort / "scaled"]}, tmp_path / "s")
+    first = _evaluate(*args, kinds=["signal", "leakage"])
     if spoil == "maps are deleted":
         shutil.rmtree(tmp_path / "s" / "maps")
     else:
@@ -486,26 +484,21 @@ def test_what_is_there_in_part_is_made_again(contest, tmp_path, spoil, monkeypat
         def interrupt(*_):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("siteless.pipelines._judge.write_json", interrupt)
+        monkeypatch.setattr("siteless.pipelines.evaluate._scan_scores.write_json", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            evaluate_dataset(*args, kinds=["signal"], run=Run(nprocs=1))
+            _evaluate(*args, kinds=["signal"])
         monkeypatch.undo()
-    assert (
-        evaluate_dataset(*args, kinds=["signal", "leakage"], run=Run(nprocs=1)).table
-        == first.table
-    )
+    assert _evaluate(*args, kinds=["signal", "leakage"]).table == first.table
 
 
-def test_a_table_of_labels_that_is_none_is_refused(contest, tmp_path):
-    scan = read_scan(find_scans(contest / "data").scans[0])
+def test_a_table_of_labels_that_is_none_is_refused(cohort, tmp_path):
+    scan = read_scan(find_scans(cohort / "data").scans[0])
     path = tmp_path / "atlas_dseg.nii.gz"
     nib.save(nib.Nifti1Image(scan.white_matter.astype(np.int16), scan.affine), path)
     write_table(tmp_path / "atlas_dseg.tsv", [{"index": "first", "name": "left"}])
-    made = {"scaled": [contest / "scaled"]}
+    made = {"scaled": [cohort / "scaled"]}
     with pytest.raises(DatasetError, match="expected a whole number and a name"):
-        evaluate_dataset(
-            contest / "data", made, tmp_path / "s", kinds=["maps"], labels=path, run=Run(nprocs=1)
-        )
+        _evaluate(cohort / "data", made, tmp_path / "s", kinds=["maps"], labels=path)
 
 
 @pytest.mark.parametrize(
@@ -548,9 +541,7 @@ def test_nobody_of_the_test_split_reaches_an_adversary(tmp_path, monkeypatch):
         return _learn(samples, *rest)
 
     monkeypatch.setattr("siteless.evaluation._leakage._learn", spy)
-    evaluate_dataset(
-        data, {"made": [data]}, tmp_path / "s", kinds=["leakage"], to="b", run=Run(nprocs=1)
-    )
+    _evaluate(data, {"made": [data]}, tmp_path / "s", kinds=["leakage"], to="b")
     assert {sample.subject for sample in seen} == {"01", "02", "03"}
     samples = [Sample(who, site, np.ones((3, 2))) for who in "123" for site in "ab"]
     with pytest.raises(DatasetError, match="nobody among the people tested"):

@@ -1,4 +1,4 @@
-"""What a report tells of one scan, before and after."""
+"""Numbers that a report shows of one scan, before and after."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# A map whose voxels go less with those before than this, in white matter, is worth a look; and
-# one that goes so many robust standard deviations less than those of other scans.
+# A map whose white-matter voxels correlate less with those before than this is worth a look; and
+# one whose correlation is so many robust standard deviations below that of other scans.
 _LEAST_LIKENESS, _OUTLYING = 0.7, 4.0
-# Part of the rendered voxels that are unlike the training scans of their site.
+# Largest part of the rendered voxels that may be unlike the training scans of their site.
 _MOST_UNFAMILIAR = 0.01
 
 
 @dataclass(frozen=True)
-class Portrait:
+class ScanSummary:
     """Numbers of a scan, in white matter.
 
     Attributes
     ----------
     name, subject, site
-        Of the scan.
+        Labels of the scan.
     to
         The site that it was rendered as.
     age
-        Of the person, years; None where no table tells.
+        Age of the person, years; None where no table has it.
     before, after
         Means of maps, by name.
     curves
@@ -35,10 +35,10 @@ class Portrait:
         Correlation of voxels before and after, by map.
     change
         Root-mean-square change of the signal beyond that of its level, in per cent of b0; None
-        where no map tells.
+        where it is unknown.
     unfamiliar
         Part of rendered voxels that are unlike the training scans of their site; None where no
-        sidecar tells.
+        sidecar has it.
     """
 
     name: str
@@ -61,15 +61,15 @@ class Scale:
     Attributes
     ----------
     title, unit
-        What people read.
+        Name and unit that people read.
     factor
-        From the map's own unit.
+        Converts from the map's own unit.
     ends
-        Of the scale, in the unit shown.
+        Ends of the scale, in the unit shown.
     usual
-        What most voxels of white matter have.
+        Range of most voxels of white matter.
     difference
-        Largest that is told from others.
+        Largest difference on the scale of differences.
     """
 
     title: str
@@ -88,33 +88,32 @@ SCALES = {
 }
 
 
-def flag(portraits: Sequence[Portrait]) -> dict[str, tuple[str, ...]]:
-    """Say which scans to look at, and why, by name; the worst first."""
-    least = _least_likeness(portraits)
-    found = {one.name: tuple(_reasons(one, least)) for one in portraits}
-    flagged = [one for one in portraits if found[one.name]]
-    worst = sorted(flagged, key=lambda one: (-(one.unfamiliar or 0), *one.likeness.values()))
-    return {one.name: found[one.name] for one in worst}
+def flag_scans(summaries: Sequence[ScanSummary]) -> dict[str, tuple[str, ...]]:
+    """Return the names of scans to look at, with the reasons; the worst first."""
+    least = _least_likeness(summaries)
+    reasons = {scan.name: tuple(_reasons(scan, least)) for scan in summaries}
+    flagged = [scan for scan in summaries if reasons[scan.name]]
+    worst = sorted(flagged, key=lambda scan: (-(scan.unfamiliar or 0), *scan.likeness.values()))
+    return {scan.name: reasons[scan.name] for scan in worst}
 
 
-def _least_likeness(portraits: Sequence[Portrait]) -> dict[str, float]:
+def _least_likeness(summaries: Sequence[ScanSummary]) -> dict[str, float]:
     """Return the correlation below which a scan stands out, by map."""
-    found = {}
-    for name in dict.fromkeys(name for one in portraits for name in one.likeness):
-        values = np.array([one.likeness[name] for one in portraits if name in one.likeness])
+    least = {}
+    for name in dict.fromkeys(name for scan in summaries for name in scan.likeness):
+        values = np.array([scan.likeness[name] for scan in summaries if name in scan.likeness])
         values = values[np.isfinite(values)]
-        if not values.size:
-            continue
-        middle = np.median(values)
-        spread = 1.4826 * np.median(np.abs(values - middle))
-        found[name] = max(_LEAST_LIKENESS, float(middle - _OUTLYING * max(spread, 0.01)))
-    return found
+        if values.size:
+            middle = np.median(values)
+            spread = 1.4826 * np.median(np.abs(values - middle))
+            least[name] = max(_LEAST_LIKENESS, float(middle - _OUTLYING * max(spread, 0.01)))
+    return least
 
 
-def _reasons(one: Portrait, least: Mapping[str, float]) -> Iterator[str]:
-    if one.unfamiliar is not None and one.unfamiliar > _MOST_UNFAMILIAR:
-        yield f"{100 * one.unfamiliar:.1f} % of voxels unlike the training scans"
-    for name, value in one.likeness.items():
+def _reasons(scan: ScanSummary, least: Mapping[str, float]) -> Iterator[str]:
+    if scan.unfamiliar is not None and scan.unfamiliar > _MOST_UNFAMILIAR:
+        yield f"{100 * scan.unfamiliar:.1f} % of voxels unlike the training scans"
+    for name, value in scan.likeness.items():
         if not np.isfinite(value):
             yield f"{SCALES[name].title} is the same everywhere, or no number"
         elif value < least[name]:

@@ -1,4 +1,4 @@
-"""Regions of a label image, which scores are given in."""
+"""Regions of a label image, in each of which scans are scored."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from siteless.acquisition import GRID_TOLERANCE, Array, Scan, grid_offset
+from siteless.acquisition import Array, Scan
 from siteless.bids import ScanFiles, read_rows, read_signal
-from siteless.errors import DatasetError, MaskError, MissingFileError
+from siteless.errors import DatasetError, MissingFileError, errors_at
 from siteless.storage import size_and_time
 
 # Voxels that a region must have to be scored.
@@ -24,14 +24,14 @@ class Labels:
     ----------
     path
         An image on the grid of the scans; or a folder with ``*_dseg.nii[.gz]`` files. A table of
-        the same name with the columns index and name says what labels are called.
+        the same name with the columns index and name gives the names of labels.
     """
 
     path: Path
 
     @property
     def key(self) -> list[tuple[str, int, int]]:
-        """What tells these labels from others."""
+        """Names, sizes and times of the files: they change when the labels do."""
         images = [self.path] if self.path.is_file() else sorted(self.path.rglob("*_dseg.nii*"))
         tables = [table for image in images if (table := _table_of(image)).exists()]
         return [size_and_time(path) for path in (*images, *tables)]
@@ -40,15 +40,9 @@ class Labels:
         """Return the regions in a scan's brain, by name: masks of shape (x, y, z)."""
         image = self.path if self.path.is_file() else self._of(files)
         values, affine = read_signal(image)
-        if values.shape != scan.mask.shape or (
-            grid_offset(affine, scan.affine, values.shape) > GRID_TOLERANCE
-        ):
-            raise MaskError(
-                f"expected labels on the grid of {files.name}, {scan.mask.shape} voxels, found "
-                f"another of {values.shape}",
-                remedy="give a folder with a *_dseg.nii.gz for each scan, on its grid",
-                path=image,
-            )
+        remedy = "give a folder with a *_dseg.nii.gz for each scan, on its grid"
+        with errors_at(image):
+            scan.require_grid(values.shape, affine, what="labels", remedy=remedy)
         labels, names = np.where(scan.mask, values, 0).round().astype(int), _names(image)
         numbers, counts = np.unique(labels[labels > 0], return_counts=True)
         large = numbers[counts >= _LEAST]
@@ -61,7 +55,7 @@ class Labels:
         fitting = [
             path
             for path in sorted(self.path.rglob(f"sub-{files.subject}*_dseg.nii*"))
-            if {part for part in path.name.split("_")[:-1] if _tells(part)} <= known
+            if {part for part in path.name.split("_")[:-1] if _is_of_scan(part)} <= known
         ]
         if not fitting:
             raise DatasetError(
@@ -73,7 +67,7 @@ class Labels:
 
 
 def find_labels(path: Path | None) -> Labels | None:
-    """Return the labels that a path holds; refuse one that is not there."""
+    """Return the labels in a file or folder, which must be there."""
     if path is not None and not path.exists():
         raise MissingFileError(
             "there is no such file or folder", remedy="correct the path", path=path
@@ -81,13 +75,13 @@ def find_labels(path: Path | None) -> Labels | None:
     return Labels(path) if path else None
 
 
-def _tells(part: str) -> bool:
-    """Whether a part of a file's name tells scans apart."""
+def _is_of_scan(part: str) -> bool:
+    """Whether a part of a file's name is an entity that distinguishes scans."""
     return part.partition("-")[0] in ("sub", "ses", "acq", "dir", "run")
 
 
 def _names(image: Path) -> dict[int, str]:
-    """Read what labels are called."""
+    """Read the names of labels."""
     table = _table_of(image)
     rows = read_rows(table, "index", "name") if table.exists() else []
     try:

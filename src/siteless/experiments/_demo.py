@@ -10,15 +10,19 @@ from pathlib import Path
 from siteless.bids import read_json, require_new, write_json
 from siteless.errors import DatasetError, OutputError
 from siteless.evaluation import ScoreTable
+from siteless.experiments._steps import Step, run_steps
 from siteless.methods.invariant.training import PRESETS
-from siteless.pipelines._check import check_dataset
-from siteless.pipelines._evaluate import evaluate_dataset
-from siteless.pipelines._fit import fit_model
-from siteless.pipelines._harmonize import harmonize_dataset
-from siteless.pipelines._report import HOME, read_scores, write_report
-from siteless.pipelines._run import Run
-from siteless.pipelines._simulate import simulate_cohort
-from siteless.pipelines._steps import Step, run_steps
+from siteless.pipelines import (
+    Run,
+    Scoring,
+    check_dataset,
+    evaluate_dataset,
+    fit_model,
+    harmonize_dataset,
+    simulate_cohort,
+    write_report,
+)
+from siteless.pipelines.report import HOME, read_scores
 from siteless.simulation import draw_cohort, read_scanners
 
 # Two scanners that differ much, and enough people to learn a RISH template from.
@@ -37,9 +41,9 @@ class Demo:
     page
         The report.
     seconds
-        That each step took, by name.
+        Seconds that each step took, by name.
     table
-        Scores.
+        Scores of the rendered scans.
     """
 
     page: Path
@@ -50,7 +54,7 @@ class Demo:
 def run_demo(out: Path | str, *, run: Run = Run()) -> Demo:
     """Simulate a cohort, check it, harmonize it in two ways, score them, and write a report.
 
-    What is done is kept: a demo that was interrupted goes on.
+    Finished steps are kept: a demo that was interrupted goes on.
 
     Parameters
     ----------
@@ -61,7 +65,7 @@ def run_demo(out: Path | str, *, run: Run = Run()) -> Demo:
     """
     out = Path(out).absolute()
     _claim(out, run.seed)
-    steps = list(_Story(out, run.seed).steps())
+    steps = list(_Steps(out, run.seed).steps())
     seconds = run_steps(steps, out / "steps", run)
     return Demo(out / "report" / HOME, seconds, read_scores(out / "scores")[0])
 
@@ -79,7 +83,7 @@ def _claim(out: Path, seed: int) -> None:
 
 
 @dataclass(frozen=True)
-class _Story:
+class _Steps:
     """Where everything is, and what each step does."""
 
     out: Path
@@ -126,10 +130,10 @@ class _Story:
         simulate_cohort(self.cohort, cohort, run=run)
 
     def check(self, run: Run) -> None:
-        found = check_dataset(self.cohort, run=run)
-        if found.errors:
+        report = check_dataset(self.cohort, run=run)
+        if report.errors:
             raise DatasetError(
-                f"the cohort has {len(found.errors)} errors",
+                f"the cohort has {len(report.errors)} errors",
                 remedy="run `siteless check` on it",
                 path=self.cohort,
             )
@@ -149,7 +153,7 @@ class _Story:
 
     def harmonize(self, run: Run) -> None:
         for name in _METHODS:
-            made = harmonize_dataset(
+            report = harmonize_dataset(
                 self.cohort,
                 self.rendered(name),
                 self.model(name),
@@ -157,15 +161,15 @@ class _Story:
                 gradients="target",
                 run=run,
             )
-            if made.errors:
-                raise made.errors[0]
+            if report.errors:
+                raise report.errors[0]
 
     def evaluate(self, run: Run) -> None:
         evaluate_dataset(
             self.cohort,
             {name: [self.rendered(name)] for name in _METHODS},
             self.out / "scores",
-            fibres=_FIBRES,
+            scoring=Scoring(fibres=_FIBRES),
             run=run,
         )
 

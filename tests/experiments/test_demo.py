@@ -4,7 +4,7 @@ import pytest
 
 from siteless.cli import main
 from siteless.errors import SitelessError
-from siteless.pipelines import run_demo
+from siteless.experiments import run_demo
 
 
 def test_a_folder_that_holds_something_is_refused(tmp_path):

@@ -9,23 +9,23 @@ from dataclasses import replace
 import pytest
 
 from siteless.cli import main
-from siteless.pipelines import _reproduce
-from siteless.pipelines._reproduce import SCALES, contestants
+from siteless.experiments import _reproduce
+from siteless.experiments._models import SCALES, compared_models
 from travellers import SPLITS, write_travellers
 
 SITES = ("p", "q", "r", "s")
 
 
 def test_the_models_are_those_of_the_paper():
-    found = list(contestants(SITES, "p", SCALES["quick"]))
-    methods = {one.method for one in found}
+    models = list(compared_models(SITES, "p", SCALES["quick"]))
+    methods = {model.method for model in models}
     for network in ("single", "multi"):
         ends = ("", ", lambda = 0", ", lambda = alpha = 0")
         assert {f"{network}{end}" for end in ends} <= methods
     assert {"scaled", "RISH"} <= methods
-    pairs = [one.sites for one in found if one.method == "single"]
+    pairs = [model.sites for model in models if model.method == "single"]
     assert pairs == [("p", "q"), ("p", "r"), ("p", "s")]
-    weights = {one.method: one.options["settings"] for one in found if one.has_code}
+    weights = {model.method: model.options["settings"] for model in models if model.has_code}
     assert weights["multi"].marginal > 0
     assert weights["multi"].prior > 0
     assert (weights["multi, lambda = 0"].marginal, weights["multi, lambda = 0"].prior) == (
@@ -34,7 +34,7 @@ def test_the_models_are_those_of_the_paper():
     )
     both = weights["multi, lambda = alpha = 0"]
     assert (both.marginal, both.prior) == (0, 0)
-    assert len({one.stem for one in found}) == len(found)
+    assert len({model.stem for model in models}) == len(models)
 
 
 @pytest.fixture
@@ -44,9 +44,9 @@ def brief(monkeypatch):
     monkeypatch.setitem(SCALES, "quick", scale)
 
     def few(*arguments):
-        return [one for one in contestants(*arguments) if one.method != "RISH"]
+        return [model for model in compared_models(*arguments) if model.method != "RISH"]
 
-    monkeypatch.setattr(_reproduce, "contestants", few)
+    monkeypatch.setattr(_reproduce, "compared_models", few)
     monkeypatch.setattr(_reproduce, "KINDS", ("signal", "maps", "leakage", "biology"))
 
 
@@ -103,7 +103,7 @@ def test_models_depend_on_who_is_learned_from(tmp_path):
     for splits in (SPLITS, {**SPLITS, "03": "test", "05": "train"}):
         root = tmp_path / "data"
         write_travellers(root, splits)
-        experiment = _reproduce._Experiment(tmp_path, root, SCALES["quick"], None, 0, 1)
+        experiment = _reproduce._Experiment(tmp_path, root, SCALES["quick"], None, 0)
         keys.append([step.settings for step in experiment.steps() if step.name.startswith("fit")])
     assert all(first != second for first, second in zip(*keys, strict=True))
 

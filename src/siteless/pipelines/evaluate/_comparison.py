@@ -1,0 +1,358 @@
+"""Rendered scans, and the scans of the target site that they are compared with."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from siteless.acquisition import GRID_TOLERANCE, grid_offset, same_shells
+from siteless.bids import (
+    ScanFiles,
+    derivative_path,
+    find_scans,
+    read_header,
+    read_json,
+    read_sidecar,
+    sidecar_of,
+)
+from siteless.errors import DatasetError, MissingFileError
+from siteless.evaluation import BEFORE, NOISE, RESCAN
+from siteless.microstructure import MAPS
+from siteless.model import AVERAGE
+from siteless.pipelines._choice import read_table
+
+# Names that no method can have: they are rows of the scores, or a folder of records.
+_RESERVED = (BEFORE, NOISE, RESCAN, "floors")
+# Entities that distinguish the scans of a person, whichever tool has written them.
+_ACQUISITION = ("sub", "ses", "acq", "dir", "run")
+_NO_TARGET = "{task}: the person was not scanned at the target site, so no scan is compared"
+_OTHER_GRID = (
+    "{task}: the person's scans are on different grids, so voxels are not compared; "
+    "bring both to one space first"
+)
+_OTHER_SHELLS = "{task}: the scans have different shells, so they are not compared"
+
+
+@dataclass(frozen=True)
+class Derivatives:
+    """Folders that hold what methods have made of the scans of a dataset.
+
+    Attributes
+    ----------
+    folders
+        By the name of the method; a method may have one for each target.
+    to
+        The target site, for derivatives that do not name it.
+    """
+
+    folders: Mapping[str, Sequence[Path | str]]
+    to: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.folders:
+            is_folder_name = name == re.sub(r"[/\\\t\n]", "", name) and not name.startswith(".")
+            if name in _RESERVED or not is_folder_name:
+                raise DatasetError(
+                    f"a method cannot be called {name!r}", remedy="give another name, as NAME=DIR"
+                )
+
+    @classmethod
+    def of(
+        cls, given: Derivatives | Mapping[str, Sequence[Path | str]] | Sequence[Path | str]
+    ) -> Derivatives:
+        """Return derivatives as they are, or those in folders: by method, or of one method."""
+        if isinstance(given, Derivatives):
+            return given
+        return cls(given) if isinstance(given, Mapping) else cls({"harmonized": given})
+
+    @property
+    def paths(self) -> list[Path]:
+        """All folders."""
+        return [path for _, path in self.by_method()]
+
+    def by_method(self) -> Iterator[tuple[str, Path]]:
+        """Yield every folder with the name of its method."""
+        for method, folders in self.folders.items():
+            for folder in folders:
+                yield method, Path(folder)
+
+
+@dataclass(frozen=True)
+class RenderedScan:
+    """A scan that a method has rendered as a site, or maps of it.
+
+    Attributes
+    ----------
+    method
+        Name that the user gave the method; `BEFORE` for the scan as it was.
+    source
+        The scan that the method was given.
+    to
+        The site that it was rendered as.
+    image
+        The rendered scan; None from a method that gives maps.
+    maps
+        Maps by name, from such a method.
+    target
+        The person's scan at the target site, where there is one to compare with.
+    """
+
+    method: str
+    source: ScanFiles
+    to: str
+    image: ScanFiles | None
+    maps: Mapping[str, Path] = field(default_factory=dict)
+    target: ScanFiles | None = None
+
+    @property
+    def task(self) -> str:
+        """Source and target site."""
+        return f"{self.source.site}>{self.to}"
+
+    @property
+    def files(self) -> list[ScanFiles]:
+        """Scans that the scores depend on."""
+        return [scan for scan in (self.source, self.image, self.target) if scan is not None]
+
+    def read_sidecar(self) -> dict[str, Any]:
+        """Read the sidecar of the rendered scan, or of its first map."""
+        return _read_sidecar(self.image, self.maps)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All scans that are compared.
+
+    Attributes
+    ----------
+    originals
+        Scans of the dataset.
+    renderings
+        What methods have made of them; and for each task the scans as they were.
+    training
+        People who are not scored: models, and adversaries, may learn from them. None when no
+        table names them.
+    notes
+        Which scans cannot be compared, and why.
+    """
+
+    originals: tuple[ScanFiles, ...]
+    renderings: tuple[RenderedScan, ...]
+    training: frozenset[str] | None
+    notes: tuple[str, ...]
+
+    @property
+    def scored(self) -> list[RenderedScan]:
+        """Renderings of people from whom no model has learned."""
+        return [rendered for rendered in self.renderings if self.is_scored(rendered.source)]
+
+    def is_scored(self, files: ScanFiles) -> bool:
+        """Whether no model has learned from the person of a scan."""
+        return self.training is None or files.attributes.get("split") == "test"
+
+    def is_learned_from(self, files: ScanFiles) -> bool:
+        """Whether models and adversaries learn from the person of a scan."""
+        return files.subject in (self.training or ())
+
+    def rescan(self, target: ScanFiles) -> ScanFiles | None:
+        """Return another scan of the same person at the same site and grid."""
+        visits = _at_site(self.originals, target.subject, str(target.site))
+        others = (scan for scan in visits if scan != target and not _differ(scan, target))
+        return next(others, None)
+
+
+def pair_scans(originals: Sequence[ScanFiles], derivatives: Derivatives) -> Comparison:
+    """Find what methods have made of scans, and pair it with scans of the target site.
+
+    Scans without shells, such as those with reversed phase encoding, are left out.
+    """
+    _require_site(originals, derivatives.to)
+    training = _read_training(originals)
+    originals = [files for files in originals if read_table(files).shells]
+    made = find_renderings(originals, derivatives)
+    targets = {rendered.to for rendered in made}
+    at_home = [(files.dwi, str(files.site)) for files in originals if str(files.site) in targets]
+    tasks = dict.fromkeys([*((rendered.source.dwi, rendered.to) for rendered in made), *at_home])
+    by_path = {files.dwi: files for files in originals}
+    before = [RenderedScan(BEFORE, by_path[dwi], site, by_path[dwi]) for dwi, site in tasks]
+    pairs = [_pair(rendered, originals) for rendered in (*before, *made)]
+    counts: Counter[str] = Counter()
+    for rendered, reason in pairs:
+        if reason:
+            counts[reason.format(task=rendered.task)] += rendered.method != BEFORE
+    notes = tuple(f"{note} ({count} scans)" for note, count in counts.items() if count)
+    return Comparison(tuple(originals), tuple(rendered for rendered, _ in pairs), training, notes)
+
+
+def find_renderings(
+    originals: Sequence[ScanFiles], derivatives: Derivatives
+) -> list[RenderedScan]:
+    """Find what methods have made of scans, without scans to compare it with."""
+    made = [
+        rendered
+        for method, folder in derivatives.by_method()
+        for rendered in _renderings_in(folder, method, originals, derivatives.to)
+    ]
+    _by_key(originals)
+    _require_once(made)
+    return made
+
+
+def folder_name(label: str) -> str:
+    """Return a label as the name of a folder."""
+    return re.sub(r"[^\w.-]", "-", label)
+
+
+def _require_site(originals: Sequence[ScanFiles], to: str | None) -> None:
+    """Refuse a target that is neither the site of a scan nor the average of sites."""
+    sites = sorted({str(files.site) for files in originals})
+    if to not in (None, AVERAGE, *sites):
+        raise DatasetError(f"no scan is of site {to!r}", remedy=f"choose of {', '.join(sites)}")
+
+
+def _read_training(originals: Sequence[ScanFiles]) -> frozenset[str] | None:
+    """Return the training people; None without a split column."""
+    splits = {files.subject: files.attributes.get("split") for files in originals}
+    unknown = [split for split in splits.values() if split not in (None, "train", "val", "test")]
+    if unknown:
+        raise DatasetError(
+            f"expected train, val or test in the split column, found {unknown[0]!r}",
+            remedy="correct it",
+        )
+    if not any(splits.values()):
+        return None
+    if "test" not in splits.values():
+        raise DatasetError(
+            "the split column has no test people, and the others were learned from",
+            remedy="mark some as test, or choose others",
+        )
+    return frozenset(subject for subject, split in splits.items() if split == "train")
+
+
+def _renderings_in(
+    folder: Path, method: str, originals: Sequence[ScanFiles], to: str | None
+) -> list[RenderedScan]:
+    """Return the renderings in a folder, which must have some."""
+    if not folder.is_dir():
+        raise MissingFileError(
+            "there is no such folder",
+            remedy="give one that `siteless harmonize` wrote",
+            path=folder,
+        )
+    images = _images(folder)
+    renderings = []
+    for source in originals:
+        image = images.get(_key(source))
+        maps = {} if image else _maps(folder, source)
+        if image or maps:
+            site = _target_site(_read_sidecar(image, maps), to, folder)
+            renderings.append(RenderedScan(method, source, site, image, maps))
+    if not renderings:
+        raise DatasetError(
+            "no scan or map in the folder is of a scan of the dataset",
+            remedy="give what was made of these scans",
+            path=folder,
+        )
+    return renderings
+
+
+def _require_once(renderings: Sequence[RenderedScan]) -> None:
+    """Refuse two renderings of a scan by one method as one site: neither is the method's."""
+    counts = Counter((made.source.dwi, made.to, made.method) for made in renderings)
+    for (dwi, to, method), count in counts.items():
+        if count > 1:
+            raise DatasetError(
+                f"two folders of the method {method} hold it rendered as {to}",
+                remedy="give them different names, as NAME=DIR",
+                path=dwi,
+            )
+
+
+def _images(folder: Path) -> dict[tuple[str, ...], ScanFiles]:
+    if not any(folder.rglob("*_dwi.nii*")):
+        return {}
+    dataset = find_scans(folder)
+    if dataset.errors:
+        raise dataset.errors[0]
+    return _by_key(dataset.scans)
+
+
+def _by_key(scans: Sequence[ScanFiles]) -> dict[tuple[str, ...], ScanFiles]:
+    """Return scans by the entities that distinguish them; refuse two with the same."""
+    by_key: dict[tuple[str, ...], ScanFiles] = {}
+    for files in scans:
+        if (earlier := by_key.setdefault(_key(files), files)) is not files:
+            raise DatasetError(
+                f"only {', '.join(_ACQUISITION)} tell scans apart, and {earlier.dwi.name} has the "
+                "same",
+                remedy="choose one of them, e.g. with --bids-filter-file, or move it away",
+                path=files.dwi,
+            )
+    return by_key
+
+
+def _key(files: ScanFiles) -> tuple[str, ...]:
+    return tuple(
+        re.sub(r"[^0-9A-Za-z]", "", files.entities.get(entity, "")) for entity in _ACQUISITION
+    )
+
+
+def _maps(folder: Path, source: ScanFiles) -> dict[str, Path]:
+    paths = {name: derivative_path(folder, f"harmonized_{name}", source.entities) for name in MAPS}
+    return {name: path for name, path in paths.items() if path.exists()}
+
+
+def _read_sidecar(image: ScanFiles | None, maps: Mapping[str, Path]) -> dict[str, Any]:
+    """Read the sidecar of a rendered scan or of its first map; empty for a map without one."""
+    if image:
+        return read_sidecar(image)
+    sidecar = sidecar_of(next(iter(maps.values())))
+    return read_json(sidecar) if sidecar.exists() else {}
+
+
+def _target_site(sidecar: Mapping[str, object], to: str | None, folder: Path) -> str:
+    provenance = sidecar.get("Siteless")
+    site = provenance.get("TargetSite") if isinstance(provenance, dict) else to
+    if site and to and site != to:
+        raise DatasetError(
+            f"its scans say that they were rendered as {site}, not as {to}",
+            remedy="leave out --to",
+            path=folder,
+        )
+    if not site:
+        raise DatasetError(
+            "the site that its scans were rendered as is unknown",
+            remedy="name it with --to",
+            path=folder,
+        )
+    return str(site)
+
+
+def _pair(rendered: RenderedScan, originals: Sequence[ScanFiles]) -> tuple[RenderedScan, str]:
+    """Pair a rendered scan with one to compare it with; or say why it has none."""
+    if str(rendered.source.site) == rendered.to:
+        return rendered, ""
+    reason = _NO_TARGET
+    for target in _at_site(originals, rendered.source.subject, rendered.to):
+        reason = _differ(rendered.image or rendered.source, target)
+        if not reason:
+            return replace(rendered, target=target), ""
+    return rendered, reason
+
+
+def _at_site(originals: Sequence[ScanFiles], subject: str, site: str) -> list[ScanFiles]:
+    return [files for files in originals if (files.subject, str(files.site)) == (subject, site)]
+
+
+def _differ(first: ScanFiles, second: ScanFiles) -> str:
+    """Say why two scans cannot be compared voxel by voxel; nothing where they can."""
+    (header, affine), (other, other_affine) = (read_header(scan.dwi) for scan in (first, second))
+    shape, other_shape = header.get_data_shape()[:3], other.get_data_shape()[:3]
+    if shape != other_shape or grid_offset(affine, other_affine, shape) > GRID_TOLERANCE:
+        return _OTHER_GRID
+    bs, others = (tuple(s.b for s in read_table(scan).shells) for scan in (first, second))
+    return "" if same_shells(bs, others) else _OTHER_SHELLS

@@ -1,0 +1,283 @@
+"""Scores of many scans together: what reveals their site, and what must survive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from siteless.acquisition import Array
+from siteless.bids import ScanFiles, derivative_path, read_signal
+from siteless.errors import DatasetError, MissingFileError, SitelessError
+from siteless.evaluation import (
+    ALL,
+    BEFORE,
+    WHITE_MATTER,
+    Sample,
+    Score,
+    change_per_year,
+    evenly_spaced,
+    intraclass_correlation,
+    linear_effect,
+    measure_leakage,
+    site_distances,
+)
+from siteless.pipelines._choice import read_number, read_table
+from siteless.pipelines._run import Run
+from siteless.pipelines.evaluate._comparison import Comparison, RenderedScan
+from siteless.pipelines.evaluate._measures import Measures
+from siteless.pipelines.evaluate._scan_scores import read_mean, read_sample
+
+# Task of codes, which are rendered as no site.
+CODES = "codes"
+# Voxels of a code that are shown to adversaries.
+_CODES = 2000
+# Fewer scans of a site have no standard deviation worth the name.
+_LEAST_SCANS = 3
+# Scans, each with the mean of a map.
+Means = Sequence[tuple[ScanFiles, float]]
+_LEAKAGE = ("accuracy", "accuracy_low", "accuracy_high", "chance", "nats", "nats_low", "nats_high")
+
+
+def score_leakage(
+    measures: Measures,
+    comparison: Comparison,
+    codes: Mapping[str, Path],
+    run: Run,
+) -> tuple[list[Score], list[str]]:
+    """Let adversaries name the site of codes, and the source of scans rendered as one site.
+
+    Returns
+    -------
+    list of Score, list of str
+        And notes on what could not be measured.
+    """
+    notes: list[str] = []
+    groups: dict[tuple[str, str], Callable[[], list[Sample]]] = {
+        (CODES, name): partial(_samples_of_codes, folder, comparison)
+        for name, folder in codes.items()
+    }
+    for (to, method), renderings in _rendered_alike(comparison).items():
+        groups[f"all>{to}", method] = partial(_samples_of_scans, measures, renderings)
+        notes += _warn_of_directions(f"all>{to}", method, renderings)
+    show = run.stage("Training adversaries")
+    scores: list[Score] = []
+    for done, ((task, method), make) in enumerate(groups.items(), start=1):
+        samples = make()
+        try:
+            _require_learners(samples, comparison)
+            leakage = measure_leakage(samples, training=comparison.training, seed=run.seed)
+        except SitelessError as error:
+            notes.append(f"leakage of {method} ({task}): {error}")
+        else:
+            values = {name: getattr(leakage, name) for name in _LEAKAGE}
+            scores += _rows(task, method, values, prefix="leakage_")
+        show(done, len(groups), method)
+    return scores, notes
+
+
+def _warn_of_directions(task: str, method: str, renderings: Sequence[RenderedScan]) -> list[str]:
+    """Warn when scans reveal their site by how many directions they have."""
+    sizes = {len(read_table(rendered.image)) for rendered in renderings if rendered.image}
+    if len(sizes) < 2 or method == BEFORE:
+        return []
+    return [
+        f"leakage of {method} ({task}) is also of how many directions scans have ({min(sizes)} to "
+        f"{max(sizes)} volumes); render with --gradients target to leave that out"
+    ]
+
+
+def _require_learners(samples: Sequence[Sample], comparison: Comparison) -> None:
+    """Refuse scans of test people alone, from whom no adversary may learn."""
+    people = {sample.subject for sample in samples}
+    if comparison.training is not None and not people & comparison.training:
+        raise DatasetError("no training person is there for an adversary to learn from")
+
+
+def _rendered_alike(comparison: Comparison) -> dict[tuple[str, str], list[RenderedScan]]:
+    """Return scans of several sources that a method has rendered as one site."""
+    groups: dict[tuple[str, str], list[RenderedScan]] = {}
+    for rendered in comparison.renderings:
+        if rendered.image and _is_used(rendered.source, comparison):
+            groups.setdefault((rendered.to, rendered.method), []).append(rendered)
+    several = {key: group for key, group in groups.items() if len({r.task for r in group}) > 1}
+    targets = {to for to, method in several if method != BEFORE}
+    return {key: group for key, group in several.items() if key[0] in targets}
+
+
+def _is_used(files: ScanFiles, comparison: Comparison) -> bool:
+    """Whether a person is learned from or tested; validation people are neither."""
+    return comparison.is_scored(files) or comparison.is_learned_from(files)
+
+
+def _samples_of_scans(measures: Measures, renderings: Sequence[RenderedScan]) -> list[Sample]:
+    return [
+        Sample(
+            rendered.source.subject,
+            str(rendered.source.site),
+            read_sample(measures, rendered)["values"],
+        )
+        for rendered in renderings
+    ]
+
+
+def _samples_of_codes(folder: Path, comparison: Comparison) -> list[Sample]:
+    samples = []
+    for files in comparison.originals:
+        image = derivative_path(folder, "code", files.entities)
+        if image.exists() and _is_used(files, comparison):
+            values = read_signal(image)[0]
+            voxels = evenly_spaced(values[values.any(axis=3)], _CODES)
+            samples.append(Sample(files.subject, str(files.site), voxels))
+    return samples
+
+
+def require_codes(codes: Mapping[str, Path], comparison: Comparison) -> None:
+    """Refuse folders that hold no code of any scan, before hours are spent."""
+    for folder in codes.values():
+        images = (
+            derivative_path(folder, "code", files.entities) for files in comparison.originals
+        )
+        if not any(image.exists() for image in images):
+            raise MissingFileError(
+                "no code in the folder is of a scan of the dataset",
+                remedy="give a folder that `siteless encode` wrote",
+                path=folder,
+            )
+
+
+def score_groups(
+    measures: Measures, comparison: Comparison, *, seed: int
+) -> tuple[list[Score], list[str]]:
+    """Score what must survive in scans rendered as one site, and how far apart sources are.
+
+    Returns
+    -------
+    list of Score, list of str
+        And notes on what could not be measured.
+    """
+    statistics: dict[str, Callable[[Means], dict[str, float]]] = {
+        "effect of age": partial(_age_effect, seed),
+        "change over time": partial(_change_within_people, seed),
+        "agreement of sites on people": _agreement,
+    }
+    scores: list[Score] = []
+    notes: dict[str, None] = {}
+    for name in measures.scoring.maps:
+        for (to, method), means in _means(measures, comparison, name).items():
+            for title, statistic in statistics.items():
+                try:
+                    values = statistic(means)
+                except DatasetError as error:
+                    notes[f"{title}: {error}"] = None
+                else:
+                    scores += _rows(f"all>{to}", method, values, prefix=f"{name}_")
+    return scores + _distances(measures, comparison), list(notes)
+
+
+def _rows(task: str, method: str, values: Mapping[str, float], *, prefix: str) -> list[Score]:
+    return [
+        Score(ALL, task, method, WHITE_MATTER, f"{prefix}{name}", value)
+        for name, value in values.items()
+        if np.isfinite(value)
+    ]
+
+
+def _means(measures: Measures, comparison: Comparison, name: str) -> dict[tuple[str, str], Means]:
+    """Return means of scans by target and method; the target's own scans may be as they were."""
+    groups: dict[tuple[str, str], dict[Path, tuple[ScanFiles, float]]] = {}
+    for rendered in comparison.scored:
+        if (mean := read_mean(measures, rendered, name)) is not None:
+            group = groups.setdefault((rendered.to, rendered.method), {})
+            group[rendered.source.dwi] = rendered.source, mean
+    at_home = {
+        to: {path: mean for path, mean in means.items() if str(mean[0].site) == to}
+        for (to, method), means in groups.items()
+        if method == BEFORE
+    }
+    return {
+        (to, method): list((at_home.get(to, {}) | means).values())
+        for (to, method), means in groups.items()
+    }
+
+
+def _aged(means: Means) -> tuple[Array, Array, list[str]]:
+    """Return means, ages and people of the scans whose age is known."""
+    ages = [read_number(files.attributes.get("age")) for files, _ in means]
+    known = [(m, a, f.subject) for (f, m), a in zip(means, ages, strict=True) if a is not None]
+    return (
+        np.array([mean for mean, _, _ in known]),
+        np.array([age for _, age, _ in known]),
+        [person for _, _, person in known],
+    )
+
+
+def _age_effect(seed: int, means: Means) -> dict[str, float]:
+    values, ages, people = _aged(means)
+    if not people:
+        raise DatasetError("no table of the dataset has an age column")
+    effect = linear_effect(values, ages, people, seed=seed)
+    return {
+        "age_slope": effect.slope,
+        "age_slope_low": effect.slope_low,
+        "age_slope_high": effect.slope_high,
+    }
+
+
+def _change_within_people(seed: int, means: Means) -> dict[str, float]:
+    """Return the change within people; nothing where nobody was followed up."""
+    values, ages, people = _aged(means)
+    if len(set(zip(people, ages, strict=True))) == len(set(people)):
+        return {}
+    change = change_per_year(values, ages, people, seed=seed)
+    return {
+        "change_per_year": change.per_year,
+        "change_per_year_low": change.low,
+        "change_per_year_high": change.high,
+    }
+
+
+def _agreement(means: Means) -> dict[str, float]:
+    """Compare the first scans of people at each site."""
+    first = {(files.subject, str(files.site)): mean for files, mean in reversed(means)}
+    people, sites = (list(dict.fromkeys(part)) for part in zip(*first, strict=True))
+    everywhere = [p for p in people if all((p, site) in first for site in sites)]
+    values = np.array([[first[p, site] for site in sites] for p in everywhere])
+    correlation = intraclass_correlation(values.reshape(len(everywhere), len(sites)))
+    return {
+        "icc_agreement": correlation.absolute,
+        "icc_consistency": correlation.consistency,
+        "sd_people": correlation.people_sd,
+        "sd_sites": correlation.site_sd,
+    }
+
+
+def _distances(measures: Measures, comparison: Comparison) -> list[Score]:
+    """Return the largest distance between the sources' distributions of each map."""
+    groups: dict[tuple[str, str], dict[str, list[Mapping[str, Array]]]] = {}
+    for rendered in comparison.scored:
+        group = groups.setdefault((rendered.to, rendered.method), {})
+        sample = read_sample(measures, rendered)
+        group.setdefault(str(rendered.source.site), []).append(sample)
+    scores: list[Score] = []
+    for (to, method), samples in groups.items():
+        at_home = groups.get((to, BEFORE), {}).get(to)
+        by_site = samples if at_home is None else {to: at_home, **samples}
+        for name in measures.scoring.maps if len(by_site) > 1 else ():
+            voxels = {
+                site: [sample[name] for sample in scans if name in sample and sample[name].size]
+                for site, scans in by_site.items()
+            }
+            if all(voxels.values()):
+                scores += _rows(f"all>{to}", method, _largest(voxels), prefix=f"{name}_")
+    return scores
+
+
+def _largest(voxels: Mapping[str, Sequence[Array]]) -> dict[str, float]:
+    """Return the largest distances between two sites, each with voxels of some scans."""
+    pairs = site_distances(voxels)
+    few = min(map(len, voxels.values())) < _LEAST_SCANS
+    d = max((abs(pair.d) for pair in pairs if np.isfinite(pair.d)), default=np.nan)
+    return {"site_d": np.nan if few else d, "site_ks": max(pair.ks for pair in pairs)}

@@ -1,0 +1,140 @@
+"""Which scores are computed, and where they and what they need are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from siteless.acquisition import Array, Scan
+from siteless.bids import ScanFiles, derivative_path
+from siteless.errors import DatasetError
+from siteless.microstructure import MAPS
+from siteless.pipelines._choice import fingerprint
+from siteless.pipelines.evaluate._comparison import RenderedScan, folder_name
+from siteless.pipelines.evaluate._regions import Labels
+from siteless.storage import cache_key, size_and_time
+
+Kind = Literal["signal", "maps", "orientation", "leakage", "biology"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+# Raised when a score changes its meaning.
+_SCORES = 2
+# Maps of errors, by the kind of scores that they belong to.
+_ERROR_MAPS = {"signal": "rmse", "orientation": "angle"}
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """Which scores are computed.
+
+    Attributes
+    ----------
+    kinds
+        Kinds of scores; all by default.
+    maps
+        Names from `siteless.microstructure.MAPS`. Maps that the scans do not allow are left out.
+    labels
+        A label image on the grid of the scans, or a folder of a dataset with one for each.
+    fibres
+        How many voxels of white matter, evenly spaced, have their fibre orientations compared;
+        None for all. MRtrix3 takes a few milliseconds for each, and DIPY ten times as long.
+    """
+
+    kinds: Collection[Kind] = KINDS
+    maps: Collection[str] = tuple(MAPS)
+    labels: Path | None = None
+    fibres: int | None = 1000
+
+    def __post_init__(self) -> None:
+        unknown = set(self.kinds) - set(KINDS)
+        if unknown:
+            raise DatasetError(
+                f"there are no scores of {min(unknown)!r}", remedy=f"choose of {', '.join(KINDS)}"
+            )
+
+
+@dataclass(frozen=True)
+class Measures:
+    """The scores that a dataset allows, and the files that hold them.
+
+    Attributes
+    ----------
+    out
+        Folder of the scores, of maps of errors, and of records.
+    root
+        Folder of the dataset, which holds the noiseless truth of simulated scans.
+    scoring
+        The scores that all scans allow.
+    labels
+        Labels of regions to score in, besides white matter.
+    order
+        Order of the harmonics that adversaries are shown.
+    engine
+        Program that finds fibre orientations; empty where they are not compared.
+    """
+
+    out: Path
+    root: Path
+    scoring: Scoring
+    labels: Labels | None
+    order: int
+    engine: str
+
+    def include(self, *kinds: Kind) -> bool:
+        """Whether scores of any of these kinds are computed."""
+        return any(kind in self.scoring.kinds for kind in kinds)
+
+    def regions(self, files: ScanFiles, scan: Scan) -> dict[str, Array]:
+        """Return the labelled regions of a scan, by name."""
+        return self.labels.regions(files, scan) if self.labels else {}
+
+    def error_map(self, rendered: RenderedScan, output: str) -> Path:
+        """Return the path of a map of errors."""
+        folder = self.out / "maps" / rendered.method / f"to-{folder_name(rendered.to)}"
+        return derivative_path(folder, output, rendered.source.entities)
+
+    def error_maps(self, rendered: RenderedScan) -> list[Path]:
+        """Return the paths of all maps of errors that a scan gets."""
+        outputs = [output for kind, output in _ERROR_MAPS.items() if kind in self.scoring.kinds]
+        is_compared = rendered.image and rendered.target
+        return [self.error_map(rendered, output) for output in outputs if is_compared]
+
+    def record(self, rendered: RenderedScan) -> Path:
+        """Return the path of the file that keeps the scores of a rendered scan."""
+        return self._record(f"{rendered.method}/to-{folder_name(rendered.to)}", rendered.source)
+
+    def floor_record(self, target: ScanFiles) -> Path:
+        """Return the path of the file that keeps the errors of noise and of another scan."""
+        return self._record("floors", target)
+
+    def sample(self, rendered: RenderedScan) -> Path:
+        """Return the path of the file that keeps some voxels of a rendered scan."""
+        return self.record(rendered).with_suffix(".safetensors")
+
+    def _record(self, folder: str, files: ScanFiles) -> Path:
+        image = derivative_path(self.out / "records" / folder, "scan", files.entities)
+        return image.with_name(image.name.replace(".nii.gz", ".json"))
+
+    def truth(self, files: ScanFiles) -> Path | None:
+        """Return the noiseless scan that belongs to a simulated one."""
+        folder = self.root / "derivatives" / "truth"
+        path = derivative_path(folder, "noiseless", files.entities)
+        return path if path.exists() else None
+
+    def lesion(self, files: ScanFiles) -> Path | None:
+        """Return the mask of a person's lesion, from any derivative of the dataset."""
+        folders = sorted((self.root / "derivatives").glob("*/")) if self.root.is_dir() else []
+        for entities in (files.entities, {"sub": files.subject}):
+            for folder in folders:
+                if (path := derivative_path(folder, "lesion", entities)).exists():
+                    return path
+        return None
+
+    def key(self, scans: Iterable[ScanFiles], extra: object) -> str:
+        """Return a hash of all that the scores of some scans depend on."""
+        scoring, scans = self.scoring, list(scans)
+        settings = [sorted(scoring.kinds), scoring.maps, self.order, self.engine, scoring.fibres]
+        beside = [path for files in scans for path in (self.truth(files), self.lesion(files))]
+        files = [*map(fingerprint, scans), *(size_and_time(path) for path in beside if path)]
+        return cache_key(_SCORES, extra, settings, self.labels and self.labels.key, files)

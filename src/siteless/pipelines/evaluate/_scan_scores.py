@@ -1,0 +1,343 @@
+"""Scores of rendered scans, one by one: computed once and kept on disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+
+import numpy as np
+
+from siteless.acquisition import Array, Scan
+from siteless.bids import ScanFiles, read_mask, read_scan, read_signal, write_json, write_map
+from siteless.errors import errors_at
+from siteless.evaluation import (
+    NOISE,
+    RESCAN,
+    WHITE_MATTER,
+    Fods,
+    Responses,
+    Score,
+    Target,
+    estimate_responses,
+    evenly_spaced,
+    find_fods,
+    lesion_contrast,
+    maps_within,
+    match_volumes,
+    peak_angles,
+    rmse_map,
+    score_angles,
+    score_maps,
+    score_signal,
+    summarise_map,
+)
+from siteless.harmonics import fit_coefficients
+from siteless.pipelines.evaluate._comparison import Comparison, RenderedScan
+from siteless.pipelines.evaluate._measures import Measures
+from siteless.storage import is_whole, load_arrays, save_arrays, size_and_time
+
+# Voxels of a scan that are kept for adversaries and for distributions.
+_SAMPLED = 1000
+LESION = "lesion"
+
+# Method, region, metric and value.
+_Row = tuple[str, str, str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class ScoringGroup:
+    """Renderings that are compared with one reference scan, so that it is read once.
+
+    Attributes
+    ----------
+    measures
+        What is measured.
+    renderings
+        Renderings with the same target; or a single one without a target.
+    scored
+        Whether there are scores: nobody has learned from the person. Otherwise only voxels for
+        adversaries are kept.
+    rescan
+        Another scan of the same person at the site of the target.
+    """
+
+    measures: Measures
+    renderings: tuple[RenderedScan, ...]
+    scored: bool
+    rescan: ScanFiles | None = None
+
+    @property
+    def name(self) -> str:
+        """Name that progress shows."""
+        first = self.renderings[0]
+        return (first.target or first.source).name
+
+    def run(self) -> list[Score]:
+        """Return the scores, from records where they are there."""
+        reference = _Reference(self.measures, self.renderings[0].target, self.rescan)
+        scores = [
+            score for rendered in self.renderings for score in self._scores(rendered, reference)
+        ]
+        if self.scored and reference.files:
+            scores += self._floors(reference, reference.files)
+        return scores
+
+    def _scores(self, rendered: RenderedScan, reference: _Reference) -> list[Score]:
+        measures = self.measures
+        record = measures.record(rendered)
+        maps = measures.error_maps(rendered) if self.scored else []
+        if not (is_whole(measures.sample(rendered)) and all(path.exists() for path in maps)):
+            record.unlink(missing_ok=True)
+        extra = [self.scored, *map(size_and_time, rendered.maps.values())]
+        with errors_at((rendered.image or rendered.source).dwi):
+            rows = _from_record(
+                record,
+                measures.key(rendered.files, extra),
+                lambda: _score_scan(rendered, reference, scored=self.scored),
+            )
+        return [Score(rendered.source.subject, rendered.task, *row) for row in rows]
+
+    def _floors(self, reference: _Reference, target: ScanFiles) -> list[Score]:
+        """Return the errors of noise alone, and of another scan, for each task."""
+        record = self.measures.floor_record(target)
+        scans = [scan for scan in (target, self.rescan) if scan is not None]
+        rows = _from_record(record, self.measures.key(scans, "floors"), reference.floors)
+        tasks = dict.fromkeys(rendered.task for rendered in self.renderings)
+        return [Score(target.subject, task, *row) for task in tasks for row in rows]
+
+
+def group_by_reference(measures: Measures, comparison: Comparison) -> list[ScoringGroup]:
+    """Group renderings that share a reference; leave out those that no score needs."""
+    by_target: dict[Path, list[RenderedScan]] = {}
+    alone: list[ScoringGroup] = []
+    for rendered in comparison.renderings:
+        scored = comparison.is_scored(rendered.source)
+        if scored and rendered.target is not None:
+            by_target.setdefault(rendered.target.dwi, []).append(rendered)
+        elif scored or (
+            measures.include("leakage") and comparison.is_learned_from(rendered.source)
+        ):
+            alone.append(ScoringGroup(measures, (replace(rendered, target=None),), scored))
+    compared = [
+        ScoringGroup(measures, tuple(group), scored=True, rescan=comparison.rescan(target))
+        for group in by_target.values()
+        if (target := group[0].target)
+    ]
+    return compared + alone
+
+
+def _from_record(path: Path, key: str, score: Callable[[], Iterable[_Row]]) -> list[_Row]:
+    """Return the scores of a record if it has the key; otherwise score, and write the record."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if record["key"] == key:
+            return [tuple(row) for row in record["scores"]]
+    path.unlink(missing_ok=True)  # an interrupted run would leave it beside new maps
+    rows = [row for row in score() if np.isfinite(row[-1])]
+    write_json(path, {"key": key, "scores": rows})
+    return rows
+
+
+class _Reference:
+    """The scan that renderings are compared with; its parts are computed when they are needed."""
+
+    def __init__(
+        self, measures: Measures, files: ScanFiles | None, rescan: ScanFiles | None
+    ) -> None:
+        self.measures, self.files, self.rescan = measures, files, rescan
+
+    @cached_property
+    def target(self) -> Target:
+        assert self.files is not None
+        scan, measures = read_scan(self.files), self.measures
+        truth = measures.truth(self.files)
+        noiseless = scan.with_signal(read_signal(truth)[0]) if truth else None
+        regions = measures.regions(self.files, scan)
+        return Target(scan, tuple(measures.scoring.maps), noiseless, regions)
+
+    @cached_property
+    def responses(self) -> Responses:
+        return estimate_responses(self.target.scan, self.measures.engine)
+
+    @cached_property
+    def fods(self) -> Fods:
+        return find_fods(self.target.scan, self.responses, self.deconvolved)
+
+    @cached_property
+    def deconvolved(self) -> Array:
+        """Voxels whose fibres are compared."""
+        white = self.target.scan.white_matter
+        voxels = np.flatnonzero(white)
+        chosen = np.zeros(white.shape, dtype=bool)
+        chosen.flat[evenly_spaced(voxels, self.measures.scoring.fibres or len(voxels))] = True
+        return chosen
+
+    def floors(self) -> Iterator[_Row]:
+        """Yield the errors that no method can be expected to go below."""
+        if self.measures.include("signal"):
+            yield from _rows(NOISE, self.target.masks, self.target.noise)
+        if self.rescan:
+            rescan = match_volumes(read_scan(self.rescan), self.target.scan.gradients)
+            yield from _compare_signal(RESCAN, rescan, self)
+            yield from _compare_maps(RESCAN, self.maps_of(rescan), self)
+            yield from _compare_fibres(RESCAN, rescan, self)
+
+    def maps_of(self, scan: Scan) -> dict[str, Array]:
+        """Return the maps of another scan where they are compared, if they are."""
+        if not self.measures.include("maps"):
+            return {}
+        return maps_within(scan, self.target.maps, self.target.masks.values())
+
+
+def _score_scan(rendered: RenderedScan, reference: _Reference, *, scored: bool) -> Iterator[_Row]:
+    """Yield the scores of a rendered scan, or of maps; write voxels and maps of errors."""
+    measures = reference.measures
+    scan = read_rendered_scan(rendered) if rendered.image else None
+    brain = scan or read_scan(rendered.source)
+    masks, compared = _masks(rendered, brain, measures), scored and rendered.target is not None
+    maps: dict[str, Array] = {}
+    if scored and measures.include("maps", "biology"):
+        if scan:
+            where = [*masks.values(), *(reference.target.masks.values() if compared else ())]
+            maps = maps_within(scan, tuple(measures.scoring.maps), where)
+        else:
+            known = read_rendered_maps(rendered, brain)
+            maps = {name: known[name] for name in known if name in measures.scoring.maps}
+    save_arrays(measures.sample(rendered), _sample(scan, brain, maps, measures))
+    yield from _describe(rendered, maps, masks)
+    if compared and scan:
+        matched = match_volumes(scan, reference.target.scan.gradients)
+        yield from _compare_signal(rendered.method, matched, reference)
+        at_target = maps if matched is scan else reference.maps_of(matched)
+        yield from _compare_maps(rendered.method, at_target, reference)
+        angle_map = measures.error_map(rendered, "angle")
+        yield from _compare_fibres(rendered.method, matched, reference, angle_map)
+        if measures.include("signal"):
+            errors = rmse_map(matched, reference.target)
+            write_map(measures.error_map(rendered, "rmse"), errors, matched.affine)
+    elif compared:
+        yield from _compare_maps(rendered.method, maps, reference)
+
+
+def _sample(
+    scan: Scan | None, brain: Scan, maps: Mapping[str, Array], measures: Measures
+) -> dict[str, Array]:
+    """Return some white-matter voxels of maps; and coefficients, for adversaries."""
+    sample = {
+        name: evenly_spaced(values.T[(brain.white_matter & np.isfinite(values)).T], _SAMPLED)
+        for name, values in maps.items()
+    }
+    if scan and measures.include("leakage"):
+        coefficients = fit_coefficients(scan, order=measures.order).values
+        white = scan.white_matter.T[scan.mask.T]
+        sample["values"] = evenly_spaced(coefficients[white], _SAMPLED)
+    return sample
+
+
+def read_rendered_scan(rendered: RenderedScan) -> Scan:
+    """Read a rendered scan, with the masks of its source where it has none of its own."""
+    image, source = rendered.image or rendered.source, rendered.source
+    mask, white = image.mask or source.mask, image.white_matter or source.white_matter
+    return read_scan(replace(image, mask=mask, white_matter=white, site=source.site))
+
+
+def read_rendered_maps(rendered: RenderedScan, source: Scan) -> dict[str, Array]:
+    """Read the maps of a method that gives no scan; they must be on the grid of the source."""
+    maps = {}
+    for name, path in rendered.maps.items():
+        values, affine = read_signal(path)
+        with errors_at(path):
+            remedy = "resample it to the scan"
+            source.require_grid(values.shape, affine, what="a map", remedy=remedy)
+        maps[name] = values
+    return maps
+
+
+def _masks(rendered: RenderedScan, brain: Scan, measures: Measures) -> dict[str, Array]:
+    """Return where maps of a scan are described: white matter, regions, and a lesion."""
+    masks = {WHITE_MATTER: brain.white_matter, **measures.regions(rendered.source, brain)}
+    lesion = measures.lesion(rendered.source)
+    if lesion and measures.include("biology"):
+        masks[LESION] = read_mask(lesion, brain.mask.shape, brain.affine)
+    return masks
+
+
+def _describe(
+    rendered: RenderedScan, maps: Mapping[str, Array], masks: Mapping[str, Array]
+) -> Iterator[_Row]:
+    """Yield scores that need no other scan: distributions of maps, and contrasts of lesions."""
+    for name, values in maps.items():
+        inside = {region: mask & np.isfinite(values) for region, mask in masks.items()}
+        known = {region: values[mask] for region, mask in inside.items() if mask.any()}
+        yield from _rows(rendered.method, known, partial(summarise_map, name))
+        if LESION in masks:
+            contrast = lesion_contrast(values, masks[LESION], masks[WHITE_MATTER])
+            yield rendered.method, LESION, f"{name}_contrast", contrast
+
+
+def _compare_signal(method: str, scan: Scan, reference: _Reference) -> Iterator[_Row]:
+    """Yield the errors of a scan at the volumes of the reference."""
+    if reference.measures.include("signal"):
+        score = partial(score_signal, scan, reference.target)
+        yield from _rows(method, reference.target.masks, score)
+
+
+def _compare_maps(method: str, maps: Mapping[str, Array], reference: _Reference) -> Iterator[_Row]:
+    """Yield the errors of maps."""
+    if reference.measures.include("maps"):
+        target = reference.target
+        compared = {name: values for name, values in maps.items() if name in target.maps}
+        yield from _rows(method, target.masks, partial(score_maps, compared, target))
+
+
+def _compare_fibres(
+    method: str, scan: Scan, reference: _Reference, angle_map: Path | None = None
+) -> Iterator[_Row]:
+    """Yield how far fibres are turned, and write a map of it."""
+    if not reference.measures.include("orientation"):
+        return
+    where = reference.deconvolved
+    fods = find_fibres(scan, reference.responses, where)
+    angles = peak_angles(fods.peaks, reference.fods.peaks)
+    if angle_map:
+        grid = np.full(where.shape, np.nan, dtype=np.float32)
+        grid.T[where.T] = angles.closest
+        write_map(angle_map, grid, scan.affine)
+    masks = {region: mask.T[where.T] for region, mask in reference.target.masks.items()}
+    yield from _rows(method, masks, partial(score_angles, angles))
+
+
+def _rows(
+    method: str, parts: Mapping[str, Array], score: Callable[[Array], Mapping[str, float]]
+) -> Iterator[_Row]:
+    """Yield the scores of parts of the brain, which are given by region as masks or values."""
+    for region, part in parts.items():
+        for metric, value in score(part).items():
+            yield method, region, metric, value
+
+
+def find_fibres(scan: Scan, responses: Responses, where: Array) -> Fods:
+    """Deconvolve voxels of the target's brain, some of which may be outside that of the scan.
+
+    They have no maximum then, and are not counted.
+    """
+    return find_fods(replace(scan, mask=scan.mask | where), responses, where)
+
+
+def read_sample(measures: Measures, rendered: RenderedScan) -> dict[str, Array]:
+    """Return some voxels of a scan: coefficients, for adversaries, and maps by name."""
+    return load_arrays(measures.sample(rendered))
+
+
+def read_mean(measures: Measures, rendered: RenderedScan, name: str) -> float | None:
+    """Return the mean of a map over white matter, None where the scan has none.
+
+    A table of scores does not name the session; a record belongs to one.
+    """
+    record = json.loads(measures.record(rendered).read_text(encoding="utf-8"))
+    wanted = [rendered.method, WHITE_MATTER, f"{name}_mean"]
+    return next((value for *where, value in record["scores"] if where == wanted), None)

@@ -1,0 +1,311 @@
+"""`siteless report`: pages that show what harmonizing has done to a dataset, and to each scan."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from siteless.bids import (
+    Dataset,
+    ScanFiles,
+    ScanSelection,
+    read_json,
+    read_rows,
+    require_outside,
+    write_json,
+    write_text,
+)
+from siteless.errors import (
+    DatasetError,
+    MissingFileError,
+    ModelError,
+    OutputError,
+    SitelessError,
+    errors_at,
+)
+from siteless.evaluation import ALL, Score, ScoreTable
+from siteless.methods import load_model
+from siteless.methods.invariant import InvariantModel
+from siteless.pipelines._choice import fingerprint, read_table
+from siteless.pipelines._run import Run
+from siteless.pipelines.evaluate import Derivatives, RenderedScan, find_renderings, folder_name
+from siteless.pipelines.report._summary import files_beside, scan_name, summarize_scan
+from siteless.population import SiteVerdict
+from siteless.report import (
+    ScanSummary,
+    Study,
+    find_niivue,
+    flag_scans,
+    profiles_url,
+    subject_page,
+    viewer_html,
+)
+from siteless.storage import cache_key, require_writable, size_and_time
+
+HOME = "index.html"
+# People with a page of their own, unless more are asked for.
+PEOPLE = 40
+# Scans that the page of the study shows, one for each site.
+_SHOWN = 4
+# Raised when numbers or pages change.
+_FORM = 3
+# Entries of sidecars that differ from scan to scan.
+_OF_SCANS = ("SourceSite", "SourceFiles", "Covariates")
+
+
+def write_report(
+    dataset: ScanSelection | Path | str,
+    harmonized: Derivatives | Sequence[Path | str],
+    out: Path | str,
+    *,
+    scores: Path | str | None = None,
+    model: Path | str | None = None,
+    people: int | None = PEOPLE,
+    run: Run = Run(),
+) -> Path:
+    """Write the page of a harmonized study, and pages of people, each one file.
+
+    Pages of people that are there, of the same scans, are kept.
+
+    Parameters
+    ----------
+    dataset
+        Its folder, a manifest, or a selection of its scans: the scans as they were.
+    harmonized
+        Folders of derivatives of one method and one target.
+    out
+        Folder for the pages.
+    scores
+        Folder that `siteless evaluate` wrote.
+    model
+        The model that has rendered the scans; what it has learned of sites is shown.
+    people
+        How many people get pages of their own, those whose scans stand out first; None for all.
+    run
+        How the work is done.
+
+    Returns
+    -------
+    Path
+        The page of the study.
+    """
+    selection, derivatives = ScanSelection.of(dataset), Derivatives.of(harmonized)
+    scans, out = selection.find(), Path(out)
+    require_outside(out, scans.root)
+    _require_pages(out)
+    table, notes = read_scores(Path(scores)) if scores else (ScoreTable(()), ())
+    with errors_at(scans.root):
+        renderings = find_renderings(scans.scans, derivatives)
+    _require_one_target(renderings)
+    fields = _fields(Path(model), renderings) if model else ""
+    require_writable(out)
+    summaries, pages = _summarize_people(renderings, out, people, run)
+    folder = derivatives.paths[0]
+    command = "siteless", "evaluate", selection.path, "--harmonized", folder, "--out", "scores"
+    study = replace(
+        _study(scans, renderings, summaries),
+        scores=table,
+        notes=notes,
+        pages=pages,
+        fields=fields,
+        next_command=shlex.join(map(str, command)),
+    )
+    write_text(out / HOME, study.html())
+    return out / HOME
+
+
+def _study(
+    scans: Dataset, renderings: Sequence[RenderedScan], summaries: Sequence[ScanSummary]
+) -> Study:
+    """Return a study with what scans and sidecars say of it."""
+    examples = _examples(renderings, flag_scans(summaries))
+    return Study(
+        title=f"{scans.root.name if scans.root.is_dir() else scans.root.stem}, harmonized",
+        told=_provenance(renderings),
+        summaries=summaries,
+        missing=_missing(scans.scans, renderings),
+        viewer=viewer_html([summarize_scan(rendered)[1] for rendered in examples]),
+        is_tested=any(files.attributes.get("split") == "test" for files in scans.scans),
+        verdicts=_verdicts(renderings),
+    )
+
+
+def _require_pages(out: Path) -> None:
+    """Refuse a folder that holds a page of somebody else."""
+    if (out / HOME).exists() and not (out / "records").exists():
+        raise OutputError(
+            f"the folder has another {HOME}", remedy="choose another folder", path=out
+        )
+
+
+def _require_one_target(renderings: Sequence[RenderedScan]) -> None:
+    targets = sorted({rendered.to for rendered in renderings})
+    if len(targets) > 1:
+        raise DatasetError(
+            f"expected scans rendered as one site, found {', '.join(targets)}",
+            remedy="give the folder of one target",
+        )
+
+
+def _missing(originals: Sequence[ScanFiles], renderings: Sequence[RenderedScan]) -> list[str]:
+    """Return the names of scans with shells that are not among the harmonized."""
+    made = {rendered.source.dwi for rendered in renderings}
+    others = (files for files in originals if files.dwi not in made)
+    return [scan_name(files) for files in others if not _lacks_shells(files)]
+
+
+def _lacks_shells(files: ScanFiles) -> bool:
+    try:
+        return not read_table(files).shells
+    except SitelessError:  # which may be why it was not harmonized
+        return False
+
+
+def _fields(path: Path, renderings: Sequence[RenderedScan]) -> str:
+    """Draw what the model of some renderings has learned of its sites, if anything."""
+    model = load_model(path)
+    if model.identity not in _provenance(renderings).get("Model", ""):
+        raise ModelError(
+            "the scans were rendered by another model",
+            remedy="give the one that has rendered them",
+            path=path,
+        )
+    profiles = model.profiles if isinstance(model, InvariantModel) else None
+    return profiles_url(profiles, model.preparation.shells) if profiles else ""
+
+
+def read_scores(folder: Path) -> tuple[ScoreTable, tuple[str, ...]]:
+    """Read what `siteless evaluate` wrote: the scores, and notes on them."""
+    path = folder / "scores.tsv"
+    if not path.exists():
+        raise MissingFileError(
+            "expected a folder with scores.tsv, found none",
+            remedy="give a folder that `siteless evaluate` wrote",
+            path=folder,
+        )
+    rows, words = read_rows(path, *Score._fields), Score._fields[:-1]
+    try:
+        scores = [
+            Score._make([*(row.get(name, ALL) for name in words), float(row["value"])])
+            for row in rows
+        ]
+    except (KeyError, ValueError):
+        raise DatasetError(
+            "expected a number in every row of the column value",
+            remedy="run `siteless evaluate` again",
+            path=path,
+        ) from None
+    description = path.with_suffix(".json")
+    notes = read_json(description).get("NotScored", []) if description.exists() else []
+    return ScoreTable(tuple(scores)), tuple(notes)
+
+
+@dataclass(frozen=True)
+class _Person:
+    """A person whose scans are summarized.
+
+    Attributes
+    ----------
+    scans
+        The person's rendered scans.
+    out
+        Folder for the pages.
+    has_page
+        Whether the person gets a page.
+    """
+
+    scans: tuple[RenderedScan, ...]
+    out: Path
+    has_page: bool
+
+    @property
+    def subject(self) -> str:
+        return self.scans[0].source.subject
+
+    @property
+    def name(self) -> str:
+        return f"sub-{self.subject}"
+
+    @property
+    def page(self) -> Path:
+        return self.out / f"{folder_name(self.name)}.html"
+
+    def run(self) -> list[ScanSummary]:
+        """Return summaries of the scans, from a record if there is one; and write the page."""
+        record = self.out / "records" / f"{folder_name(self.name)}.json"
+        key = self._key()
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            content = json.loads(record.read_text(encoding="utf-8"))
+            if content["key"] == key and (self.page.exists() or not self.has_page):
+                return [ScanSummary(**summary) for summary in content["summaries"]]
+        self.page.unlink(missing_ok=True)  # or it might stand beside other numbers
+        pairs = [summarize_scan(rendered) for rendered in self.scans]
+        summaries = [summary for summary, _ in pairs]
+        if self.has_page:
+            viewer = viewer_html([viewed for _, viewed in pairs])
+            write_text(self.page, subject_page(summaries, HOME, viewer))
+        write_json(record, {"key": key, "summaries": [asdict(summary) for summary in summaries]})
+        return summaries
+
+    def _key(self) -> str:
+        """Return a hash of all that numbers and page depend on."""
+        scans = [fingerprint(files) for rendered in self.scans for files in rendered.files]
+        beside = [path for rendered in self.scans for path in files_beside(rendered)]
+        labels = [[scan.to, scan.source.attributes.get("age")] for scan in self.scans]
+        viewer = find_niivue() is not None
+        files = [size_and_time(path) for path in beside if path.exists()]
+        return cache_key(_FORM, scans, files, labels, viewer)
+
+
+def _summarize_people(
+    renderings: Sequence[RenderedScan], out: Path, people: int | None, run: Run
+) -> tuple[list[ScanSummary], dict[str, str]]:
+    """Return summaries of all scans, and the pages of people by subject."""
+    by_subject: dict[str, list[RenderedScan]] = {}
+    for rendered in renderings:
+        by_subject.setdefault(rendered.source.subject, []).append(rendered)
+    everybody = people is None or len(by_subject) <= people
+    persons = [_Person(tuple(scans), out, everybody) for scans in by_subject.values()]
+    summarized = run.map("Looking at scans", _Person.run, persons)
+    summaries = [summary for scans in summarized for summary in scans]
+    if not everybody:
+        subjects = {summary.name: summary.subject for summary in summaries}
+        worst = [subjects[name] for name in flag_scans(summaries)]
+        chosen = list(dict.fromkeys([*worst, *by_subject]))[:people]
+        persons = [_Person(tuple(by_subject[who]), out, has_page=True) for who in chosen]
+        run.map("Writing pages", _Person.run, persons)
+    return summaries, {who.subject: who.page.name for who in persons if who.has_page}
+
+
+def _examples(
+    renderings: Sequence[RenderedScan], flags: Mapping[str, object]
+) -> list[RenderedScan]:
+    """Return a scan of each of some sites, one that stands out where there is one."""
+    order = {name: place for place, name in enumerate(flags)}
+    ranked = sorted(renderings, key=lambda scan: order.get(scan_name(scan.source), len(order)))
+    first = {str(rendered.source.site): rendered for rendered in reversed(ranked)}
+    return [first[site] for site in sorted(first)][:_SHOWN]
+
+
+def _provenance(renderings: Sequence[RenderedScan]) -> dict[str, str]:
+    """Return what sidecars say about how all scans were made; all values where they differ."""
+    values: dict[str, dict[str, None]] = {}
+    for rendered in renderings:
+        for name, value in rendered.read_sidecar().get("Siteless", {}).items():
+            if name not in _OF_SCANS:
+                values.setdefault(name, {})[str(value)] = None
+    return {name: ", ".join(known) for name, known in values.items()}
+
+
+def _verdicts(renderings: Sequence[RenderedScan]) -> list[SiteVerdict]:
+    """Return what sidecars say about the effects of sites."""
+    verdicts: dict[str, SiteVerdict] = {}
+    for rendered in renderings:
+        for effect in rendered.read_sidecar().get("SitelessFound", {}).get("SiteEffects", []):
+            verdict = SiteVerdict.from_json(effect)
+            verdicts[verdict.site] = verdict
+    return [verdicts[site] for site in sorted(verdicts)]

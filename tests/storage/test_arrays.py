@@ -1,0 +1,16 @@
+import numpy as np
+import pytest
+
+from siteless.storage import is_whole, load_arrays, map_arrays, save_arrays
+
+
+@pytest.mark.parametrize("labels", [None, {}, {"key": "abc"}])
+@pytest.mark.parametrize("arrays", [{}, {"a": np.arange(6.0).reshape(2, 3)}])
+def test_what_is_stored_is_read_again_even_if_it_is_nothing(tmp_path, arrays, labels):
+    path = tmp_path / "x.safetensors"
+    save_arrays(path, arrays, labels)
+    assert is_whole(path)
+    stored, found = map_arrays(path)
+    assert found == (labels or {})
+    assert set(stored) == set(load_arrays(path)) == set(arrays)
+    assert all(np.array_equal(stored[name], arrays[name]) for name in arrays)
