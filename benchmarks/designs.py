@@ -35,9 +35,18 @@ from siteless.evaluation import (
     score_signal,
 )
 from siteless.harmonics import fit_coefficients
-from siteless.methods import load_model, render
-from siteless.methods.combat import CombatModel
-from siteless.model import Model
+from siteless.methods import (
+    Combat,
+    Invariant,
+    Method,
+    Rish,
+    RishGlm,
+    Scaled,
+    Unchanged,
+    load_model,
+    render,
+)
+from siteless.model import MapModel, Model
 from siteless.pipelines import fit_model, simulate_cohort
 from siteless.simulation import (
     FOLLOW_UP,
@@ -52,13 +61,13 @@ SEEDS = (1, 2, 3)
 SITES = ("prisma30", "prisma60", "connectom30", "connectom60")
 HUB, VOXEL_SIZE = "prisma30", 4.0
 MAPS = ("fa", "md", "mk")
-METHODS: dict[str, dict[str, Any]] = {
-    "unchanged": {"method": "unchanged"},
-    "scaled": {"method": "scaled"},
-    "rish": {"method": "rish"},
-    "rish-glm": {"method": "rish-glm"},
-    "combat": {"method": "combat", "maps": MAPS},
-    "invariant": {},
+METHODS: dict[str, Method] = {
+    "unchanged": Unchanged(),
+    "scaled": Scaled(),
+    "rish": Rish(),
+    "rish-glm": RishGlm(),
+    "combat": Combat(maps=MAPS),
+    "invariant": Invariant(),
 }
 METHODS |= {f"{name}-{DENOISED}": METHODS[name] for name in ("rish-glm", "combat")}
 # Ten people at every site; ten at each of four; the same, other ages; and so on.
@@ -119,7 +128,7 @@ def judge(folder: Path, study: str, seed: int, methods: Sequence[str]) -> dict[s
         if name.endswith(DENOISED):
             dataset = denoised_copy(dataset, folder / DENOISED)
         path, work = folder / f"{name}.safetensors", folder / f"work-{dataset.name}"
-        fit_model(dataset, path, work=work, resume=path.exists(), **METHODS[name])
+        fit_model(dataset, path, METHODS[name], work=work, resume=path.exists())
         found[name] = list(Judge.of(folder / "cohort", dataset, load_model(path)).scores())
         kept.write_text(json.dumps(found))
         print(study, seed, name, summary(found[name]), file=sys.stderr, flush=True)
@@ -193,8 +202,8 @@ class Judge:
     ) -> tuple[Mapping[str, Array], Scan | None]:
         """Return the maps of a session as a site, and the scan unless the model has maps alone."""
         scan = self.sources[person, session].scan
-        if isinstance(self.model, CombatModel):
-            return self.model.harmonize_maps(scan, site, self.attributes[person, session]), None
+        if isinstance(self.model, MapModel):
+            return self.model.render_maps(scan, site, self.attributes[person, session]).maps, None
         made = render(self.model, scan, site, gradients=target.scan.gradients).scan
         return maps_within(made, MAPS, target.masks.values()), made
 
@@ -220,7 +229,7 @@ class Judge:
 
         It is None for a method that renders maps alone.
         """
-        if isinstance(self.model, CombatModel):
+        if isinstance(self.model, MapModel):
             return None
         samples = []
         for person in self.people:

@@ -20,6 +20,7 @@ import numpy as np
 from benchmarks.scores import read_targets
 from siteless.acquisition import Array, same_shells
 from siteless.evaluation import Target, maps_within, score_maps, score_signal
+from siteless.methods import METHODS as KNOWN
 from siteless.methods import load_model, render
 from siteless.model import Model
 from siteless.pipelines import fit_model, simulate_cohort
@@ -70,7 +71,7 @@ def _fit_and_score(folder: Path, effect: str, method: str) -> Array:
     sites = sites_that_differ_in(effect)
     cohort = draw_cohort(sites, subjects=SUBJECTS, voxel_size=VOXEL_SIZE, seed=5)
     simulate_cohort(dataset, cohort)
-    model = load_model(path) if path.exists() else fit_model(dataset, path, method=method)
+    model = load_model(path) if path.exists() else fit_model(dataset, path, KNOWN[method]())
     return _scores(model, read_targets(dataset, split="test"))
 
 

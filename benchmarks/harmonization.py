@@ -27,29 +27,39 @@ from siteless.acquisition import Array, Scan
 from siteless.bids import ScanSelection, find_scans
 from siteless.denoising import denoise
 from siteless.evaluation import Target
-from siteless.methods import load_model, render
-from siteless.methods.combat import CombatModel
+from siteless.methods import (
+    Combat,
+    Invariant,
+    Method,
+    Paired,
+    Rish,
+    RishGlm,
+    Scaled,
+    Unchanged,
+    load_model,
+    render,
+)
 from siteless.methods.invariant import InvariantModel
-from siteless.model import Model
+from siteless.model import MapModel, Model
 from siteless.pipelines import Run, fit_model, harmonize_dataset, simulate_cohort
 from siteless.simulation import PRESETS, draw_cohort, read_scanners
 
-_PLAIN: dict[str, dict[str, Any]] = {
-    "unchanged": {"method": "unchanged"},
-    "scaled": {"method": "scaled"},
-    "rish": {"method": "rish"},
-    "rish-glm": {"method": "rish-glm"},
-    "rish --travelling": {"method": "rish", "travelling": True},
-    "invariant": {"method": "invariant"},
-    "paired": {"method": "paired"},
-    "combat": {"method": "combat", "maps": ["fa", "md"], "covariates": []},
+_PLAIN: dict[str, Method] = {
+    "unchanged": Unchanged(),
+    "scaled": Scaled(),
+    "rish": Rish(),
+    "rish-glm": RishGlm(),
+    "rish --travelling": Rish(travelling=True),
+    "invariant": Invariant(),
+    "paired": Paired(),
+    "combat": Combat(maps=("fa", "md"), covariates=()),
 }
 # Where everybody was at every site, as here, they are the same as RISH to three digits.
 _ALIKE = ("rish-glm", "rish --travelling")
-# What `fit_model` is told, by the name of the row.
+# Methods by the name of the row.
 FITS = _PLAIN | {
-    f"{name} denoised": fit | {"denoise": True}
-    for name, fit in _PLAIN.items()
+    f"{name} denoised": replace(method, denoise=True)
+    for name, method in _PLAIN.items()
     if name not in _ALIKE
 }
 LEARNED = "invariant"
@@ -62,7 +72,7 @@ COSTS = {
     "memory": (0, "peak memory, MB, of a process that harmonizes a scan from disk to disk"),
 }
 # Makes a scan of the second site, or its maps, from a scan of the first.
-Method = Callable[[Target, Target], Scan | Mapping[str, Array]]
+Render = Callable[[Target, Target], Scan | Mapping[str, Array]]
 # By person and site.
 Targets = Mapping[tuple[str, str], Target]
 # By source and target site: scores by their names.
@@ -70,7 +80,7 @@ Tasks = dict[str, dict[str, float]]
 # Of a method: a row of mean scores, and the tasks.
 Found = dict[str, Any]
 # What no method can be better than.
-LIMITS: dict[str, Method] = {
+LIMITS: dict[str, Render] = {
     "noise floor": lambda _source, goal: goal.truth,
     "the target scan itself": lambda _source, goal: goal.scan,
 }
@@ -131,7 +141,7 @@ def fit_and_score(name: str, dataset: Path, models: Path, *cohorts: Sources) -> 
     path = models / f"{file_stem(name)}.safetensors"
     record = path.with_name(f"{path.stem}_scores.json")
     if not record.exists():
-        seconds = fit_if_missing(dataset, path, work=models / "work", **FITS[name])
+        seconds = fit_if_missing(dataset, path, FITS[name], work=models / "work")
         model = load_model(path)
         denoiser = model.preparation.denoiser
         model = replace(model, card=replace(model.card, denoiser=""))
@@ -145,7 +155,7 @@ def fit_and_score(name: str, dataset: Path, models: Path, *cohorts: Sources) -> 
     return json.loads(record.read_text())
 
 
-def score(method: Method, cohort: Sources, ill: Sources, *, denoiser: str = "") -> Found:
+def score(method: Render, cohort: Sources, ill: Sources, *, denoiser: str = "") -> Found:
     """Score a method: means over tasks, and each task; of lesions in the second cohort."""
     tasks = score_tasks(method, cohort.by(denoiser), cohort.targets)
     lesions = score_tasks(method, ill.by(denoiser), ill.targets)
@@ -166,7 +176,7 @@ def file_stem(name: str) -> str:
     return name.replace(" --", "_").replace(" ", "_")
 
 
-def fit_if_missing(dataset: Path, path: Path, *, work: Path, **fit: Any) -> float:
+def fit_if_missing(dataset: Path, path: Path, method: Method, *, work: Path) -> float:
     """Return the seconds that the fit took, after scans were read; NaN where nothing tells."""
     taken = path.with_name(f"{path.stem}_seconds.txt")
     if not path.exists():
@@ -179,15 +189,15 @@ def fit_if_missing(dataset: Path, path: Path, *, work: Path, **fit: Any) -> floa
 
             return done
 
-        fit_model(dataset, path, work=work, run=Run(progress=stage), **fit)
+        fit_model(dataset, path, method, work=work, run=Run(progress=stage))
         taken.write_text(f"{time.monotonic() - read:.2f}\n")
     return float(taken.read_text()) if taken.exists() else np.nan
 
 
 def rendered(model: Model, source: Target, goal: Target) -> Scan | Mapping[str, Array]:
     site, table = str(goal.scan.site), goal.scan.gradients
-    if isinstance(model, CombatModel):
-        return model.harmonize_maps(source.scan, site)
+    if isinstance(model, MapModel):
+        return model.render_maps(source.scan, site).maps
     return render(model, source.scan, site, gradients=table).scan
 
 
@@ -199,7 +209,7 @@ def at_home(model: Model, source: Target, goal: Target) -> Scan:
     return made.scan.with_signal(ratio * made.scan.signal)
 
 
-def score_tasks(method: Method, sources: Targets, targets: Targets) -> Tasks:
+def score_tasks(method: Render, sources: Targets, targets: Targets) -> Tasks:
     """Score a method in every task, as means over people."""
     people, sites = (list(dict.fromkeys(part)) for part in zip(*targets, strict=True))
     others = [site for site in sites if site != HUB]
@@ -213,7 +223,7 @@ def score_tasks(method: Method, sources: Targets, targets: Targets) -> Tasks:
     }
 
 
-def score_method(method: Method, source: Target, goal: Target) -> dict[str, float]:
+def score_method(method: Render, source: Target, goal: Target) -> dict[str, float]:
     start = time.perf_counter()
     made = method(source, goal)
     seconds = time.perf_counter() - start

@@ -51,7 +51,9 @@ def main(folder: Path | None = None) -> None:
         _measure_scales(different, _fitted(different, method), _fitted(different, "unchanged"))
     print("\nwithout any difference between the sites: RMSE to the target over that of unchanged")
     before = _rmse(same, _fitted(same, "unchanged"))
-    for method in (name for name, one in METHODS.items() if issubclass(one.model, SignalModel)):
+    for method in (
+        name for name, one in METHODS.items() if issubclass(one.model_type(), SignalModel)
+    ):
         print(f"{method:12}{_rmse(same, _fitted(same, method)) / before:6.3f}")
 
 
@@ -98,7 +100,7 @@ def _rescale(dataset: Path, files: ScanFiles) -> None:
 def _fitted(dataset: Path, method: str) -> Model:
     out = dataset.with_name(f"{dataset.name}_{method}.safetensors")
     work = dataset.with_name(f"{dataset.name}_work")
-    return fit_model(dataset, out, method=method, work=work, resume=True)
+    return fit_model(dataset, out, METHODS[method](), work=work, resume=True)
 
 
 def _test_scans(dataset: Path) -> Mapping[tuple[str, str], ScanFiles]:

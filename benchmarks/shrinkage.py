@@ -20,7 +20,7 @@ from benchmarks.scores import read_targets
 from siteless.acquisition import Array, Scan
 from siteless.evaluation import Target, maps_within
 from siteless.harmonics import fit_coefficients
-from siteless.methods import load_model, render
+from siteless.methods import Unchanged, load_model, render
 from siteless.model import Model
 from siteless.pipelines import fit_model, simulate_cohort
 from siteless.simulation import draw_cohort, read_scanners
@@ -44,7 +44,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         dataset, path = Path(folder) / "cohort", Path(folder) / "unchanged.safetensors"
         simulate(dataset)
-        fit_model(dataset, path, method="unchanged")
+        fit_model(dataset, path, Unchanged())
         model = load_model(path)
         for (_, site), target in read_targets(dataset).items():
             for snr in SNRS:

@@ -8,6 +8,7 @@ from hypothesis import settings
 
 from lessons import QUICK, SHELLS
 from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
+from siteless.methods import Invariant
 from siteless.pipelines import Run, fit_model
 
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=40)
@@ -44,5 +45,10 @@ def study(tmp_path_factory):
             write_raw(scan, folder, f"{stem}_dwi")
             write_mask(scan.mask, scan.affine, folder / f"{stem}_desc-brain_mask.nii.gz")
             write_mask(scan.white_matter, scan.affine, folder / f"{stem}_label-WM_mask.nii.gz")
-    fit_model(data, root / "m.safetensors", settings=replace(QUICK, updates=40), run=Run(nprocs=1))
+    fit_model(
+        data,
+        root / "m.safetensors",
+        Invariant(training=replace(QUICK, updates=40)),
+        run=Run(nprocs=1),
+    )
     return root

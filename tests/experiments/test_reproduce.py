@@ -25,7 +25,7 @@ def test_the_models_are_those_of_the_paper():
     assert {"scaled", "RISH"} <= methods
     pairs = [model.sites for model in models if model.method == "single"]
     assert pairs == [("p", "q"), ("p", "r"), ("p", "s")]
-    weights = {model.method: model.options["settings"] for model in models if model.has_code}
+    weights = {model.method: model.learner.training for model in models if model.has_code}
     assert weights["multi"].marginal > 0
     assert weights["multi"].prior > 0
     assert (weights["multi, lambda = 0"].marginal, weights["multi, lambda = 0"].prior) == (

@@ -5,7 +5,7 @@ from lessons import QUICK, write_study
 from phantoms import make_gradients, make_scan, write_raw, write_table
 from siteless.bids import ScanSelection, find_scans, read_scan
 from siteless.cli import main
-from siteless.methods import harmonize, load_model
+from siteless.methods import Invariant, Scaled, harmonize, load_model
 from siteless.pipelines import Run, adapt_model, fit_model
 
 
@@ -19,7 +19,9 @@ def study(tmp_path_factory):
 @pytest.fixture(scope="module")
 def known(study, tmp_path_factory):
     out = tmp_path_factory.mktemp("fit") / "known.safetensors"
-    fit_model(ScanSelection(study, sites=["a", "b"]), out, settings=QUICK, run=Run(nprocs=1))
+    fit_model(
+        ScanSelection(study, sites=["a", "b"]), out, Invariant(training=QUICK), run=Run(nprocs=1)
+    )
     return out
 
 
@@ -117,12 +119,10 @@ def test_other_shells_are_refused(known, tmp_path, capsys):
 
 def test_a_model_without_codes_is_refused(study, tmp_path, capsys):
     scaled = tmp_path / "scaled.safetensors"
-    fit_model(ScanSelection(study, sites=["a", "b"]), scaled, method="scaled", run=Run(nprocs=1))
+    fit_model(ScanSelection(study, sites=["a", "b"]), scaled, Scaled(), run=Run(nprocs=1))
     words = ["adapt", scaled, study, "--site", "c", "--out", tmp_path / "new.safetensors"]
     assert main([str(word) for word in words]) == 1
-    assert (
-        "expected a model of the method invariant, found one of scaled" in capsys.readouterr().err
-    )
+    assert "a model of the method scaled cannot learn another site" in capsys.readouterr().err
 
 
 def test_a_model_that_is_there_is_kept(adapted, known, study, capsys):

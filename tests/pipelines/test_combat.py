@@ -21,9 +21,8 @@ from phantoms import (
     write_table,
 )
 from siteless.bids import find_scans, read_scan
-from siteless.cli import _fit, main
-from siteless.errors import DatasetError
-from siteless.methods import load_model
+from siteless.cli import _options, main
+from siteless.methods import Combat, Rish, Scaled, load_model
 from siteless.microstructure import MAPS, compute_maps
 from siteless.pipelines import Run, fit_model
 
@@ -179,9 +178,7 @@ def test_maps_are_made_again_when_a_covariate_changes(fitted, manifest, tmp_path
 
 def test_the_same_fit_gives_the_same_bytes_and_is_known_again(fitted, manifest, tmp_path, capsys):
     again = tmp_path / "again.safetensors"
-    fit_model(
-        manifest, again, method="combat", same_space=True, maps=["fa", "md"], run=Run(nprocs=2)
-    )
+    fit_model(manifest, again, Combat(same_space=True, maps=["fa", "md"]), run=Run(nprocs=2))
     assert again.read_bytes() == fitted.read_bytes()
     assert main(_words(manifest, again, "--maps", "fa", "md", "--resume")) == 0
     assert main(_words(manifest, again, "--maps", "fa", "--resume")) == 1
@@ -196,12 +193,12 @@ def test_info_and_methods_tell_of_it(fitted, capsys):
     assert main(["methods"]) == 0
     [line] = [one for one in capsys.readouterr().out.splitlines() if one.startswith("combat")]
     assert "gives maps and no scans" in line
-    assert tuple(MAPS) == _fit.MAPS
+    assert tuple(MAPS) == _options.MAPS
 
 
 def test_kurtosis_is_among_the_maps_by_default(manifest, tmp_path):
     out = tmp_path / "m.safetensors"
-    model = fit_model(manifest, out, method="combat", same_space=True, run=Run(nprocs=1))
+    model = fit_model(manifest, out, Combat(same_space=True), run=Run(nprocs=1))
     assert list(model.estimates) == ["fa", "md", "mk"]
 
 
@@ -223,7 +220,7 @@ def test_maps_have_no_gradients_and_no_outside(fitted, manifest, tmp_path, capsy
 
 def test_maps_and_scans_are_not_mixed(fitted, manifest, tmp_path, capsys):
     scaled = tmp_path / "scaled.safetensors"
-    fit_model(manifest, scaled, method="scaled", run=Run(nprocs=1))
+    fit_model(manifest, scaled, Scaled(), run=Run(nprocs=1))
     start = [*RENDER, str(manifest), str(tmp_path / "out"), "--site", "a", "--nprocs", "1"]
     assert main([*start, "--model", str(scaled), "--to", "b"]) == 0
     assert main([*start, "--model", str(fitted), "--to", "b"]) == 1
@@ -246,9 +243,12 @@ def test_mistaken_words_are_one_line(manifest, tmp_path, capsys, more, message):
     assert not list(tmp_path.iterdir())
 
 
-def test_maps_are_of_no_other_method(manifest, tmp_path):
-    with pytest.raises(DatasetError, match="the method rish has no --maps; it is of combat"):
-        fit_model(manifest, tmp_path / "m.safetensors", method="rish", maps=["fa"])
+def test_maps_are_an_option_of_no_other_method(manifest, tmp_path, capsys):
+    with pytest.raises(TypeError, match="maps"):
+        Rish(maps=["fa"])
+    words = ["fit", str(manifest), "--model", str(tmp_path / "m.safetensors"), "--method", "rish"]
+    assert main([*words, "--maps", "fa"]) == 1
+    assert "the method rish has no --maps; leave it out, or use combat" in capsys.readouterr().err
 
 
 def test_too_few_people_are_refused(tmp_path, capsys):

@@ -5,7 +5,7 @@ import pytest
 from lessons import QUICK, SHELLS
 from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
 from siteless.cli import main
-from siteless.methods import load_model
+from siteless.methods import Invariant, load_model
 from siteless.pipelines import Run, fit_model
 
 
@@ -56,13 +56,17 @@ def test_people_who_travelled_separate_age_and_site(tmp_path):
     visits = _people("age", (20, 22), (60, 62))
     visits += [("x", site, {"age": 40}) for site in "ab"]
     manifest = _write_visits(tmp_path / "data", visits)
-    model = fit_model(manifest, tmp_path / "m.safetensors", settings=QUICK, run=Run(nprocs=1))
+    model = fit_model(
+        manifest, tmp_path / "m.safetensors", Invariant(training=QUICK), run=Run(nprocs=1)
+    )
     assert model.card.settings["covariates"] == ["age"]
 
 
 def test_a_covariate_that_is_constant_at_one_site_is_used(tmp_path):
     manifest = _write_visits(tmp_path / "data", _people("group", "ccpp", "pppp"))
-    model = fit_model(manifest, tmp_path / "m.safetensors", settings=QUICK, run=Run(nprocs=1))
+    model = fit_model(
+        manifest, tmp_path / "m.safetensors", Invariant(training=QUICK), run=Run(nprocs=1)
+    )
     assert model.card.settings["covariates"] == ["group"]
 
 
@@ -76,7 +80,9 @@ def test_a_covariate_that_some_lack_is_refused(tmp_path, capsys):
 
 def test_one_person_at_a_site_is_warned_of_and_changes_nothing(tmp_path, capsys):
     manifest = _write_visits(tmp_path / "data", _people("age", (30,), (30,)))
-    model = fit_model(manifest, tmp_path / "m.safetensors", settings=QUICK, run=Run(nprocs=1))
+    model = fit_model(
+        manifest, tmp_path / "m.safetensors", Invariant(training=QUICK), run=Run(nprocs=1)
+    )
     assert not model.profiles.field.weights.any()
     assert _fit(manifest, tmp_path / "s.safetensors", "--method", "scaled") == 0
     told = capsys.readouterr().err
@@ -94,9 +100,7 @@ def test_site_effects_are_learned_from_the_reference_group(tmp_path, capsys):
     model = fit_model(
         manifest,
         tmp_path / "n.safetensors",
-        settings=QUICK,
-        reference={"group": ["c"]},
-        covariates=[],
+        Invariant(training=QUICK, reference={"group": ["c"]}, covariates=[]),
         run=Run(nprocs=1),
     )
     assert model.card.summary["training_scans"] == {"a": 4, "b": 4}  # the network sees everybody

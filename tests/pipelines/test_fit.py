@@ -13,12 +13,12 @@ import pytest
 from lessons import QUICK, write_study
 from phantoms import make_gradients, make_scan, write_raw, write_table
 from siteless.bids import ScanSelection, find_scans, read_scan
-from siteless.cli import _fit, main
+from siteless.cli import main
 from siteless.errors import OutputError, TrainingError
-from siteless.methods import METHODS, harmonize, load_model, render
+from siteless.methods import METHODS, Invariant, Scaled, harmonize, load_model, render
 from siteless.methods.invariant.training import PRESETS
 from siteless.pipelines import FitFiles, Run, encode_dataset, fit_model
-from siteless.pipelines._cohort import _split
+from siteless.pipelines.fit._cohort import _split
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def manifest(tmp_path_factory):
 @pytest.fixture(scope="module")
 def fitted(manifest, tmp_path_factory):
     out = tmp_path_factory.mktemp("fit") / "a model.safetensors"
-    fit_model(manifest, out, settings=QUICK, run=Run(nprocs=1))
+    fit_model(manifest, out, Invariant(training=QUICK), run=Run(nprocs=1))
     return out
 
 
@@ -57,29 +57,37 @@ def test_a_fit_leaves_the_model_its_log_and_a_picture(fitted):
 
 def test_the_same_fit_gives_the_same_bytes(fitted, manifest, tmp_path):
     again = tmp_path / "again.safetensors"
-    fit_model(manifest, again, settings=QUICK, run=Run(nprocs=2))
+    fit_model(manifest, again, Invariant(training=QUICK), run=Run(nprocs=2))
     assert again.read_bytes() == fitted.read_bytes()
 
 
 def test_coefficients_are_used_again(fitted, manifest, tmp_path):
     work = FitFiles(fitted).work
-    before = {path: path.stat().st_mtime_ns for path in work.rglob("coefficients/*")}
+    before = {path: path.stat().st_mtime_ns for path in work.rglob("patches/*")}
     assert before
     settings = replace(QUICK, updates=20)
     fit_model(
-        manifest, tmp_path / "m.safetensors", settings=settings, work=work, run=Run(nprocs=1)
+        manifest,
+        tmp_path / "m.safetensors",
+        Invariant(training=settings),
+        work=work,
+        run=Run(nprocs=1),
     )
-    assert {path: path.stat().st_mtime_ns for path in work.rglob("coefficients/*")} == before
+    assert {path: path.stat().st_mtime_ns for path in work.rglob("patches/*")} == before
 
 
 def test_a_finished_fit_is_resumed_at_once_and_not_overwritten(fitted, manifest, capsys):
     before = fitted.read_bytes()
-    again = fit_model(manifest, fitted, settings=QUICK, resume=True)
+    again = fit_model(manifest, fitted, Invariant(training=QUICK), resume=True)
     assert again.identity == load_model(fitted).identity
-    for change in ({"seed": 1}, {"tissue": "brain"}, {"settings": replace(QUICK, prior=0.7)}):
-        [name] = change
+    quick = Invariant(training=QUICK)
+    for name, method, seed in (
+        ("seed", quick, 1),
+        ("tissue", replace(quick, tissue="brain"), 0),
+        ("settings", Invariant(training=replace(QUICK, prior=0.7)), 0),
+    ):
         with pytest.raises(OutputError, match=f"differs from what is asked for in {name}"):
-            fit_model(manifest, fitted, **({"settings": QUICK, "resume": True} | change))
+            fit_model(manifest, fitted, method, resume=True, run=Run(seed=seed))
     assert main(["fit", str(manifest), "--model", str(fitted)]) == 1
     assert "the model is there already; choose another name" in capsys.readouterr().err
     assert fitted.read_bytes() == before
@@ -122,7 +130,7 @@ def test_rows_of_earlier_runs_are_kept_and_other_models_refused(fitted, manifest
     rows = table.read_text().splitlines()
     assert sorted(row.split("\t")[0] for row in rows[1:]) == ["sub-0"] * 2 + ["sub-1"] * 2
     other = tmp_path / "m.safetensors"
-    fit_model(manifest, other, settings=replace(QUICK, updates=20), run=Run(nprocs=1))
+    fit_model(manifest, other, Invariant(training=replace(QUICK, updates=20)), run=Run(nprocs=1))
     with pytest.raises(OutputError, match="holds codes of another model"):
         encode_dataset(other, manifest, out, run=Run(nprocs=1))
 
@@ -148,7 +156,9 @@ def test_scans_of_b0_only_are_left_out(fitted, tmp_path):
     more = {"subject": "9", "site": "a", "dwi": "s9a.nii.gz", "mask": "n/a", "wm_mask": "n/a"}
     manifest = write_table(root / "scans.tsv", [*records, more])
     settings = replace(QUICK, updates=20)
-    model = fit_model(manifest, tmp_path / "m.safetensors", settings=settings, run=Run(nprocs=1))
+    model = fit_model(
+        manifest, tmp_path / "m.safetensors", Invariant(training=settings), run=Run(nprocs=1)
+    )
     assert model.card.summary["left_out"] == ["s9a"]
     table = encode_dataset(fitted, manifest, tmp_path / "codes", run=Run(nprocs=1))
     assert len(table.read_text().splitlines()) == 5
@@ -159,7 +169,12 @@ def test_a_model_that_was_fitted_again_is_read_again(manifest, tmp_path):
     for seed in (0, 1):
         out = tmp_path / "m.safetensors"
         out.unlink(missing_ok=True)
-        fit_model(manifest, out, settings=replace(QUICK, updates=20), run=Run(seed=seed, nprocs=1))
+        fit_model(
+            manifest,
+            out,
+            Invariant(training=replace(QUICK, updates=20)),
+            run=Run(seed=seed, nprocs=1),
+        )
         codes = tmp_path / f"codes {seed}"
         tables.append(encode_dataset(out, manifest, codes, run=Run(nprocs=1)).read_text())
     assert tables[0] != tables[1]
@@ -221,9 +236,15 @@ def test_another_fit_is_not_gone_on_with(manifest, tmp_path):
         return show
 
     with pytest.raises(KeyboardInterrupt):
-        fit_model(manifest, out, settings=QUICK, run=Run(nprocs=1, progress=interrupt))
+        fit_model(manifest, out, Invariant(training=QUICK), run=Run(nprocs=1, progress=interrupt))
     with pytest.raises(TrainingError, match="other settings or other scans"):
-        fit_model(manifest, out, settings=QUICK, tissue="brain", resume=True, run=Run(nprocs=1))
+        fit_model(
+            manifest,
+            out,
+            Invariant(training=QUICK, tissue="brain"),
+            resume=True,
+            run=Run(nprocs=1),
+        )
 
 
 def test_splits_come_from_the_table_or_from_the_seed(manifest):
@@ -253,7 +274,10 @@ def test_only_the_sites_that_are_named_are_learned(tmp_path):
     out = tmp_path / "m.safetensors"
     settings = replace(QUICK, updates=20)
     model = fit_model(
-        ScanSelection(three, sites=["a", "c"]), out, settings=settings, run=Run(nprocs=1)
+        ScanSelection(three, sites=["a", "c"]),
+        out,
+        Invariant(training=settings),
+        run=Run(nprocs=1),
     )
     assert list(model.card.sites) == ["a", "c"]
 
@@ -261,7 +285,7 @@ def test_only_the_sites_that_are_named_are_learned(tmp_path):
 def test_sites_of_other_shells_are_learned_and_rendered_at_common_b_values(tmp_path, capsys):
     study = write_study(tmp_path / "study", people=3, shells={"b": {1000: 30, 2000: 30}})
     model = tmp_path / "m.safetensors"
-    fitted = fit_model(study, model, settings=QUICK, run=Run(nprocs=1))
+    fitted = fit_model(study, model, Invariant(training=QUICK), run=Run(nprocs=1))
     assert fitted.preparation.shells == (1000.0, 2000.0)
     assert fitted.card.summary["interpolated"] == ["s0a", "s1a", "s2a"]
     out = tmp_path / "out"
@@ -281,7 +305,7 @@ def test_sites_of_other_shells_are_learned_and_rendered_at_common_b_values(tmp_p
 def test_shells_that_all_sites_have_are_taken_as_they_are(tmp_path):
     own = {"a": {700: 12, 1000: 20, 2000: 20}, "b": {1000: 20, 2010: 20, 3000: 12}}
     study = write_study(tmp_path / "study", people=3, shells=own)
-    fitted = fit_model(study, tmp_path / "m.safetensors", method="scaled", run=Run(nprocs=1))
+    fitted = fit_model(study, tmp_path / "m.safetensors", Scaled(), run=Run(nprocs=1))
     assert fitted.preparation.shells == (1000.0, 2005.0)
     made = render(fitted, read_scan(find_scans(study).scans[1]), "a")
     assert (made.interpolated, made.left_out) == ((), (3000.0,))
@@ -291,7 +315,7 @@ def test_shells_that_all_sites_have_are_taken_as_they_are(tmp_path):
 @pytest.mark.parametrize("method", ["scaled", "rish"])
 def test_other_methods_take_other_shells_alike(tmp_path, method):
     study = write_study(tmp_path / "study", people=3, shells={"b": {1000: 30, 2000: 30}})
-    fitted = fit_model(study, tmp_path / "m.safetensors", method=method, run=Run(nprocs=1))
+    fitted = fit_model(study, tmp_path / "m.safetensors", METHODS[method](), run=Run(nprocs=1))
     scan = read_scan(find_scans(study).scans[0])
     shown = harmonize(fitted, scan, "b")
     assert [shell.b for shell in shown.gradients.shells] == [1000.0, 2000.0]
@@ -393,5 +417,4 @@ def test_nothing_is_written_into_a_dataset(tmp_path, capsys):
 
 
 def test_the_command_line_names_the_presets_there_are():
-    assert tuple(PRESETS) == _fit.PRESETS
-    assert tuple(METHODS) == _fit.METHODS
+    assert tuple(PRESETS) == Invariant.options()["preset"].metadata["choices"]

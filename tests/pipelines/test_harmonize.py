@@ -13,7 +13,7 @@ from phantoms import RENDER, make_gradients, make_scan, write_raw, write_table
 from siteless.bids import ScanSelection, find_scans, read_scan
 from siteless.cli import main
 from siteless.errors import ModelError, OutputError
-from siteless.methods import load_model
+from siteless.methods import Invariant, Scaled, load_model
 from siteless.pipelines import Run, fit_model, harmonize_dataset, write_report
 
 
@@ -72,7 +72,7 @@ def test_the_report_shows_what_the_model_has_learned_of_sites(study, tmp_path):
     )
     assert shown not in page.read_text()
     other = tmp_path / "other.safetensors"
-    fit_model(study / "data", other, method="scaled", run=Run(nprocs=1))
+    fit_model(study / "data", other, Scaled(), run=Run(nprocs=1))
     with pytest.raises(ModelError, match="rendered by another model"):
         write_report(
             ScanSelection(study / "data", sites=["a"]),
@@ -87,13 +87,13 @@ def test_the_report_shows_what_the_model_has_learned_of_sites(study, tmp_path):
 @pytest.mark.parametrize("name", ["dwi.nii.gz", "dwi.bvec", "desc-brain_mask.nii.gz"])
 def test_a_scan_is_rendered_again_when_a_file_of_it_changes(study, tmp_path, name):
     shutil.copytree(study / "data", tmp_path / "data")
-    run = partial(
+    again = partial(
         harmonize_dataset, tmp_path / "data", tmp_path / "out", study / "m.safetensors", "b"
     )
-    assert len(run(nprocs=1).written) == 4
+    assert len(again(run=Run(nprocs=1)).written) == 4
     changed = tmp_path / "data" / "sub-02" / "ses-a" / "dwi" / f"sub-02_ses-a_{name}"
     os.utime(changed, ns=(1, 1))
-    report = run(nprocs=1)
+    report = again(run=Run(nprocs=1))
     assert [path.name for path in report.written] == ["sub-02_ses-a_desc-harmonized_dwi.nii.gz"]
     assert len(report.skipped) == 3
 
@@ -189,7 +189,7 @@ def test_the_names_of_sites_decide_nothing(study, tmp_path):
         rows = [{"session_id": f"ses-{s}", "site": o} for s, o in zip("ab", "ba", strict=True)]
         write_table(table, rows)
     quick = replace(QUICK, updates=40)
-    fit_model(swapped, tmp_path / "m.safetensors", settings=quick, run=Run(nprocs=1))
+    fit_model(swapped, tmp_path / "m.safetensors", Invariant(training=quick), run=Run(nprocs=1))
     for data, model, out in (
         (study / "data", study / "m.safetensors", tmp_path / "1"),
         (swapped, tmp_path / "m.safetensors", tmp_path / "2"),

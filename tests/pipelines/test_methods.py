@@ -15,7 +15,7 @@ from siteless.harmonics import fit_coefficients, project
 from siteless.methods import load_model, render
 from siteless.methods.paired import PairedSettings
 from siteless.methods.template import _likeness
-from siteless.pipelines import FitFiles, _learn
+from siteless.pipelines import FitFiles
 
 GAIN = {"a": 1.0, "b": 1.7}
 OPTIONS = {
@@ -53,8 +53,8 @@ def manifest(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _brief_training(monkeypatch):
-    brief = partial(_learn.Paired, settings=PairedSettings(updates=60, batch=256))
-    monkeypatch.setattr(_learn, "Paired", brief)
+    brief = partial(PairedSettings, updates=60, batch=256)
+    monkeypatch.setattr("siteless.methods.paired._training.PairedSettings", brief)
 
 
 def _fit(manifest, out, name, *more):
@@ -370,7 +370,7 @@ def test_only_codes_can_be_encoded(manifest, tmp_path, capsys):
     capsys.readouterr()
     assert main(["encode", str(manifest), str(tmp_path / "codes"), "--model", str(out)]) == 1
     told = capsys.readouterr().err
-    assert "expected a model of the method invariant, found one of scaled" in told
+    assert "a model of the method scaled has no latent code" in told
 
 
 @pytest.mark.parametrize(("people", "told"), [(2, ["a, b"]), (3, [])])

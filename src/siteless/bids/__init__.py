@@ -5,7 +5,9 @@ from siteless.bids._gradient_files import read_gradient_pair, read_gradients
 from siteless.bids._names import NAMES, derivative_path
 from siteless.bids._nifti import Header, make_header, read_header, read_signal
 from siteless.bids._read import (
+    fingerprint,
     read_brain_mask,
+    read_gradient_table,
     read_mask,
     read_scan,
     read_sidecar,
@@ -40,9 +42,11 @@ __all__ = [
     "ScanSelection",
     "derivative_path",
     "find_scans",
+    "fingerprint",
     "make_header",
     "read_brain_mask",
     "read_gradient_pair",
+    "read_gradient_table",
     "read_gradients",
     "read_header",
     "read_json",

@@ -17,9 +17,10 @@ from siteless.acquisition import (
 )
 from siteless.bids._dataset import ScanFiles
 from siteless.bids._gradient_files import read_gradients
-from siteless.bids._nifti import read_signal
+from siteless.bids._nifti import read_header, read_signal
 from siteless.bids._tables import read_json
 from siteless.errors import GradientTableError, MaskError, UnreadableFileError, errors_at
+from siteless.storage import cache_key, size_and_time
 from siteless.tissue import (
     BRAIN_MASK_METHOD,
     WHITE_MATTER_METHOD,
@@ -53,6 +54,22 @@ def read_scan(files: ScanFiles) -> Scan:
             mask_origin=brain_origin,
             white_matter_origin=white_origin,
         )
+
+
+def read_gradient_table(files: ScanFiles) -> GradientTable:
+    """Read a scan's gradient table, and no signal."""
+    header, affine = read_header(files.dwi)
+    shape = header.get_data_shape()
+    return read_gradients(files, affine, shape[3] if len(shape) > 3 else 1)
+
+
+def fingerprint(files: ScanFiles) -> str:
+    """Return a hash that changes when a file of a scan does: by names, sizes and times."""
+    parts = (
+        *(files.dwi, files.bval, files.bvec, files.world_table),
+        *(files.mask, files.white_matter, *files.sidecars),
+    )
+    return cache_key([size_and_time(path) for path in parts if path is not None], str(files.site))
 
 
 def read_volumes(files: ScanFiles) -> tuple[Array, Array]:

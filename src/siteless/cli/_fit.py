@@ -5,22 +5,21 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from siteless.cli._options import (
-    MAPS,
     add_dataset_options,
     add_nprocs,
     natural,
-    positive,
     run_of,
     selection_of,
 )
-from siteless.errors import OutputError, TrainingError
+from siteless.errors import DatasetError, OutputError
+from siteless.methods.registry import METHODS
 
 if TYPE_CHECKING:
+    from siteless.methods import Method
     from siteless.model import ModelCard
 
 _DESCRIPTION = """\
@@ -43,9 +42,6 @@ examples:
   siteless fit my_study --model my_study.safetensors --resume       go on after an interruption
   torchrun --nproc-per-node=2 -m siteless fit my_study --model my_study.safetensors
 """
-PRESETS = ("siteless", "paper")
-METHODS = ("invariant", "rish", "rish-glm", "paired", "combat", "scaled", "unchanged")
-
 # Scans of a site from which what is the site's can be told from what is people's.
 _FEW = 3
 
@@ -69,83 +65,56 @@ def add_parser(commands: Any) -> None:
         default="invariant",
         help="how scans are to be harmonized: see `siteless methods` (default: invariant)",
     )
-    parser.add_argument(
-        "--denoise",
-        action="store_true",
-        help="denoise scans by MP-PCA first (MRtrix3's dwidenoise, or DIPY's), here and whenever "
-        "the model is used",
-    )
-    _add_template(parser)
-    parser.add_argument(
-        "--preset",
-        choices=PRESETS,
-        default="siteless",
-        help="invariant: what measures best (siteless), or as in Moyer et al. 2020 (paper; "
-        "default: siteless)",
-    )
     parser.add_argument("--sites", nargs="+", metavar="SITE", help="sites to learn (default: all)")
-    parser.add_argument(
-        "--tissue",
-        choices=("white-matter", "brain"),
-        default="white-matter",
-        help="voxels to learn from (default: white-matter)",
-    )
-    length = parser.add_mutually_exclusive_group()
-    length.add_argument(
-        "--epochs", type=positive, metavar="N", help="invariant: passes over the training patches"
-    )
-    length.add_argument(
-        "--minutes",
-        type=_minutes,
-        metavar="M",
-        help="invariant: train for about as long, after reading",
-    )
     parser.add_argument("--resume", action="store_true", help="go on with an interrupted fit")
-    parser.add_argument("--device", default="cpu", help="invariant: cpu, cuda, ... (default: cpu)")
+    parser.add_argument("--seed", type=natural, default=0, help="random seed (default: 0)")
     parser.add_argument(
-        "--seed", type=natural, default=0, help="of all that is random (default: 0)"
-    )
-    parser.add_argument(
-        "--work-dir", type=Path, metavar="DIR", help="folder for coefficients (default: beside)"
+        "--work-dir",
+        type=Path,
+        metavar="DIR",
+        help="folder for what is made of each scan (default: beside)",
     )
     add_nprocs(parser)
+    _add_method_options(parser)
     parser.set_defaults(run=run)
 
 
-def _add_template(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--travelling",
-        action="store_true",
-        help="rish: compare people with themselves, who were scanned at several sites",
-    )
-    parser.add_argument(
-        "--same-space",
-        action="store_true",
-        default=None,
-        help="rish, rish-glm, combat: scans are in a common space, so register none (default: "
-        "when their names say so, as space-MNI152NLin2009cAsym)",
-    )
-    parser.add_argument(
-        "--covariates",
-        nargs="*",
-        metavar="COLUMN",
-        help="invariant, rish-glm, combat: columns of participants.tsv that explain people, or "
-        "none (default: age, sex and group, where they are known)",
-    )
-    parser.add_argument(
-        "--reference",
-        nargs="+",
-        type=_reference,
-        metavar="COLUMN=VALUE",
-        help="learn site effects from these people alone, as group=control; several values are "
-        "separated by commas (default: everybody)",
-    )
-    parser.add_argument(
-        "--maps",
-        nargs="+",
-        metavar="MAP",
-        help=f"combat: of {', '.join(MAPS)} (default: fa, md, and with two shells mk)",
-    )
+def _add_method_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of all methods; those that are not given stay out of the namespace."""
+    group = parser.add_argument_group("options of methods")
+    owners: dict[str, list[type[Method]]] = {}
+    for method in METHODS.values():
+        for name in method.options():
+            owners.setdefault(name, []).append(method)
+    for name, methods in owners.items():
+        argument = dict(methods[0].options()[name].metadata)
+        argument.pop("collect", None)
+        if len(methods) < len(METHODS):
+            names = ", ".join(method.name for method in methods)
+            argument["help"] = f"{names}: {argument['help']}"
+        group.add_argument(_flag(name), default=argparse.SUPPRESS, **argument)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def method_of(options: argparse.Namespace) -> Method:
+    """Return the method with the settings that were given; refuse those of other methods."""
+    method = METHODS[options.method]
+    known = method.options()
+    given = {}
+    for other in METHODS.values():
+        for name in other.options().keys() & vars(options).keys():
+            if name not in known:
+                owners = [one.name for one in METHODS.values() if name in one.options()]
+                raise DatasetError(
+                    f"the method {method.name} has no {_flag(name)}",
+                    remedy=f"leave it out, or use {' or '.join(owners)}",
+                )
+            collect = known[name].metadata.get("collect", lambda value: value)
+            given[name] = collect(getattr(options, name))
+    return method(**given)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -157,29 +126,14 @@ def run(options: argparse.Namespace) -> int:
     from siteless.cli._console import shown
     from siteless.cli._info import show_card
     from siteless.distributed import joined, rank
-    from siteless.methods.invariant.training import PRESETS as SETTINGS
     from siteless.pipelines import fit_model
 
-    _require_device(options.device)
-    settings = None
-    if options.epochs:
-        settings = replace(SETTINGS[options.preset], epochs=options.epochs, updates=None)
-    with joined(options.device), shown(verbose=options.verbose) as progress:
+    method = method_of(options)
+    with joined(getattr(options, "device", "cpu")), shown(verbose=options.verbose) as progress:
         model = fit_model(
             selection_of(options),
             options.model,
-            method=options.method,
-            denoise=options.denoise,
-            travelling=options.travelling,
-            same_space=options.same_space,
-            covariates=options.covariates,
-            reference=dict(options.reference or ()),
-            maps=options.maps,
-            preset=options.preset,
-            settings=settings,
-            tissue=options.tissue,
-            minutes=options.minutes,
-            device=options.device,
+            method,
             resume=options.resume,
             work=options.work_dir,
             run=run_of(options, progress),
@@ -241,32 +195,3 @@ def _tell_not_registered(names: Sequence[str], model: Path) -> None:
             f"see {model.with_name(f'{model.stem}_log.tsv')}",
             file=sys.stderr,
         )
-
-
-def _reference(text: str) -> tuple[str, list[str]]:
-    column, equals, values = text.partition("=")
-    if not (column and equals and values):
-        raise argparse.ArgumentTypeError(f"expected COLUMN=VALUE, got {text!r}")
-    return column, values.split(",")
-
-
-def _minutes(text: str) -> float:
-    try:
-        minutes = float(text)
-    except ValueError:
-        minutes = 0.0
-    if not 0 < minutes < 1e5:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
-    return minutes
-
-
-def _require_device(device: str) -> None:
-    import torch
-
-    try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        told = str(error).splitlines()[0]
-        raise TrainingError(
-            f"the device {device!r} cannot be used ({told})", remedy="use --device cpu"
-        ) from None

@@ -22,6 +22,6 @@ def run(_options: argparse.Namespace) -> int:
     from siteless.methods import METHODS
 
     for method in METHODS.values():
-        line = f"{method.name:<12}{method.told}"
+        line = f"{method.name:<12}{method.summary}"
         stdout().print(line, soft_wrap=True, markup=False, highlight=False)
     return 0

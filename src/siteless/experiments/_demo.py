@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +11,7 @@ from siteless.bids import read_json, require_new, write_json
 from siteless.errors import DatasetError, OutputError
 from siteless.evaluation import ScoreTable
 from siteless.experiments._steps import Step, run_steps
+from siteless.methods import Invariant, Method, Rish
 from siteless.methods.invariant.training import PRESETS
 from siteless.pipelines import (
     Run,
@@ -29,7 +30,10 @@ from siteless.simulation import draw_cohort, read_scanners
 _SITES, _TARGET = ("prisma30", "connectom60"), "prisma30"
 _PEOPLE, _VOXEL_SIZE, _LESIONS = 8, 4.0, 1
 _UPDATES, _FIBRES = 500, 300
-_METHODS = {"siteless": "invariant", "RISH": "rish"}
+_METHODS: Mapping[str, Method] = {
+    "siteless": Invariant(training=replace(PRESETS["siteless"], updates=_UPDATES)),
+    "RISH": Rish(),
+}
 
 
 @dataclass(frozen=True)
@@ -138,14 +142,11 @@ class _Steps:
                 path=self.cohort,
             )
 
-    def fit(self, name: str, method: str, run: Run) -> None:
-        trained = method == "invariant"
-        settings = replace(PRESETS["siteless"], updates=_UPDATES) if trained else None
+    def fit(self, name: str, method: Method, run: Run) -> None:
         fit_model(
             self.cohort,
             self.model(name),
-            method=method,
-            settings=settings,
+            method,
             resume=True,
             work=self.out / "work",
             run=run,

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from siteless.methods import Invariant, Method, Rish, Scaled
 from siteless.methods.invariant.training import PRESETS
+from siteless.model import LatentModel
 
 # Terms of the paper's loss that the default does without. What they keep out of codes is measured,
 # so that nothing else takes the site out of them.
@@ -63,14 +65,14 @@ class ComparedModel:
         Name that no other model has.
     sites
         Sites that it learns.
-    options
-        Options of `fit_model`.
+    learner
+        The method with its settings.
     """
 
     method: str
     name: str
     sites: tuple[str, ...]
-    options: Mapping[str, Any]
+    learner: Method
 
     @property
     def stem(self) -> str:
@@ -80,7 +82,7 @@ class ComparedModel:
     @property
     def has_code(self) -> bool:
         """Whether it is a network of the paper."""
-        return "settings" in self.options
+        return issubclass(self.learner.model_type(), LatentModel)
 
     @property
     def is_ablated(self) -> bool:
@@ -91,15 +93,16 @@ class ComparedModel:
 def compared_models(sites: Sequence[str], hub: str, scale: Scale) -> Iterator[ComparedModel]:
     """Yield the models of the experiment."""
     every = tuple(sites)
-    yield ComparedModel("scaled", "scaled", every, {"method": "scaled"})
-    yield ComparedModel("RISH", "RISH", every, {"method": "rish"})
+    yield ComparedModel("scaled", "scaled", every, Scaled())
+    yield ComparedModel("RISH", "RISH", every, Rish())
     for ablation, weights in ABLATIONS.items():
-        settings = replace(PRESETS["siteless"], updates=scale.updates, **weights)
-        options = {"settings": settings}
+        network = Invariant(
+            training=replace(PRESETS["siteless"], updates=scale.updates, **weights)
+        )
         for other in every:
             if other != hub:
                 name = f"single, {other}{ablation}"
-                yield ComparedModel(f"single{ablation}", name, (hub, other), options)
-        yield ComparedModel(f"multi{ablation}", f"multi{ablation}", every, options)
+                yield ComparedModel(f"single{ablation}", name, (hub, other), network)
+        yield ComparedModel(f"multi{ablation}", f"multi{ablation}", every, network)
     printed = replace(PRESETS["paper"], epochs=None, updates=scale.printed_updates)
-    yield ComparedModel(_PRINTED, _PRINTED, every, {"settings": printed})
+    yield ComparedModel(_PRINTED, _PRINTED, every, Invariant(training=printed))

@@ -10,6 +10,7 @@ from pathlib import Path
 from siteless.bids import (
     ScanFiles,
     ScanSelection,
+    fingerprint,
     read_json,
     require_new,
     require_outside,
@@ -28,7 +29,6 @@ from siteless.pipelines import (
     Scoring,
     encode_dataset,
     evaluate_dataset,
-    fingerprint,
     fit_model,
     harmonize_dataset,
     simulate_cohort,
@@ -225,7 +225,7 @@ class _Experiment:
     ) -> Step:
         settings = {
             "seed": self.seed,
-            "models": [[repr(model.options), model.sites] for model in models],
+            "models": [[repr(model.learner), model.sites] for model in models],
             "scans": [[fingerprint(f), f.subject, f.attributes.get("split")] for f in self.scans],
         }
         return Step(name, run, tuple(map(self.file, models)), settings)
@@ -254,10 +254,10 @@ class _Experiment:
         fit_model(
             ScanSelection(self.dataset, sites=model.sites),
             self.file(model),
+            model.learner,
             resume=True,
             work=self.out / "work",
             run=run,
-            **model.options,
         )
 
     def train(self, run: Run) -> None:

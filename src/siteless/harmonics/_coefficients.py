@@ -9,7 +9,8 @@ import numpy as np
 
 from siteless.acquisition import Array, GradientTable, group_by_b, same_b
 from siteless.errors import GradientTableError
-from siteless.harmonics._basis import coefficient_orders, count_coefficients, sh_basis
+from siteless.harmonics._basis import sh_basis
+from siteless.harmonics._channels import Channels
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -19,8 +20,7 @@ class Coefficients:
     Attributes
     ----------
     values
-        Shape (voxel, channel), float32. Channel 0 is the mean b0; then come the shells, each
-        with `count_coefficients(order)` channels.
+        Shape (voxel, channel), float32; the channels are those of `Channels`.
     mask
         Where the voxels are, shape (x, y, z). Voxels follow the order of NIfTI files, x fastest.
     bs
@@ -42,9 +42,14 @@ class Coefficients:
         return f"<Coefficients of {len(self.values)} voxels: b0, {shells} to order {self.order}>"
 
     def __post_init__(self) -> None:
-        expected = (np.count_nonzero(self.mask), 1 + len(self.bs) * count_coefficients(self.order))
+        expected = (np.count_nonzero(self.mask), self.channels.count)
         if self.values.shape != expected:
             raise ValueError(f"expected values of shape {expected}, got {self.values.shape}")
+
+    @property
+    def channels(self) -> Channels:
+        """Which channel is what."""
+        return Channels(self.order, len(self.bs))
 
     @property
     def b0(self) -> Array:
@@ -53,8 +58,7 @@ class Coefficients:
 
     def shell(self, index: int) -> Array:
         """Return the harmonics of one shell, shape (voxel, coefficient), without a copy."""
-        count = count_coefficients(self.order)
-        return self.values[:, 1 + index * count : 1 + (index + 1) * count]
+        return self.values[:, self.channels.shell(index)]
 
     def on_grid(self, values: Array) -> Array:
         """Put per-voxel values, shape (voxel, ...), on the image grid, zero outside the mask."""
@@ -96,14 +100,14 @@ def projection_matrix(gradients: GradientTable, *, bs: Sequence[float], order: i
     GradientTableError
         When the table has a shell that the coefficients do not.
     """
-    count = count_coefficients(order)
-    mixing = np.zeros((1 + len(bs) * count, len(gradients)), dtype=np.float32)
+    channels = Channels(order, len(bs))
+    mixing = np.zeros((channels.count, len(gradients)), dtype=np.float32)
     mixing[0, gradients.is_b0] = 1
     nearest = nearest_shells(gradients, bs)
     for index in range(len(bs)):
         volumes = np.flatnonzero(nearest == index)
         basis = sh_basis(gradients.directions[volumes], order)
-        mixing[1 + index * count : 1 + (index + 1) * count, volumes] = basis.T
+        mixing[channels.shell(index), volumes] = basis.T
     return mixing
 
 
@@ -115,63 +119,7 @@ def rish(coefficients: Coefficients) -> Array:
     Array
         Shape (voxel, shell, order / 2 + 1), float32.
     """
-    return degree_energies(coefficients.values, coefficients.order)
-
-
-def degree_energies(values: Array, order: int) -> Array:
-    """Return `rish` of the channels of `Coefficients`, shape (voxel, channel), without a mask."""
-    degrees = coefficient_orders(order)
-    starts = np.flatnonzero(np.diff(degrees, prepend=-1))
-    shells = values[:, 1:].reshape(len(values), -1, len(degrees))
-    return np.add.reduceat(np.square(shells), starts, axis=2)
-
-
-def amplitude_of_channels(order: int, shells: int) -> Array:
-    """Return the amplitude that each channel follows, shape (channel,).
-
-    Amplitudes are numbered: b0, then degrees 0 and 2 of each shell. Higher degrees follow the
-    latter.
-
-    Examples
-    --------
-    >>> amplitude_of_channels(2, shells=2)
-    array([0, 1, 2, 2, 2, 2, 2, 3, 4, 4, 4, 4, 4])
-    """
-    degrees = np.minimum(coefficient_orders(order) // 2, 1)
-    first = 1 + 2 * np.arange(shells)
-    return np.concatenate([[0], (first[:, None] + degrees).ravel()])
-
-
-def mean_over_directions(squares: Array, shells: int) -> Array:
-    """Return b0's square and each shell's mean square over all directions.
-
-    The basis is orthonormal: the mean over the sphere is the sum over its 4 pi.
-
-    Parameters
-    ----------
-    squares
-        Of the channels of `Coefficients`, shape (voxel, channel).
-    shells
-        How many there are.
-
-    Returns
-    -------
-    Array
-        Shape (voxel, 1 + shell).
-    """
-    sums = squares[:, 1:].reshape(len(squares), shells, -1).sum(axis=2)
-    return np.column_stack([squares[:, 0], sums / np.float32(4 * np.pi)])
-
-
-def mean_channels(order: int, shells: int) -> Array:
-    """Return the channels of b0 and of each shell's mean over directions, shape (1 + shell,).
-
-    Examples
-    --------
-    >>> mean_channels(2, 2)
-    array([0, 1, 7])
-    """
-    return np.array([0, *(1 + count_coefficients(order) * np.arange(shells))])
+    return coefficients.channels.energies(coefficients.values)
 
 
 def nearest_shells(gradients: GradientTable, bs: Sequence[float]) -> Array:

@@ -1,23 +1,48 @@
-"""A scan and a target site to a scan, or to maps: a room for each method."""
+"""A scan and a target site to a scan, or to maps: a folder for each method."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from siteless._lazy import lazy_names
 
 if TYPE_CHECKING:
     from siteless.methods._render import Outside, Rendering, harmonize, render
-    from siteless.methods.registry import METHODS, Method, load_model
+    from siteless.methods.base import Method
+    from siteless.methods.combat import Combat
+    from siteless.methods.invariant import Invariant
+    from siteless.methods.paired import Paired
+    from siteless.methods.registry import METHODS, load_model
+    from siteless.methods.rish import Rish, RishGlm
+    from siteless.methods.scaled import Scaled
+    from siteless.methods.unchanged import Unchanged
 
-__all__ = ["METHODS", "Method", "Outside", "Rendering", "harmonize", "load_model", "render"]
+__all__ = [
+    "METHODS",
+    "Combat",
+    "Invariant",
+    "Method",
+    "Outside",
+    "Paired",
+    "Rendering",
+    "Rish",
+    "RishGlm",
+    "Scaled",
+    "Unchanged",
+    "harmonize",
+    "load_model",
+    "render",
+]
 
-_HOMES = {
-    "_render": ("Outside", "Rendering", "harmonize", "render"),
-    "registry": ("METHODS", "Method", "load_model"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    # Imported when first used: what knows the methods' names needs no torch.
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(f"siteless.methods.{home}"), name)
-    raise AttributeError(f"module 'siteless.methods' has no attribute {name!r}")
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "_render": ("Outside", "Rendering", "harmonize", "render"),
+        "base": ("Method",),
+        "combat": ("Combat",),
+        "invariant": ("Invariant",),
+        "paired": ("Paired",),
+        "registry": ("METHODS", "load_model"),
+        "rish": ("Rish", "RishGlm"),
+        "scaled": ("Scaled",),
+        "unchanged": ("Unchanged",),
+    },
+)

@@ -13,8 +13,6 @@ from siteless.errors import ModelError
 from siteless.harmonics import (
     Coefficients,
     interpolated_bs,
-    mean_channels,
-    mean_over_directions,
     nearest_shells,
     project,
     projection_matrix,
@@ -154,12 +152,14 @@ def render(
     signal = volumes.T.reshape((*scan.mask.shape, len(table)), order="F")
     inside = translated.mask.T[scan.mask.T]
     shift = scales[:, scan.voxels] - (ratio if outside == "scaled" else 1)
-    change = np.sqrt(mean_over_directions(np.square(own.values), len(own.bs))) * np.abs(shift.T)
+    change = np.sqrt(own.channels.mean_squares(np.square(own.values))) * np.abs(shift.T)
     difference = translated.values - ratio * own.values[inside]
-    change[inside] = np.sqrt(mean_over_directions(np.square(difference), len(own.bs)))
+    change[inside] = np.sqrt(own.channels.mean_squares(np.square(difference)))
     learned = model.preparation.where(scan)
     unfamiliar = np.zeros(scan.mask.shape, dtype=bool)
-    unfamiliar.T[learned.T] = model.unfamiliar(scan, own)
+    unfamiliar.T[learned.T] = (
+        model.unfamiliar(scan, own) if made.unfamiliar is None else made.unfamiliar
+    )
     return Rendering(
         scan=scan.with_signal(signal, gradients=table, site=Site(site, origin="rendered")),
         spread=translated.on_grid(np.hypot(made.spread, _spread_within_voxel(translated))),
@@ -185,7 +185,7 @@ def _spread_within_voxel(rendered: Coefficients) -> Array:
     for low, high in zip(neighbours.T[1::2], neighbours.T[2::2], strict=True):
         apart = (high != centre).astype(np.float32) + (low != centre)  # 1 at the edge
         slope = (rendered.values[high] - rendered.values[low]) / np.maximum(apart, 1)[:, None]
-        variance += mean_over_directions(np.square(slope), len(rendered.bs)) / 12
+        variance += rendered.channels.mean_squares(np.square(slope)) / 12
     return np.sqrt(variance)
 
 
@@ -212,8 +212,7 @@ def _scales(own: Coefficients, rendered: Coefficients, voxel_size: Array) -> Arr
 
 def _means(coefficients: Coefficients) -> Array:
     """Return the channels of b0 and of each shell's mean, shape (voxel, 1 + shell)."""
-    channels = mean_channels(coefficients.order, len(coefficients.bs))
-    return coefficients.values[:, channels].clip(min=0)
+    return coefficients.values[:, coefficients.channels.means].clip(min=0)
 
 
 def _scaled(

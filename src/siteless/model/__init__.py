@@ -2,18 +2,31 @@
 
 from siteless.model._card import LearnedSite, ModelCard
 from siteless.model._file import damaged, read_model_file, save_model
-from siteless.model._model import AVERAGE, Model, SignalModel, Translation
+from siteless.model._model import (
+    AVERAGE,
+    HarmonizedMaps,
+    LatentModel,
+    MapModel,
+    Model,
+    SignalModel,
+    SiteFields,
+    Translation,
+)
 from siteless.model._preparation import Preparation
 from siteless.model._typical import RARE, Typical
 
 __all__ = [
     "AVERAGE",
     "RARE",
+    "HarmonizedMaps",
+    "LatentModel",
     "LearnedSite",
+    "MapModel",
     "Model",
     "ModelCard",
     "Preparation",
     "SignalModel",
+    "SiteFields",
     "Translation",
     "Typical",
     "damaged",

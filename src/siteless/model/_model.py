@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from statistics import geometric_mean
-from typing import Self
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from siteless.errors import ModelError
 from siteless.harmonics import Coefficients, table_at_shells
 from siteless.model._card import ModelCard
 from siteless.model._preparation import Preparation
+from siteless.population import Covariate
 from siteless.tissue import white_matter_level
 
 # The target that favours no site: the mean of what every site of the model would show.
@@ -37,11 +38,37 @@ class Translation:
         far as the method knows it; shape (voxel, 1 + shell), in units of the signal.
     levels
         Of the scan and of the translation: the median b0 of white matter.
+    unfamiliar
+        Voxels of the learned tissue that the method has treated as unlike its training voxels,
+        shape (voxel of the tissue,), bool; None where it treats all alike.
     """
 
     coefficients: Coefficients
     spread: Array
     levels: tuple[float, float]
+    unfamiliar: Array | None = None
+
+
+class SiteFields(Protocol):
+    """What sites do to all of a brain alike: point spreads, and smooth fields over the head."""
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Labels."""
+
+    @property
+    def spreads(self) -> Array:
+        """What scans are blurred by to be as blurred as the most blurred site's, (site,), mm2."""
+
+    @property
+    def box(self) -> tuple[Array, Array]:
+        """The lowest and the highest corner of the heads, mm."""
+
+    def changes(self, places: Array) -> Array:
+        """Return the change of amplitudes from the mean of sites, shape (site, place, feature).
+
+        Features are b0, and relative to it degrees 0 and 2 of each shell.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +76,11 @@ class Model(ABC):
     """What a method has learned: a card, and arrays."""
 
     card: ModelCard
+
+    @property
+    def site_fields(self) -> SiteFields | None:
+        """What sites do to all of a brain alike, if the method learns it."""
+        return None
 
     @classmethod
     @abstractmethod
@@ -69,6 +101,10 @@ class Model(ABC):
             digest.update(f"{name} {array.dtype} {array.shape}".encode())
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
+
+    def describe(self) -> Sequence[tuple[str, str]]:
+        """Say how the model was learned and how well: a word and a line each."""
+        return ()
 
     @property
     def preparation(self) -> Preparation:
@@ -153,7 +189,15 @@ class Model(ABC):
 
 @dataclass(frozen=True, eq=False)
 class SignalModel(Model):
-    """A model of a method that gives scans, not maps alone."""
+    """A model of a method that gives scans, not maps alone.
+
+    Attributes
+    ----------
+    uncertainty
+        What the standard deviation that `translate` gives is of; empty where it gives none.
+    """
+
+    uncertainty: ClassVar[str] = "the noise that is left"
 
     @abstractmethod
     def translate(self, scan: Scan, own: Coefficients, site: str) -> Translation:
@@ -167,4 +211,78 @@ class SignalModel(Model):
             Its coefficients.
         site
             Of the model, or ``average``.
+        """
+
+
+class LatentCodes(Protocol):
+    """Latent codes of a scan's voxels."""
+
+    @property
+    def mean(self) -> Array:
+        """Posterior means, shape (voxel, unit), float32."""
+
+    @property
+    def level(self) -> float:
+        """Reference b0 intensity of the scan."""
+
+    def on_grid(self) -> Array:
+        """Return the means on the scan's grid, shape (x, y, z, unit), zero elsewhere."""
+
+
+@dataclass(frozen=True, eq=False)
+class LatentModel(SignalModel):
+    """A model of a method that has a latent code."""
+
+    @abstractmethod
+    def encode(self, scan: Scan, coefficients: Coefficients | None = None) -> LatentCodes:
+        """Return the codes of a scan as `prepare` gives it."""
+
+
+@dataclass(frozen=True, eq=False)
+class HarmonizedMaps:
+    """Maps of a scan as a site would show them.
+
+    Attributes
+    ----------
+    maps
+        By name, each of shape (x, y, z), float32, zero outside the brain.
+    source
+        Likewise, as they were.
+    known
+        Voxels that the model knows, shape (x, y, z), bool; elsewhere maps are unchanged.
+    """
+
+    maps: Mapping[str, Array]
+    source: Mapping[str, Array]
+    known: Array
+
+
+@dataclass(frozen=True, eq=False)
+class MapModel(Model):
+    """A model of a method that gives maps, and no scans."""
+
+    @property
+    @abstractmethod
+    def maps(self) -> tuple[str, ...]:
+        """Names of the maps."""
+
+    @property
+    @abstractmethod
+    def covariates(self) -> tuple[Covariate, ...]:
+        """What must be known about people."""
+
+    @abstractmethod
+    def render_maps(
+        self, scan: Scan, site: str, attributes: Mapping[str, str] | None = None
+    ) -> HarmonizedMaps:
+        """Compute the maps of a scan, and bring them to a site.
+
+        Parameters
+        ----------
+        scan
+            A scan of a site of the model.
+        site
+            A site of the model, or ``average``.
+        attributes
+            The covariates that the model was learned with, as the dataset's tables have them.
         """

@@ -37,8 +37,15 @@ class Preparation:
 
     def prepare(self, scan: Scan) -> Scan:
         """Return a scan denoised and at the shells."""
-        denoised = denoise(scan, self.denoiser) if self.denoiser else scan
-        return at_shells(denoised, self.shells)
+        return self.at_shells(self.denoised(scan))
+
+    def denoised(self, scan: Scan) -> Scan:
+        """Return a scan denoised, if that is asked for."""
+        return denoise(scan, self.denoiser) if self.denoiser else scan
+
+    def at_shells(self, scan: Scan) -> Scan:
+        """Return a scan at the shells."""
+        return at_shells(scan, self.shells)
 
     def coefficients(self, scan: Scan) -> Coefficients:
         """Return the coefficients of a scan that `prepare` has given."""

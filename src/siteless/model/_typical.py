@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 
 from siteless.acquisition import Array
-from siteless.harmonics import degree_energies
+from siteless.harmonics import Channels
 
 # Part of the training voxels that lie beyond the limit.
 RARE = 1e-3
@@ -62,7 +62,7 @@ class Typical:
 
 def _features(values: Array, order: int) -> Array:
     """Return logarithms of amplitudes, shape (voxel, 1 + shell * degree)."""
-    energies = degree_energies(values, order)[:, :, :_DEGREES]
+    energies = Channels.of(values, order).energies(values)[:, :, :_DEGREES]
     amplitudes = np.sqrt(energies.reshape(len(values), -1))
     features = np.column_stack([values[:, 0], amplitudes]).astype(float)
     return np.log(np.maximum(features, _DARK))

@@ -1,16 +1,12 @@
 """Paths in, paths or reports out: where disk, mathematics and parallelism meet."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from siteless._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from siteless.pipelines._adapt import adapt_model
     from siteless.pipelines._check import CheckReport, check_dataset, write_check
-    from siteless.pipelines._choice import fingerprint, processes_within
-    from siteless.pipelines._encode import encode_dataset
-    from siteless.pipelines._fit import fit_model
-    from siteless.pipelines._harmonize import Gradients, HarmonizeReport, harmonize_dataset
-    from siteless.pipelines._learn import FitFiles
+    from siteless.pipelines._choice import processes_within
     from siteless.pipelines._run import Progress, Run, Stages
     from siteless.pipelines._simulate import simulate_cohort
     from siteless.pipelines.evaluate import (
@@ -19,6 +15,13 @@ if TYPE_CHECKING:
         Evaluation,
         Scoring,
         evaluate_dataset,
+    )
+    from siteless.pipelines.fit import FitFiles, adapt_model, fit_model
+    from siteless.pipelines.harmonize import (
+        Gradients,
+        HarmonizeReport,
+        encode_dataset,
+        harmonize_dataset,
     )
     from siteless.pipelines.report import write_report
 
@@ -38,7 +41,6 @@ __all__ = [
     "check_dataset",
     "encode_dataset",
     "evaluate_dataset",
-    "fingerprint",
     "fit_model",
     "harmonize_dataset",
     "processes_within",
@@ -47,24 +49,16 @@ __all__ = [
     "write_report",
 ]
 
-_HOMES = {
-    "_adapt": ("adapt_model",),
-    "_check": ("CheckReport", "check_dataset", "write_check"),
-    "_choice": ("fingerprint", "processes_within"),
-    "_encode": ("encode_dataset",),
-    "evaluate": ("KINDS", "Derivatives", "Evaluation", "Scoring", "evaluate_dataset"),
-    "_fit": ("fit_model",),
-    "_harmonize": ("Gradients", "HarmonizeReport", "harmonize_dataset"),
-    "_learn": ("FitFiles",),
-    "_run": ("Progress", "Run", "Stages"),
-    "_simulate": ("simulate_cohort",),
-    "report": ("write_report",),
-}
-
-
-def __getattr__(name: str) -> Any:
-    # Imported when first used: checking and simulating, in many processes, do without torch.
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(f"siteless.pipelines.{home}"), name)
-    raise AttributeError(f"module 'siteless.pipelines' has no attribute {name!r}")
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "_check": ("CheckReport", "check_dataset", "write_check"),
+        "_choice": ("processes_within",),
+        "_run": ("Progress", "Run", "Stages"),
+        "_simulate": ("simulate_cohort",),
+        "evaluate": ("KINDS", "Derivatives", "Evaluation", "Scoring", "evaluate_dataset"),
+        "fit": ("FitFiles", "adapt_model", "fit_model"),
+        "harmonize": ("Gradients", "HarmonizeReport", "encode_dataset", "harmonize_dataset"),
+        "report": ("write_report",),
+    },
+)

@@ -6,13 +6,11 @@ import math
 from functools import cache
 from pathlib import Path
 
-from siteless.acquisition import GradientTable
-from siteless.bids import ScanFiles, ScanSelection, read_gradients, read_header
+from siteless.bids import ScanSelection, read_header
 from siteless.errors import DatasetError, ModelError
 from siteless.methods import load_model
 from siteless.model import Model
 from siteless.pipelines._parallel import available_cpus
-from siteless.storage import cache_key, size_and_time
 
 # Bytes of a process with its libraries; and copies of a float32 scan that it holds at most.
 _PROCESS, _COPIES = 700_000_000, 4
@@ -56,22 +54,6 @@ def processes_within(memory: int, dataset: ScanSelection | Path | str, nprocs: i
             path=found.root,
         )
     return min(nprocs or available_cpus(), memory // need)
-
-
-def fingerprint(files: ScanFiles) -> str:
-    """Return a hash that changes when a file of a scan does: by names, sizes and times."""
-    parts = (
-        *(files.dwi, files.bval, files.bvec, files.world_table),
-        *(files.mask, files.white_matter, *files.sidecars),
-    )
-    return cache_key([size_and_time(path) for path in parts if path is not None], str(files.site))
-
-
-def read_table(files: ScanFiles) -> GradientTable:
-    """Read a scan's gradient table, and no signal."""
-    header, affine = read_header(files.dwi)
-    shape = header.get_data_shape()
-    return read_gradients(files, affine, shape[3] if len(shape) > 3 else 1)
 
 
 @cache

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from siteless.acquisition import show_bs
-from siteless.methods.invariant.profiles import SiteProfiles
+from siteless.model import SiteFields
 from siteless.population import NUMBERS, SiteVerdict
 from siteless.report._style import save_figure
 
@@ -23,14 +23,14 @@ _POINTS = 60
 _DPI = 120
 
 
-def draw_profiles(profiles: SiteProfiles, bs: tuple[float, ...], path: Path) -> None:
+def draw_profiles(fields: SiteFields, bs: tuple[float, ...], path: Path) -> None:
     """Draw the fields of sites into a file."""
-    save_figure(_figure(profiles, bs), path, dpi=_DPI)
+    save_figure(_figure(fields, bs), path, dpi=_DPI)
 
 
-def profiles_url(profiles: SiteProfiles, bs: tuple[float, ...]) -> str:
+def profiles_url(fields: SiteFields, bs: tuple[float, ...]) -> str:
     """Return the picture of `draw_profiles` as the address of an image, for a page."""
-    return _url(_figure(profiles, bs))
+    return _url(_figure(fields, bs))
 
 
 def expected_errors_url(verdicts: Sequence[SiteVerdict]) -> str:
@@ -58,7 +58,7 @@ def _url(figure: Figure) -> str:
     return f"data:image/png;base64,{b64encode(png.getvalue()).decode()}"
 
 
-def _figure(profiles: SiteProfiles, bs: tuple[float, ...]) -> Figure:
+def _figure(fields: SiteFields, bs: tuple[float, ...]) -> Figure:
     """Draw the fields of sites in the axial plane through the middle of the brain.
 
     A row for each site, with what its scans are blurred by; a column for the amplitudes of b0 and,
@@ -67,19 +67,15 @@ def _figure(profiles: SiteProfiles, bs: tuple[float, ...]) -> Figure:
     from matplotlib.figure import Figure
 
     names = ["b0", *(f"{show_bs((b,))}, degree {degree}" for b in bs for degree in (0, 2))]
-    low, high = profiles.field.box
+    low, high = fields.box
     x, y = (np.linspace(low[axis], high[axis], _POINTS) for axis in (0, 1))
     plane = np.stack([*np.meshgrid(x, y), np.full((_POINTS,) * 2, (low + high)[2] / 2)], axis=-1)
     places = plane.reshape(-1, 3)
-    logs = np.stack([profiles.logarithms(places, site) for site in profiles.sites])
-    logs[..., 1:] /= 2  # an energy is the square of an amplitude
-    shown = 100 * (np.exp(logs) - 1).reshape(len(logs), _POINTS, _POINTS, -1)
+    shown = 100 * fields.changes(places).reshape(len(fields.sites), _POINTS, _POINTS, -1)
     most = max(1.0, float(np.percentile(np.abs(shown), 99)))
-    figure = Figure(figsize=(2 * len(names) + 1.2, 2 * len(logs) + 0.6), layout="constrained")
-    panels = figure.subplots(len(logs), len(names), squeeze=False)
-    for site, blur, row, of_site in zip(
-        profiles.sites, profiles.spreads, panels, shown, strict=True
-    ):
+    figure = Figure(figsize=(2 * len(names) + 1.2, 2 * len(shown) + 0.6), layout="constrained")
+    panels = figure.subplots(len(shown), len(names), squeeze=False)
+    for site, blur, row, of_site in zip(fields.sites, fields.spreads, panels, shown, strict=True):
         row[0].set_ylabel(f"{site}\nblurred by {blur:.1f} mm²", fontsize=9)
         for panel, image in zip(row, np.moveaxis(of_site, -1, 0), strict=True):
             drawn = panel.imshow(

@@ -10,7 +10,7 @@ from lessons import BS, ORDER, PREPARATION, QUICK, SHELLS, lesson, make_card
 from phantoms import make_gradients, make_scan
 from siteless.acquisition import GradientTable, Site
 from siteless.errors import GradientTableError, ModelError
-from siteless.harmonics import Coefficients, mean_channels, project
+from siteless.harmonics import Channels, Coefficients, project
 from siteless.methods import harmonize, render
 from siteless.methods._render import _scales, _spread_within_voxel
 from siteless.methods.invariant import InvariantModel
@@ -74,7 +74,7 @@ def _ill(scan, factor):
 
 def test_voxels_unlike_all_that_was_learned_keep_their_signal(model, scan):
     ill, full = _ill(scan, 4), replace(model, profiles=_profiles(0.2))
-    own = full.fit(ill)
+    own = full.preparation.coefficients(ill)
     codes = full.encode(ill, own)
     inside = ill.white_matter.T[ill.mask.T]
     lesion = _lesion(scan).T[ill.white_matter.T]
@@ -96,15 +96,17 @@ def test_voxels_that_are_unfamiliar_alone_are_left_to_their_codes(model, scan):
     alone[tuple(np.argwhere(_lesion(scan))[0])] = True
     bright = scan.with_signal(np.where(alone[..., None], 4 * scan.signal, scan.signal))
     full = replace(model, profiles=_profiles(0.2))
-    assert full.unfamiliar(bright, full.fit(bright))[alone.T[scan.white_matter.T]].all()
+    assert full.unfamiliar(bright, full.preparation.coefficients(bright))[
+        alone.T[scan.white_matter.T]
+    ].all()
     assert not full.encode(bright).unfamiliar[alone.T[scan.white_matter.T]].any()
 
 
 def test_what_codes_do_not_hold_of_means_is_kept(model, scan):
     """A lesion such as no training scan has: smoothing keeps sums, and so does rendering."""
     ill, full = _ill(scan, 2.5), replace(model, profiles=_profiles(0.2))
-    own = full.fit(ill)
-    means = mean_channels(ORDER, len(BS))
+    own = full.preparation.coefficients(ill)
+    means = Channels(ORDER, len(BS)).means
     inside = ill.white_matter.T[ill.mask.T]
     codes = full.encode(ill, own)
     without = replace(codes, lost=np.zeros_like(codes.lost))

@@ -23,6 +23,7 @@ from siteless.evaluation import (
     measure_leakage,
 )
 from siteless.evaluation._leakage import _learn
+from siteless.methods import Invariant, Rish, Scaled
 from siteless.microstructure import compute_maps
 from siteless.pipelines import (
     Derivatives,
@@ -44,7 +45,7 @@ def cohort(tmp_path_factory):
     """People at two sites, and their scans rendered as b by scaling."""
     root = tmp_path_factory.mktemp("cohort v1.0")
     data = write_travellers(root / "data")
-    fit_model(data, root / "scaled.safetensors", method="scaled", run=Run(nprocs=1))
+    fit_model(data, root / "scaled.safetensors", Scaled(), run=Run(nprocs=1))
     harmonize_dataset(data, root / "scaled", root / "scaled.safetensors", "b", run=Run(nprocs=1))
     return root
 
@@ -502,16 +503,16 @@ def test_a_table_of_labels_that_is_none_is_refused(cohort, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options",
+    "method",
     [
-        {"method": "scaled"},
-        {"method": "rish", "same_space": True},
-        pytest.param({"method": "rish"}, marks=pytest.mark.slow, id="rish with registration"),
-        {"settings": replace(QUICK, updates=10)},
+        Scaled(),
+        Rish(same_space=True),
+        pytest.param(Rish(), marks=pytest.mark.slow, id="rish with registration"),
+        Invariant(training=replace(QUICK, updates=10)),
     ],
-    ids=lambda options: options.get("method", "network"),
+    ids=lambda method: method.name,
 )
-def test_nobody_of_the_test_split_reaches_a_model(tmp_path, options):
+def test_nobody_of_the_test_split_reaches_a_model(tmp_path, method):
     write_travellers(tmp_path / "first")
     write_travellers(tmp_path / "second")
     for who, split in SPLITS.items():
@@ -527,7 +528,7 @@ def test_nobody_of_the_test_split_reaches_a_model(tmp_path, options):
     models = []
     for name in ("first", "second"):
         out = tmp_path / f"{name}.safetensors"
-        fit_model(tmp_path / name, out, **options, run=Run(nprocs=1))
+        fit_model(tmp_path / name, out, method, run=Run(nprocs=1))
         models.append(out.read_bytes())
     assert models[0] == models[1]
 

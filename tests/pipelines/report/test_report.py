@@ -13,6 +13,7 @@ from phantoms import write_table
 from siteless.bids import find_scans, read_scan
 from siteless.cli import main
 from siteless.errors import SitelessError
+from siteless.methods import Combat, Scaled
 from siteless.pipelines import (
     Derivatives,
     Run,
@@ -33,7 +34,7 @@ def study(tmp_path_factory):
     """People at two sites, their scans rendered as b by scaling, and scores."""
     root = tmp_path_factory.mktemp("study v1.0")
     data = write_travellers(root / "my data")
-    fit_model(data, root / "scaled.safetensors", method="scaled", run=Run(nprocs=1))
+    fit_model(data, root / "scaled.safetensors", Scaled(), run=Run(nprocs=1))
     harmonize_dataset(data, root / "scaled", root / "scaled.safetensors", "b", run=Run(nprocs=1))
     made = {"scaled": [root / "scaled"]}
     kinds = ["signal", "maps", "leakage", "biology"]
@@ -120,15 +121,7 @@ def test_of_many_people_those_who_stand_out_have_pages(study, tmp_path):
 def test_maps_of_a_method_that_gives_no_scans_are_shown(study, tmp_path):
     pytest.importorskip("neuroCombat")
     data, model = study / "my data", tmp_path / "combat.safetensors"
-    fit_model(
-        data,
-        model,
-        method="combat",
-        same_space=True,
-        covariates=(),
-        maps=("fa",),
-        run=Run(nprocs=1),
-    )
+    fit_model(data, model, Combat(same_space=True, covariates=(), maps=("fa",)), run=Run(nprocs=1))
     harmonize_dataset(data, tmp_path / "maps", model, "b", run=Run(nprocs=1))
     page = write_report(data, [tmp_path / "maps"], tmp_path / "out", run=Run(nprocs=1))
     assert "ComBat" in page.read_text()

@@ -21,9 +21,9 @@ from threadpoolctl import threadpool_limits
 
 from siteless.acquisition import Array, Scan
 from siteless.errors import SitelessError
-from siteless.methods.template import BrainMaps, Likeness, lay_well
+from siteless.methods.template import BrainMaps, Likeness, describe_template, lay_well
 from siteless.microstructure import MAPS, compute_maps
-from siteless.model import AVERAGE, Model, ModelCard
+from siteless.model import AVERAGE, HarmonizedMaps, MapModel, ModelCard
 from siteless.population import Covariate, covariate_columns
 from siteless.registration import Alignment
 
@@ -112,26 +112,7 @@ def estimate(values: Array, sites: Sequence[int], columns: Array) -> Estimates:
 
 
 @dataclass(frozen=True, eq=False)
-class HarmonizedMaps:
-    """Maps of a scan as a site would show them.
-
-    Attributes
-    ----------
-    maps
-        By name, each of shape (x, y, z), float32, zero outside the brain.
-    own
-        Likewise, as they were.
-    known
-        Voxels that the template tells of, shape (x, y, z), bool; elsewhere maps are unchanged.
-    """
-
-    maps: Mapping[str, Array]
-    own: Mapping[str, Array]
-    known: Array
-
-
-@dataclass(frozen=True, eq=False)
-class CombatModel(Model):
+class CombatModel(MapModel):
     """ComBat's estimates on a template.
 
     Attributes
@@ -167,6 +148,17 @@ class CombatModel(Model):
             for field, values in vars(one).items()
         }
         return {**self.template.arrays, "known": self.known, **estimates}
+
+    @property
+    def maps(self) -> tuple[str, ...]:
+        """Names of the maps."""
+        return tuple(self.estimates)
+
+    def describe(self) -> Sequence[tuple[str, str]]:
+        """Say which maps there are, and how well scans lie on the template."""
+        package = self.card.summary["neuroCombat"]
+        maps = f"{', '.join(self.card.settings['maps'])}, by neuroCombat {package}; no scans"
+        return [("maps", maps), *describe_template(self.card)]
 
     @cached_property
     def covariates(self) -> tuple[Covariate, ...]:

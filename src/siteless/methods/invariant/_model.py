@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -12,7 +12,8 @@ from scipy import ndimage
 from torch import Tensor
 
 from siteless.acquisition import Array, Scan
-from siteless.harmonics import Coefficients, mean_channels, mean_over_directions
+from siteless.harmonics import Channels, Coefficients
+from siteless.methods.invariant._describe import describe_model
 from siteless.methods.invariant.network import Autoencoder, NetworkSettings, Posterior
 from siteless.methods.invariant.profiles import ScanProfile, SiteProfiles, diffuse
 from siteless.methods.patches import (
@@ -23,7 +24,7 @@ from siteless.methods.patches import (
     weights_of,
     with_weights,
 )
-from siteless.model import ModelCard, SignalModel, Translation
+from siteless.model import LatentModel, ModelCard, SiteFields, Translation
 from siteless.tissue import white_matter_level
 
 # Codes that are drawn to tell how far a rendering may vary.
@@ -80,7 +81,7 @@ class Codes:
 
 
 @dataclass(frozen=True, eq=False)
-class InvariantModel(SignalModel):
+class InvariantModel(LatentModel):
     """A trained network, the profiles of its sites, and its card.
 
     Attributes
@@ -91,8 +92,18 @@ class InvariantModel(SignalModel):
         Of the sites; None when they were not taken out of the training scans.
     """
 
+    uncertainty: ClassVar[str] = "its code (of unfamiliar voxels, to it)"
     network: Autoencoder
     profiles: SiteProfiles | None = None
+
+    @property
+    def site_fields(self) -> SiteFields | None:
+        """The profiles of sites."""
+        return self.profiles
+
+    def describe(self) -> Sequence[tuple[str, str]]:
+        """Say what each site does, how sure that is, and what the network is."""
+        return describe_model(self.card, self.profiles)
 
     @classmethod
     def from_arrays(cls, card: ModelCard, arrays: Mapping[str, Array]) -> Self:
@@ -121,7 +132,8 @@ class InvariantModel(SignalModel):
         spread = self.spread(codes, site, rendered, level=level)
         if self.profiles and self.labels(site) != [str(scan.site)]:
             spread = np.hypot(spread, self._uncertainty_of_sites(scan, site, rendered))
-        return Translation(rendered, spread, (codes.level, level))
+        unfamiliar = codes.unfamiliar if self.profiles else None
+        return Translation(rendered, spread, (codes.level, level), unfamiliar)
 
     def _uncertainty_of_sites(self, scan: Scan, site: str, rendered: Coefficients) -> Array:
         """Return what the uncertain effects of source and target add, shape (voxel, 1 + shell)."""
@@ -131,7 +143,7 @@ class InvariantModel(SignalModel):
         targets = [np.square(self.profiles.uncertainty(one, shells)) for one in labels]
         of_target = np.sum(targets, axis=0) / len(labels) ** 2
         of_source = np.square(self.profiles.uncertainty(str(scan.site), shells))
-        signal = np.sqrt(mean_over_directions(np.square(rendered.values), shells))
+        signal = np.sqrt(rendered.channels.mean_squares(np.square(rendered.values)))
         return (signal * np.sqrt(of_source + of_target)).astype(np.float32)
 
     def encode(self, scan: Scan, coefficients: Coefficients | None = None) -> Codes:
@@ -249,14 +261,14 @@ class InvariantModel(SignalModel):
             for _ in range(_DRAWS):
                 drawn = render(posterior.sample(generator), block) * level
                 squares += torch.square(drawn - expected[block])
-            return mean_over_directions(squares.numpy() / _DRAWS, len(self.preparation.shells))
+            return rendered.channels.mean_squares(squares.numpy() / _DRAWS)
 
         return np.sqrt(np.concatenate(over_blocks(vary, len(mean))))
 
     @property
     def _means(self) -> Array:
         """Channels of b0 and of the shells' means."""
-        return mean_channels(self.preparation.order, len(self.preparation.shells))
+        return Channels(self.preparation.order, len(self.preparation.shells)).means
 
     def _renderer(self, codes: Codes, site: str) -> Callable[[Tensor, slice], Tensor]:
         """Return what renders codes of a block of voxels, in units of the level.

@@ -1,17 +1,24 @@
 """A network that learns from people who were scanned at several sites."""
 
-from siteless.methods.paired._model import PairedModel
-from siteless.methods.paired._network import Translator, TranslatorSettings
-from siteless.methods.paired._training import (
-    Pair,
-    PairedSettings,
-    PairedTraining,
-    find_pairs,
-    train_paired,
-)
+from typing import TYPE_CHECKING
+
+from siteless._lazy import lazy_names
+from siteless.methods.paired._method import Paired
+
+if TYPE_CHECKING:
+    from siteless.methods.paired._model import PairedModel
+    from siteless.methods.paired._network import Translator, TranslatorSettings
+    from siteless.methods.paired._training import (
+        Pair,
+        PairedSettings,
+        PairedTraining,
+        find_pairs,
+        train_paired,
+    )
 
 __all__ = [
     "Pair",
+    "Paired",
     "PairedModel",
     "PairedSettings",
     "PairedTraining",
@@ -20,3 +27,12 @@ __all__ = [
     "find_pairs",
     "train_paired",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "_model": ("PairedModel",),
+        "_network": ("Translator", "TranslatorSettings"),
+        "_training": ("Pair", "PairedSettings", "PairedTraining", "find_pairs", "train_paired"),
+    },
+)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -13,7 +13,14 @@ from siteless.acquisition import Array, Scan
 from siteless.errors import ModelError
 from siteless.harmonics import Coefficients
 from siteless.methods.paired._network import Translator, TranslatorSettings
-from siteless.methods.patches import cut, index_neighbours, over_blocks, weights_of, with_weights
+from siteless.methods.patches import (
+    cut,
+    describe_validation,
+    index_neighbours,
+    over_blocks,
+    weights_of,
+    with_weights,
+)
 from siteless.model import ModelCard, SignalModel, Translation
 
 
@@ -21,7 +28,15 @@ from siteless.model import ModelCard, SignalModel, Translation
 class PairedModel(SignalModel):
     """A trained translator and its card."""
 
+    uncertainty: ClassVar[str] = ""
     network: Translator
+
+    def describe(self) -> Sequence[tuple[str, str]]:
+        """Say how well the network was validated."""
+        people = (
+            len(self.card.summary["validation_people"]) if self.card.summary["validated"] else 0
+        )
+        return [describe_validation(self.card, people, "at other sites")]
 
     @classmethod
     def from_arrays(cls, card: ModelCard, arrays: Mapping[str, Array]) -> Self:

@@ -12,17 +12,27 @@ from siteless.methods.patches._neighbourhood import (
 )
 from siteless.methods.patches._scan import TrainingScan, gather_patches, make_training_scan
 from siteless.methods.patches._store import is_stored, open_scan, store_scan
-from siteless.methods.patches._training_set import Row, TrainingSet, Watch, describe_row
+from siteless.methods.patches._training_set import (
+    Row,
+    TrainingLog,
+    TrainingSet,
+    Watch,
+    count_people,
+    describe_validation,
+    without_speed,
+)
 
 __all__ = [
     "FACES",
     "Row",
+    "TrainingLog",
     "TrainingScan",
     "TrainingSet",
     "Watch",
     "channel_blocks",
+    "count_people",
     "cut",
-    "describe_row",
+    "describe_validation",
     "gather_patches",
     "index_neighbours",
     "is_stored",
@@ -35,4 +45,5 @@ __all__ = [
     "surrounded",
     "weights_of",
     "with_weights",
+    "without_speed",
 ]

@@ -19,8 +19,8 @@ from scipy import ndimage
 from siteless.acquisition import Array, Scan
 from siteless.errors import DatasetError
 from siteless.harmonics import Coefficients, fit_noise, rish
-from siteless.methods._scaling import ScalingModel
-from siteless.methods.template import BrainMaps, Likeness, lay_well
+from siteless.methods.scaling import ScalingModel
+from siteless.methods.template import BrainMaps, Likeness, describe_template, lay_well
 from siteless.model import ModelCard
 from siteless.registration import Alignment
 
@@ -164,6 +164,10 @@ class RishModel(ScalingModel):
     def arrays(self) -> Mapping[str, Array]:
         """The template, and energies in its brain."""
         return {**self.template.arrays, "energies": self.energies, "noise": self.noise}
+
+    def describe(self) -> Sequence[tuple[str, str]]:
+        """Say what was compared, and how well scans lie on the template."""
+        return describe_template(self.card)
 
     def scales(self, source: int, targets: Sequence[int]) -> Array:
         """Return the scale maps from a site to others' mean, on the template.

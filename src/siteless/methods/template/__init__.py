@@ -3,17 +3,33 @@
 from siteless.methods.template._likeness import (
     BrainMaps,
     Likeness,
+    describe_template,
     lay,
     lay_well,
     mean_maps,
     typical_likeness,
 )
+from siteless.methods.template._work import (
+    TEMPLATE,
+    OnTemplate,
+    TemplateWork,
+    bring_to_template,
+    is_common_space,
+    template_maps,
+)
 
 __all__ = [
+    "TEMPLATE",
     "BrainMaps",
     "Likeness",
+    "OnTemplate",
+    "TemplateWork",
+    "bring_to_template",
+    "describe_template",
+    "is_common_space",
     "lay",
     "lay_well",
     "mean_maps",
+    "template_maps",
     "typical_likeness",
 ]

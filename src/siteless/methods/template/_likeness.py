@@ -11,6 +11,7 @@ import numpy as np
 from siteless.acquisition import Array, Scan
 from siteless.errors import SignalError
 from siteless.harmonics import Coefficients
+from siteless.model import ModelCard
 from siteless.registration import (
     Alignment,
     Grid,
@@ -194,3 +195,18 @@ def mean_maps(scans: Iterable[BrainMaps]) -> BrainMaps:
 def _alike(maps: BrainMaps, template: BrainMaps) -> tuple[float, float]:
     white = overlap(maps.white_matter > 0.5, template.white_matter > 0.5)
     return white, correlation(maps.fa, template.fa, template.image > 0)
+
+
+def describe_template(card: ModelCard) -> list[tuple[str, str]]:
+    """Say what was compared on a template, and how well scans lie on it."""
+    settings, summary = card.settings, card.summary
+    travelling = settings.get("travelling", False)
+    compared = "travelling people with themselves" if travelling else "groups"
+    beside = f", beside {', '.join(settings['covariates'])}" if settings["covariates"] else ""
+    how = "in a common space" if settings["same_space"] else "registered"
+    lost = [("left out", ", ".join(summary["not_registered"]) + ": not registered")]
+    return [
+        ("compared", compared + beside),
+        ("template", f"scans {how}, typically: {Likeness(**summary['likeness'])}"),
+        *(lost if summary["not_registered"] else []),
+    ]

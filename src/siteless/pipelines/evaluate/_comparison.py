@@ -14,6 +14,7 @@ from siteless.bids import (
     ScanFiles,
     derivative_path,
     find_scans,
+    read_gradient_table,
     read_header,
     read_json,
     read_sidecar,
@@ -23,7 +24,6 @@ from siteless.errors import DatasetError, MissingFileError
 from siteless.evaluation import BEFORE, NOISE, RESCAN
 from siteless.microstructure import MAPS
 from siteless.model import AVERAGE
-from siteless.pipelines._choice import read_table
 
 # Names that no method can have: they are rows of the scores, or a folder of records.
 _RESERVED = (BEFORE, NOISE, RESCAN, "floors")
@@ -172,7 +172,7 @@ def pair_scans(originals: Sequence[ScanFiles], derivatives: Derivatives) -> Comp
     """
     _require_site(originals, derivatives.to)
     training = _read_training(originals)
-    originals = [files for files in originals if read_table(files).shells]
+    originals = [files for files in originals if read_gradient_table(files).shells]
     made = find_renderings(originals, derivatives)
     targets = {rendered.to for rendered in made}
     at_home = [(files.dwi, str(files.site)) for files in originals if str(files.site) in targets]
@@ -354,5 +354,5 @@ def _differ(first: ScanFiles, second: ScanFiles) -> str:
     shape, other_shape = header.get_data_shape()[:3], other.get_data_shape()[:3]
     if shape != other_shape or grid_offset(affine, other_affine, shape) > GRID_TOLERANCE:
         return _OTHER_GRID
-    bs, others = (tuple(s.b for s in read_table(scan).shells) for scan in (first, second))
+    bs, others = (tuple(s.b for s in read_gradient_table(scan).shells) for scan in (first, second))
     return "" if same_shells(bs, others) else _OTHER_SHELLS

@@ -8,12 +8,17 @@ from importlib.metadata import version
 from pathlib import Path
 
 from siteless.acquisition import GradientTable
-from siteless.bids import ScanSelection, require_outside, write_json, write_table
+from siteless.bids import (
+    ScanSelection,
+    read_gradient_table,
+    require_outside,
+    write_json,
+    write_table,
+)
 from siteless.errors import DatasetError, GradientTableError, SitelessError, errors_at
 from siteless.evaluation import BEFORE, ScoreTable, describe_metric, find_engine
 from siteless.harmonics import common_order
 from siteless.microstructure import MAPS, require_maps
-from siteless.pipelines._choice import read_table
 from siteless.pipelines._run import Run
 from siteless.pipelines.evaluate._comparison import Comparison, Derivatives, pair_scans
 from siteless.pipelines.evaluate._figures import Figures
@@ -103,7 +108,7 @@ def _measures(
     comparison: Comparison, scoring: Scoring, labels: Labels | None, root: Path, out: Path
 ) -> tuple[Measures, tuple[str, ...]]:
     """Return the scores that all scans allow, and notes on the others."""
-    tables = [read_table(files) for files in comparison.originals]
+    tables = [read_gradient_table(files) for files in comparison.originals]
     maps, lacking = _common_maps(tables, scoring.maps)
     engine, missing = _engine(scoring, comparison)
     kinds = frozenset(kind for kind in scoring.kinds if engine or kind != "orientation")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from siteless.acquisition import Array
-from siteless.bids import ScanFiles, derivative_path, read_signal
+from siteless.bids import ScanFiles, derivative_path, read_gradient_table, read_signal
 from siteless.errors import DatasetError, MissingFileError, SitelessError
 from siteless.evaluation import (
     ALL,
@@ -24,7 +24,7 @@ from siteless.evaluation import (
     measure_leakage,
     site_distances,
 )
-from siteless.pipelines._choice import read_number, read_table
+from siteless.pipelines._choice import read_number
 from siteless.pipelines._run import Run
 from siteless.pipelines.evaluate._comparison import Comparison, RenderedScan
 from siteless.pipelines.evaluate._measures import Measures
@@ -80,7 +80,7 @@ def score_leakage(
 
 def _warn_of_directions(task: str, method: str, renderings: Sequence[RenderedScan]) -> list[str]:
     """Warn when scans reveal their site by how many directions they have."""
-    sizes = {len(read_table(rendered.image)) for rendered in renderings if rendered.image}
+    sizes = {len(read_gradient_table(rendered.image)) for rendered in renderings if rendered.image}
     if len(sizes) < 2 or method == BEFORE:
         return []
     return [

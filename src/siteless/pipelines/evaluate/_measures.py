@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from siteless.acquisition import Array, Scan
-from siteless.bids import ScanFiles, derivative_path
+from siteless.bids import ScanFiles, derivative_path, fingerprint
 from siteless.errors import DatasetError
 from siteless.microstructure import MAPS
-from siteless.pipelines._choice import fingerprint
 from siteless.pipelines.evaluate._comparison import RenderedScan, folder_name
 from siteless.pipelines.evaluate._regions import Labels
 from siteless.storage import cache_key, size_and_time

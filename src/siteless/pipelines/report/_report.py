@@ -13,6 +13,8 @@ from siteless.bids import (
     Dataset,
     ScanFiles,
     ScanSelection,
+    fingerprint,
+    read_gradient_table,
     read_json,
     read_rows,
     require_outside,
@@ -29,8 +31,6 @@ from siteless.errors import (
 )
 from siteless.evaluation import ALL, Score, ScoreTable
 from siteless.methods import load_model
-from siteless.methods.invariant import InvariantModel
-from siteless.pipelines._choice import fingerprint, read_table
 from siteless.pipelines._run import Run
 from siteless.pipelines.evaluate import Derivatives, RenderedScan, find_renderings, folder_name
 from siteless.pipelines.report._summary import files_beside, scan_name, summarize_scan
@@ -160,7 +160,7 @@ def _missing(originals: Sequence[ScanFiles], renderings: Sequence[RenderedScan])
 
 def _lacks_shells(files: ScanFiles) -> bool:
     try:
-        return not read_table(files).shells
+        return not read_gradient_table(files).shells
     except SitelessError:  # which may be why it was not harmonized
         return False
 
@@ -174,8 +174,8 @@ def _fields(path: Path, renderings: Sequence[RenderedScan]) -> str:
             remedy="give the one that has rendered them",
             path=path,
         )
-    profiles = model.profiles if isinstance(model, InvariantModel) else None
-    return profiles_url(profiles, model.preparation.shells) if profiles else ""
+    fields = model.site_fields
+    return profiles_url(fields, model.preparation.shells) if fields else ""
 
 
 def read_scores(folder: Path) -> tuple[ScoreTable, tuple[str, ...]]:

@@ -10,7 +10,7 @@ SCRIPT = Path(__file__).with_name("train_together.py")
 
 
 def _log(out, *launcher):
-    path = os.pathsep.join([str(SCRIPT.parents[1]), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(SCRIPT.parents[3]), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, *launcher, str(SCRIPT), str(out)]
     shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

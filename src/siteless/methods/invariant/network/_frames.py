@@ -14,6 +14,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+# Harmonics of degree 2 among those of a shell.
+DEGREE_2 = slice(1, 6)
+
 
 def fibre_frames(second: Tensor) -> Tensor:
     """Return the axes of fibres.

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from siteless.methods.invariant.network._frames import fibre_frames, rotate
+from siteless.methods.invariant.network._frames import DEGREE_2, fibre_frames, rotate
 
 _ACTIVATIONS = {"tanh": nn.Tanh, "silu": nn.SiLU, "relu": nn.ReLU}
 
@@ -216,7 +216,7 @@ class Autoencoder(nn.Module):
             return None
         voxels = patch.unflatten(1, (self.settings.neighbours, -1))
         shells = voxels[..., 1:].unflatten(-1, (self.settings.shells, -1))
-        return fibre_frames(shells[..., 1:6].sum(dim=(1, 2)))
+        return fibre_frames(shells[..., DEGREE_2].sum(dim=(1, 2)))
 
     def centres(self, patch: Tensor) -> Tensor:
         """Return the centres of patches in their frames, shape (patch, channel)."""

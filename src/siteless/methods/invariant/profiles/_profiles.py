@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 
 from siteless.acquisition import Array, Scan
-from siteless.harmonics import Coefficients, amplitude_of_channels
+from siteless.harmonics import Channels, Coefficients
 from siteless.methods.invariant.profiles._detail import FineDetail, learn_detail
 from siteless.methods.invariant.profiles._field import Field, design_of, extend_fields, fit_fields
 from siteless.methods.invariant.profiles._spread import diffuse
@@ -80,6 +80,21 @@ class SiteProfiles:
         """Return the field of a site at places, within bounds, shape (place, feature)."""
         return self.field.logarithms(world, self.sites.index(site)).clip(-_MOST, _MOST)
 
+    @property
+    def box(self) -> tuple[Array, Array]:
+        """The lowest and the highest corner of the training heads, mm."""
+        low, high = self.field.box
+        return low, high
+
+    def changes(self, places: Array) -> Array:
+        """Return the change of amplitudes from the mean of sites, shape (site, place, feature).
+
+        Features are b0, and relative to it degrees 0 and 2 of each shell.
+        """
+        logs = np.stack([self.logarithms(places, site) for site in self.sites])
+        logs[..., 1:] /= 2  # an energy is the square of an amplitude
+        return np.exp(logs) - 1
+
     def uncertainty(self, site: str, shells: int) -> Array:
         """Return the relative standard deviation of a site's gain of b0 and shells, (1 + shell,).
 
@@ -100,7 +115,7 @@ class SiteProfiles:
         # An energy is the square of an amplitude, and over that of b0.
         logs[:, 1:] = logs[:, :1] + logs[:, 1:] / 2
         shells = logs.shape[1] // len(DEGREES)
-        return np.take(np.exp(logs), amplitude_of_channels(self.order, shells), axis=1)
+        return np.take(np.exp(logs), Channels(self.order, shells).amplitudes, axis=1)
 
 
 @dataclass(frozen=True, eq=False)

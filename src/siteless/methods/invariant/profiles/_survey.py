@@ -10,9 +10,8 @@ import numpy as np
 
 from siteless.acquisition import Array, Scan
 from siteless.harmonics import (
+    Channels,
     Coefficients,
-    coefficient_orders,
-    degree_energies,
     fit_noise,
     noise_channels,
 )
@@ -124,15 +123,14 @@ def survey(scan: Scan, own: Coefficients, person: str) -> Survey:
 
 def _low_channels(order: int, shells: int) -> Array:
     """Return the channels of b0 and of each shell's degrees that fields are estimated of."""
-    low = np.flatnonzero(coefficient_orders(order) <= DEGREES[-1])
-    count = len(coefficient_orders(order))
-    return np.concatenate([[0], *(1 + shell * count + low for shell in range(shells))])
+    return np.flatnonzero(Channels(order, shells).degrees <= DEGREES[-1])
 
 
 def _features(values: Array, noise: Array, kept: Array) -> Array:
     """Return b0 and, over b0 squared and without noise, energies; shape (voxel, feature)."""
     b0 = np.maximum(values[:, :1], np.float32(_DARK))
-    energies = (degree_energies(values, DEGREES[-1]) - noise) / kept / np.square(b0)[..., None]
+    energies = Channels.of(values, DEGREES[-1]).energies(values)
+    energies = (energies - noise) / kept / np.square(b0)[..., None]
     return np.hstack([values[:, :1], energies.reshape(len(values), -1)])
 
 
@@ -162,9 +160,7 @@ def _noise_of_variance_one(scan: Scan, inside: Array) -> Array:
 
 def _second_degree(values: Array, shells: int) -> Array:
     """Return the channels of degree 2, given those of degrees 0 and 2."""
-    second: Array = (
-        values[:, 1:].reshape(len(values), shells, -1)[:, :, 1:].reshape(len(values), -1)
-    )
+    second: Array = values[:, Channels(DEGREES[-1], shells).degrees == 2]
     return second
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from siteless.acquisition import Array
-from siteless.harmonics import amplitude_of_channels, degree_energies, mean_channels
+from siteless.harmonics import Channels
 from siteless.methods.invariant.network import Autoencoder
 from siteless.methods.patches import TrainingScan, cut
 
@@ -74,12 +74,13 @@ def _log_amplitudes(
 
 def _amplitudes(values: Array, order: int) -> Array:
     """Return the means of b0 and of each shell's degree 0, and root mean squares of degree 2."""
-    energies = degree_energies(values, order).mean(axis=0)  # (shell, degree)
-    b0, *means = values[:, mean_channels(order, len(energies))].mean(axis=0)
+    channels = Channels.of(values, order)
+    energies = channels.energies(values).mean(axis=0)  # (shell, degree)
+    b0, *means = values[:, channels.means].mean(axis=0)
     return np.append(b0, np.column_stack([means, np.sqrt(energies[:, 1])]))
 
 
 def _set_gains(network: Autoencoder, sites: slice | int, excess: Array, order: int) -> None:
     """Divide what is rendered by its excess (log)."""
-    channels = amplitude_of_channels(order, network.settings.shells)
-    network.gain[sites] = torch.from_numpy(np.exp(-excess[..., channels])).float()
+    amplitudes = Channels(order, network.settings.shells).amplitudes
+    network.gain[sites] = torch.from_numpy(np.exp(-excess[..., amplitudes])).float()

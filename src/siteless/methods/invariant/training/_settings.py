@@ -153,6 +153,11 @@ class TrainingSettings:
         )
 
     @property
+    def needs_derived_scans(self) -> bool:
+        """Whether patches are made without profiles, in parts or with their surroundings."""
+        return self.profiles or self.parts > 1 or bool(self.surroundings)
+
+    @property
     def judged(self) -> slice:
         """The patches of a batch that the adversary judges: none, if it has no weight."""
         return slice(0, None if self.adversary else 0, round(1 / self.adversary_share))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from siteless.acquisition import Array
-from siteless.harmonics import coefficient_orders
+from siteless.harmonics import Channels
 from siteless.methods.invariant.network import Autoencoder
 from siteless.methods.patches import TrainingScan, cut
 from siteless.population import Design, estimate_site_effects
@@ -58,9 +58,8 @@ def channel_units(
 
 def _is_low(scan: TrainingScan) -> Array:
     """Return which channels are b0 or of degrees 0 and 2."""
-    degrees = coefficient_orders(scan.order)
-    shells = (scan.values.shape[1] - 1) // len(degrees)
-    return np.concatenate([[True], np.tile(degrees <= 2, shells)])
+    low: Array = Channels.of(scan.values, scan.order).degrees <= 2
+    return low
 
 
 def _moments(scan: TrainingScan, network: Autoencoder | None) -> tuple[Array, Array]:
@@ -74,8 +73,9 @@ def _moments(scan: TrainingScan, network: Autoencoder | None) -> tuple[Array, Ar
 
 def _pooled(variance: Array, order: int) -> Array:
     """Give all channels of a shell and degree their sum, which rotations do not change."""
-    degrees = coefficient_orders(order)
-    shells = variance[1:].reshape(-1, len(degrees))
+    channels = Channels.of(variance, order)
+    degrees = channels.degrees[channels.shell(0)]
+    shells = variance[1:].reshape(channels.shells, -1)
     sums = (shells[:, degrees == degree].sum(axis=1) for degree in degrees)
     return np.concatenate([variance[:1], np.stack(list(sums), axis=1).ravel()])
 

@@ -10,6 +10,7 @@ from siteless.bids import (
     ScanFiles,
     ScanSelection,
     derivative_path,
+    read_gradient_table,
     read_rows,
     read_scan,
     require_outside,
@@ -20,9 +21,8 @@ from siteless.bids import (
 )
 from siteless.errors import DatasetError, ModelError, OutputError, errors_at
 from siteless.methods import load_model
-from siteless.methods.invariant import InvariantModel
-from siteless.model import Model
-from siteless.pipelines._choice import read_model, read_table
+from siteless.model import LatentModel, Model
+from siteless.pipelines._choice import read_model
 from siteless.pipelines._run import Run
 
 Row = dict[str, str]
@@ -56,7 +56,7 @@ def encode_dataset(
         The table.
     """
     out, path = Path(out), Path(model)
-    learned = require_invariant(load_model(path), path)
+    learned = _require_latent(load_model(path), path)
     found = ScanSelection.of(dataset).find()
     scans = _usable(learned, found)
     require_outside(out, found.root)
@@ -72,13 +72,12 @@ def encode_dataset(
     return table
 
 
-def require_invariant(model: Model, path: Path) -> InvariantModel:
-    """Refuse a model of a method that has no code."""
-    if not isinstance(model, InvariantModel):
+def _require_latent(model: Model, path: Path) -> LatentModel:
+    """Refuse a model of a method that has no latent code."""
+    if not isinstance(model, LatentModel):
         raise ModelError(
-            f"expected a model of the method invariant, found one of {model.card.method}, which "
-            "has no code",
-            remedy="fit one with --method invariant",
+            f"a model of the method {model.card.method} has no latent code",
+            remedy="give a model that was fitted without --method",
             path=path,
         )
     return model
@@ -100,7 +99,7 @@ def _usable(model: Model, found: Dataset) -> list[ScanFiles]:
     """Return the scans that have shells, which all must be the model's."""
     usable = []
     for files in found.scans:
-        gradients = read_table(files)
+        gradients = read_gradient_table(files)
         if gradients.shells:
             with errors_at(files.dwi):
                 model.require_known(gradients, files.site)
@@ -113,7 +112,7 @@ def _usable(model: Model, found: Dataset) -> list[ScanFiles]:
 def _encode(path: Path, identity: str, out: Path, files: ScanFiles) -> Row:
     scan = read_scan(files)
     with errors_at(files.dwi):
-        model = require_invariant(read_model(path, identity), path)
+        model = _require_latent(read_model(path, identity), path)
         codes = model.encode(model.prepare(scan))
     image = derivative_path(out, "code", files.entities)
     write_map(image, codes.on_grid(), scan.affine)

@@ -32,8 +32,7 @@ class ScalingModel(SignalModel):
         relative = self.gains(scan, own, site)
         b0 = relative[:, :1] * np.float32(levels[1] / levels[0])
         gains = np.hstack([b0, b0 * relative[:, 1:]])
-        sizes = [1, *[2 * degree + 1 for degree in range(0, own.order + 1, 2)] * len(own.bs)]
-        values = own.values * np.repeat(gains, sizes, axis=1)
+        values = own.values * own.channels.spread_degrees(gains)
         return Translation(replace(own, values=values), _spread(scan, own, gains), levels)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from siteless.acquisition import Array, Scan
 from siteless.harmonics import Coefficients
-from siteless.methods._scaling import ScalingModel
+from siteless.methods.scaling import ScalingModel
 from siteless.model import ModelCard
 
 

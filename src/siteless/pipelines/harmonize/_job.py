@@ -1,140 +1,40 @@
-"""`siteless harmonize`: scans of a dataset, or maps of them, rendered as a site."""
+"""What is done to each scan: rendered, and written with what was found out."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
-
-import numpy as np
 
 from siteless.acquisition import GradientTable, Scan
 from siteless.bids import (
     Map,
     ScanFiles,
-    ScanSelection,
     derivative_path,
+    fingerprint,
     read_gradient_pair,
+    read_gradient_table,
     read_scan,
-    require_outside,
     sidecar_of,
-    write_description,
     write_json,
     write_map,
     write_scan,
 )
-from siteless.errors import DiskError, ModelError, OutputError, SitelessError, errors_at
-from siteless.harmonics import interpolated_bs, nearest_shells
-from siteless.methods import Outside, Rendering, load_model, render
-from siteless.methods.combat import CombatModel, HarmonizedMaps
+from siteless.errors import DiskError, SitelessError, errors_at
+from siteless.harmonics import interpolated_bs
+from siteless.methods import Outside, Rendering, render
 from siteless.microstructure import MAPS
-from siteless.model import RARE, Model
-from siteless.pipelines._choice import fingerprint, read_model, read_table
-from siteless.pipelines._run import Run
-from siteless.storage import cache_key
+from siteless.model import RARE, HarmonizedMaps, MapModel, Model, SignalModel
+from siteless.pipelines._choice import read_model
 
 # The scan's own b-vectors, those of the target's protocol, or a .bval and a .bvec file.
 Gradients: TypeAlias = Literal["own", "target"] | tuple[Path, Path]
-# A scan with a larger part of unfamiliar voxels is unlike those that were learned from.
-_UNFAMILIAR = 10 * RARE
 
 
 @dataclass(frozen=True)
-class HarmonizeReport:
-    """What became of the scans of a dataset.
-
-    Attributes
-    ----------
-    written
-        Images that were rendered; of a method that gives maps, the first map of each scan.
-    skipped
-        Images that an earlier run with the same model and settings has written.
-    unfamiliar
-        Images, of both, whose scan is unlike the training scans of its site; with the part of
-        their rendered voxels that is.
-    interpolated
-        b-values that volumes of some images, of both, were not acquired at.
-    left_out
-        Names of scans without shells.
-    errors
-        Why scans could not be rendered, each with its file.
-    """
-
-    written: tuple[Path, ...]
-    skipped: tuple[Path, ...]
-    unfamiliar: Mapping[Path, float]
-    interpolated: Mapping[Path, tuple[float, ...]]
-    left_out: tuple[str, ...]
-    errors: tuple[SitelessError, ...]
-
-
-def harmonize_dataset(
-    dataset: ScanSelection | Path | str,
-    out: Path | str,
-    model: Path | str,
-    to: str,
-    *,
-    gradients: Gradients = "own",
-    outside: Outside = "scaled",
-    force: bool = False,
-    run: Run = Run(),
-) -> HarmonizeReport:
-    """Render every scan of a dataset as one site; a scan that fails does not stop the others.
-
-    Parameters
-    ----------
-    dataset
-        Its folder, a manifest, or a selection of its scans.
-    out
-        Folder of the derivative dataset.
-    model
-        File that `siteless fit` wrote.
-    to
-        Site of the model, or ``average``.
-    gradients
-        To render at: ``own``, ``target``, or a .bval and a .bvec file, taken along the axes of
-        each image as those beside it are.
-    outside
-        What happens to voxels that the model has not learned: see `siteless.methods.render`.
-        A method that gives maps has neither this nor `gradients`.
-    force
-        Render again what an earlier run has written.
-    run
-        How the work is done.
-
-    Raises
-    ------
-    SitelessError
-        When nothing can be rendered, or an output cannot be written.
-    """
-    # Workers elsewhere have other working folders.
-    selection = ScanSelection.of(dataset).absolute()
-    out, path = (Path(given).absolute() for given in (out, model))
-    if isinstance(gradients, tuple):
-        gradients = gradients[0].absolute(), gradients[1].absolute()
-    learned = load_model(path)
-    with errors_at(path):
-        told = _settings(learned, to, gradients, outside)
-    found = selection.find()
-    require_outside(out, found.root)
-    _require_elsewhere(found.scans, out)
-    root = found.root if found.root.is_dir() else found.root.parent
-    job = _Job(path, root, out, to, gradients, outside, told, _parts(learned), force=force)
-    with run.connected() as connected:
-        what = "Maps" if job.parts.are_maps else "Scans"
-        name = f"{what} rendered as {to} by the method {learned.card.method}"
-        write_description(
-            out, name=name, sources=(root,), ignored=("*_dwimap.*", "model", "report")
-        )
-        outcomes = connected.map("Rendering scans", job.run, found.scans, lost=_killed)
-    return _report(found.scans, outcomes)
-
-
-@dataclass(frozen=True)
-class _Parts:
+class Outputs:
     """What a model writes of a scan, by names of `siteless.bids.NAMES`.
 
     Attributes
@@ -157,47 +57,8 @@ class _Parts:
         return self.covariates is not None
 
 
-def _parts(model: Model) -> _Parts:
-    if isinstance(model, CombatModel):
-        covariates = tuple(one.name for one in model.covariates if one.means)
-        return _Parts(tuple(f"harmonized_{name}" for name in model.estimates), (), covariates)
-    return _Parts(("harmonized",), ("spread", "change", "unfamiliar", "brain", "white_matter"))
-
-
-def _settings(model: Model, to: str, gradients: Gradients, outside: Outside) -> Mapping[str, str]:
-    """Return what a result is known by, whatever its scan; refuse a target there is not."""
-    model.level(to)
-    known = {
-        "Version": version("siteless"),
-        "Method": model.card.method,
-        "Denoiser": model.preparation.denoiser or "n/a",
-        "Model": model.identity,
-        "TargetSite": to,
-    }
-    if isinstance(model, CombatModel):
-        if gradients != "own" or outside != "scaled":
-            raise ModelError(
-                f"the method {model.card.method} gives maps, which have no --gradients and no "
-                "--outside",
-                remedy="leave them out",
-            )
-        return known
-    if gradients == "own":
-        at = "own"
-    elif gradients == "target":
-        model.protocol(to)
-        at = "target"
-    else:
-        table = read_gradient_pair(*gradients, np.eye(4))
-        with errors_at(gradients[0]):
-            nearest_shells(table, model.preparation.shells)
-        at = cache_key(table.bvals, table.bvecs)
-    beyond = "" if at == "own" else " fit, zero beyond the brain"
-    return {**known, "Gradients": at, "OutsideLearnedTissue": outside + beyond}
-
-
 @dataclass(frozen=True)
-class _Outcome:
+class Outcome:
     """What became of one scan: an image, new or kept; an error; or nothing to render."""
 
     image: Path | None = None
@@ -207,40 +68,18 @@ class _Outcome:
     error: SitelessError | None = None
 
 
-def _killed(files: ScanFiles) -> _Outcome:
+def killed(files: ScanFiles) -> Outcome:
     """Return what becomes of a scan that its process dies of."""
     error = SitelessError(
         "every process that was given the scan died, often for lack of memory",
         remedy="give more memory, or use fewer processes",
         path=files.dwi,
     )
-    return _Outcome(error=error)
-
-
-def _require_elsewhere(scans: Sequence[ScanFiles], out: Path) -> None:
-    """Refuse an output that would lie beside the scans themselves."""
-    for files in scans:
-        if files.dwi.resolve().is_relative_to(out.resolve()):
-            raise OutputError(
-                "the output would lie among the scans", remedy="choose another folder", path=out
-            )
-
-
-def _report(scans: Sequence[ScanFiles], outcomes: Sequence[_Outcome]) -> HarmonizeReport:
-    images = [(outcome.image, outcome) for outcome in outcomes if outcome.image]
-    idle = [s.name for s, o in zip(scans, outcomes, strict=True) if not (o.image or o.error)]
-    return HarmonizeReport(
-        written=tuple(image for image, outcome in images if not outcome.kept),
-        skipped=tuple(image for image, outcome in images if outcome.kept),
-        unfamiliar={i: o.unfamiliar for i, o in images if o.unfamiliar > _UNFAMILIAR},
-        interpolated={i: o.interpolated for i, o in images if o.interpolated},
-        left_out=tuple(idle),
-        errors=tuple(outcome.error for outcome in outcomes if outcome.error),
-    )
+    return Outcome(error=error)
 
 
 @dataclass(frozen=True)
-class _Job:
+class Job:
     """What is done to each scan; the same in this process and in others."""
 
     model: Path
@@ -250,10 +89,10 @@ class _Job:
     gradients: Gradients
     outside: Outside
     settings: Mapping[str, str]
-    parts: _Parts
+    outputs: Outputs
     force: bool
 
-    def run(self, files: ScanFiles) -> _Outcome:
+    def run(self, files: ScanFiles) -> Outcome:
         """Render a scan and write it, unless that is done already."""
         try:
             with errors_at(files.dwi):
@@ -261,53 +100,53 @@ class _Job:
         except DiskError:
             raise
         except SitelessError as error:
-            return _Outcome(error=error)
+            return Outcome(error=error)
         except MemoryError:
             full = SitelessError("memory ran out", remedy="use a smaller --nprocs", path=files.dwi)
-            return _Outcome(error=full)
+            return Outcome(error=full)
         except Exception as error:  # noqa: BLE001 - a defect of ours must not stop the others
             what = f"siteless failed on this scan ({type(error).__name__}: {error})"
             defect = SitelessError(what, remedy="please report it", path=files.dwi)
-            return _Outcome(error=defect)
+            return Outcome(error=defect)
 
-    def _render(self, files: ScanFiles) -> _Outcome:
-        images = [derivative_path(self.out, name, files.entities) for name in self.parts.images]
+    def _render(self, files: ScanFiles) -> Outcome:
+        images = [derivative_path(self.out, name, files.entities) for name in self.outputs.images]
         asked = self._asked(files)
         earlier = [_read_sidecar(image) for image in images]
         same = all(told.get("Siteless") == asked for told in earlier)
         if not self.force and same and self._is_whole(files):
             found = earlier[0].get("SitelessFound", {})
-            return _Outcome(
+            return Outcome(
                 images[0],
                 kept=True,
                 unfamiliar=found.get("Unfamiliar", 0.0),
                 interpolated=tuple(found.get("InterpolatedShells", ())),
             )
-        own = read_table(files)
+        own = read_gradient_table(files)
         if not own.shells:
-            return _Outcome()
+            return Outcome()
         model = read_model(self.model, self.settings["Model"])
         model.require_known(own, files.site)
         scan = read_scan(files)
         told = {"Sources": [self._source(files)], "Siteless": asked}
-        if isinstance(model, CombatModel):
+        if isinstance(model, MapModel):
             maps = model.render_maps(scan, self.to, files.attributes)
             shells = [shell.b for shell in own.shells]
             interpolated = interpolated_bs(shells, model.preparation.shells)
             _write_maps(maps, scan, images, told, interpolated)
-            return _Outcome(images[0], interpolated=interpolated)
+            return Outcome(images[0], interpolated=interpolated)
         table = self._table(model, scan)
         made = render(model, scan, self.to, gradients=table, outside=self.outside)
         told["SitelessFound"] = _found(made, model, {str(files.site), self.to})
         write_scan(made.scan, files, self.out, metadata=told, maps=_maps(made, model))
-        return _Outcome(images[0], unfamiliar=made.unfamiliar_part, interpolated=made.interpolated)
+        return Outcome(images[0], unfamiliar=made.unfamiliar_part, interpolated=made.interpolated)
 
     def _is_whole(self, files: ScanFiles) -> bool:
         """Whether all that is written of a scan is there."""
-        names = (*self.parts.images, *self.parts.beside)
+        names = (*self.outputs.images, *self.outputs.beside)
         image, *maps = (derivative_path(self.out, name, files.entities) for name in names)
         stem = image.name.removesuffix(".nii.gz")
-        endings = () if self.parts.are_maps else ("bval", "bvec")
+        endings = () if self.outputs.are_maps else ("bval", "bvec")
         tables = (image.with_name(f"{stem}.{ending}") for ending in endings)
         return all(path.exists() for path in (image, *maps, *tables))
 
@@ -328,9 +167,9 @@ class _Job:
         """Return what a result is known by, which goes into its sidecar."""
         site = str(files.site or "n/a")
         asked = {**self.settings, "SourceSite": site, "SourceFiles": fingerprint(files)}
-        if self.parts.covariates is None:
+        if self.outputs.covariates is None:
             return asked
-        told = {name: files.attributes.get(name, "n/a") for name in self.parts.covariates}
+        told = {name: files.attributes.get(name, "n/a") for name in self.outputs.covariates}
         return {**asked, "Covariates": told}
 
 
@@ -351,10 +190,9 @@ def _found(made: Rendering, model: Model, sites: Collection[str]) -> dict[str, A
 
 def _maps(made: Rendering, model: Model) -> dict[str, Map]:
     volumes = {"Volumes": ["b0", *(f"b={b:.0f}" for b in model.preparation.shells)]}
-    known = {"invariant": "of its code (of unfamiliar voxels, to it), and ", "paired": ""}.get(
-        model.card.method, "of the noise that is left, and "
-    )
-    spread = f"Standard deviation of the rendered signal: {known}within a voxel"
+    known = model.uncertainty if isinstance(model, SignalModel) else ""
+    of = f"of {known}, and " if known else ""
+    spread = f"Standard deviation of the rendered signal: {of}within a voxel"
     change = "Root-mean-square change of the signal, beside that of the scan's level"
     unlike = "Rendered voxels that are unlike the training scans of the source site"
     return {
@@ -377,7 +215,7 @@ def _write_maps(
 ) -> None:
     """Write maps with sidecars; where an image is, its sidecar tells of it."""
     for image, (name, values) in zip(images, made.maps.items(), strict=True):
-        kind, own = MAPS[name], made.own[name]
+        kind, own = MAPS[name], made.source[name]
         found = {
             "HarmonizedVoxels": int(made.known.sum()),
             "MeanBefore": float(own[made.known].mean(dtype=float)),

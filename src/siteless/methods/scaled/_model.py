@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from siteless.acquisition import Array, Scan
-from siteless.harmonics import Coefficients
-from siteless.methods._scaling import ScalingModel
+from siteless.harmonics import Channels, Coefficients
+from siteless.methods.patches import TrainingScan
+from siteless.methods.scaling import ScalingModel
 from siteless.model import ModelCard
 
 
@@ -55,7 +56,19 @@ def mean_attenuation(values: Array, order: int) -> Array:
     order
         Highest degree of the harmonics.
     """
-    sums = values.mean(axis=0, dtype=float)
-    count = (order + 1) * (order + 2) // 2
+    b0, *shells = values.mean(axis=0, dtype=float)[Channels.of(values, order).means]
     isotropic = 1 / np.sqrt(4 * np.pi)  # the harmonic of degree 0
-    return np.asarray(sums[1::count] * isotropic / sums[0], dtype=np.float32)
+    return np.asarray(np.array(shells) * isotropic / b0, dtype=np.float32)
+
+
+def site_attenuation(scans: Sequence[TrainingScan], sites: Sequence[str]) -> Array:
+    """Return the mean attenuation of each shell over the scans of a site, shape (site, shell)."""
+    of_sites = [
+        [
+            mean_attenuation(scan.values[scan.neighbours[:, 0]], scan.order)
+            for scan in scans
+            if scan.site == site
+        ]
+        for site in sites
+    ]
+    return np.stack([np.mean(of_site, axis=0) for of_site in of_sites]).astype(np.float32)

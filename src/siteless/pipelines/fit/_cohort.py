@@ -3,48 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from siteless.acquisition import GradientTable, same_b, same_shells, show_bs
-from siteless.bids import ScanFiles, ScanSelection
+from siteless.bids import ScanFiles, ScanSelection, read_gradient_table
 from siteless.errors import DatasetError, GradientTableError
 from siteless.harmonics import common_bs, common_order
+from siteless.methods.cohort import Cohort
 from siteless.model import AVERAGE
-from siteless.pipelines._choice import read_table
 
 # One person in so many validates, when no table says who does.
 _VALIDATION = 10
-
-
-@dataclass(frozen=True)
-class Cohort:
-    """Scans to learn from and to validate by, and what they share.
-
-    Those that were left out have no shell; those that are interpolated have others than `bs`.
-    """
-
-    learning: tuple[ScanFiles, ...]
-    validating: tuple[ScanFiles, ...]
-    left_out: tuple[ScanFiles, ...]
-    interpolated: tuple[ScanFiles, ...]
-    sites: tuple[str, ...]
-    bs: tuple[float, ...]
-    order: int
-
-    @property
-    def scans(self) -> tuple[ScanFiles, ...]:
-        """All that are read, those to learn from first."""
-        return (*self.learning, *self.validating)
 
 
 def choose_cohort(selection: ScanSelection, *, validate: bool, seed: int) -> Cohort:
     """Choose the scans to learn from and to validate by; refuse what differs."""
     found = selection.find()
     chosen = found.scans
-    tables = [read_table(scan) for scan in chosen]
+    tables = [read_gradient_table(scan) for scan in chosen]
     weighted = [scan for scan, table in zip(chosen, tables, strict=True) if table.shells]
     bs, order = _common_shells(weighted, [table for table in tables if table.shells], found.root)
     labels = list(dict.fromkeys(str(scan.site) for scan in weighted))  # names decide nothing
@@ -65,7 +44,9 @@ def choose_cohort(selection: ScanSelection, *, validate: bool, seed: int) -> Coh
     learning, validating = _split(weighted, validate=validate, seed=seed, root=found.root)
     left_out = tuple(scan for scan in chosen if scan not in weighted)
     read = [*learning, *validating]
-    other = tuple(s for s in read if not same_shells([one.b for one in read_table(s).shells], bs))
+    other = tuple(
+        s for s in read if not same_shells([one.b for one in read_gradient_table(s).shells], bs)
+    )
     return Cohort(tuple(learning), tuple(validating), left_out, other, tuple(labels), bs, order)
 
 
@@ -136,8 +117,8 @@ def _validating_people(scans: Sequence[ScanFiles], seed: int) -> set[str]:
     return chosen
 
 
-def reference_scans(cohort: Cohort, reference: Mapping[str, Collection[str]]) -> list[ScanFiles]:
-    """Return the training scans of the people that site effects are learned from.
+def with_reference(cohort: Cohort, reference: Mapping[str, Collection[str]]) -> Cohort:
+    """Return a cohort whose site effects are learned from some of its people.
 
     Parameters
     ----------
@@ -151,14 +132,14 @@ def reference_scans(cohort: Cohort, reference: Mapping[str, Collection[str]]) ->
     DatasetError
         When no table has a column, or nobody has such a value.
     """
-    kept = list(cohort.learning)
+    kept = cohort.learning
     for column, values in reference.items():
         known = {scan.attributes.get(column) for scan in cohort.learning} - {None, "n/a"}
-        kept = [scan for scan in kept if scan.attributes.get(column) in values]
+        kept = tuple(scan for scan in kept if scan.attributes.get(column) in values)
         if not kept:
-            found = ", ".join(sorted(map(str, known))[:5]) or "no such column"
+            columns = ", ".join(sorted(map(str, known))[:5]) or "no such column"
             raise DatasetError(
-                f"expected a reference group with {column}={','.join(values)}, found {found}",
+                f"expected a reference group with {column}={','.join(values)}, found {columns}",
                 remedy="give --reference COLUMN=VALUE with a column of participants.tsv",
             )
-    return kept
+    return replace(cohort, reference=kept)

@@ -1,0 +1,27 @@
+"""Names that a package imports when they are first used, so that help and workers start fast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+
+def lazy_names(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a package.
+
+    Parameters
+    ----------
+    package
+        Its name.
+    homes
+        Names that it exports, by the module of the package that defines them.
+    """
+
+    def __getattr__(name: str) -> Any:  # noqa: N807
+        for home, names in homes.items():
+            if name in names:
+                return getattr(import_module(f"{package}.{home}"), name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return __getattr__

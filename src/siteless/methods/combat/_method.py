@@ -1,0 +1,89 @@
+"""The method ComBat: maps of sites, compared on a template."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from siteless.methods.base import Citation, HasCovariates, UsesTemplate, option
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from siteless.methods.base import Feature, Learned, Workspace
+    from siteless.methods.cohort import Cohort
+    from siteless.model import Model
+
+# Of `siteless.microstructure`, whose import takes a while.
+_MAPS = ("fa", "md", "mk", "rtop")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Combat(UsesTemplate, HasCovariates):
+    """Compares maps of sites at each voxel of a template.
+
+    Attributes
+    ----------
+    maps
+        Of `siteless.microstructure.MAPS`; by default FA, MD, and with two shells MK.
+    """
+
+    name: ClassVar[str] = "combat"
+    summary: ClassVar[str] = (
+        "maps of FA, MD, MK or RTOP, shifted and scaled at each voxel of a template; gives maps "
+        "and no scans (Johnson et al. 2007, Fortin et al. 2017)"
+    )
+    sentence: ClassVar[str] = "ComBat of maps at each voxel of a template"
+    citations: ClassVar[tuple[Citation, ...]] = (
+        Citation(
+            "fortin2017",
+            "Fortin et al. 2017",
+            "Fortin, Jean-Philippe and Parker, Drew and Tun\\c{c}, Birkan and others",
+            "Harmonization of multi-site diffusion tensor imaging data",
+            "NeuroImage",
+            2017,
+            "10.1016/j.neuroimage.2017.08.047",
+        ),
+    )
+
+    maps: Sequence[str] | None = field(
+        default=None,
+        metadata=option(
+            help=f"of {', '.join(_MAPS)} (default: fa, md, and with two shells mk)",
+            nargs="+",
+            metavar="MAP",
+            collect=tuple,
+        ),
+    )
+
+    @classmethod
+    def model_type(cls) -> type[Model]:
+        """Return the class of its models."""
+        from siteless.methods.combat._model import CombatModel
+
+        return CombatModel
+
+    @property
+    def features(self) -> Mapping[str, Feature]:
+        """What registration sees of a scan, and its maps of microstructure."""
+        from siteless.methods.combat._learn import microstructure
+        from siteless.methods.template import TEMPLATE, template_maps
+
+        return {TEMPLATE: template_maps, **microstructure(self.maps or ())}
+
+    def resolve(self, cohort: Cohort) -> Self:
+        """Choose maps and covariates; refuse scans that are too few or cannot give the maps."""
+        from siteless.methods.combat._learn import choose_maps, require_enough
+        from siteless.methods.template import is_common_space
+
+        maps = choose_maps(cohort, self.maps)
+        same_space = is_common_space(cohort.learning, asked=self.same_space)
+        method = replace(super().resolve(cohort), maps=maps, same_space=same_space)
+        require_enough(cohort.learning, cohort, method.covariate_names)
+        return method
+
+    def learn(self, cohort: Cohort, workspace: Workspace) -> Learned:
+        """Build the template, then run ComBat on each map."""
+        from siteless.methods.combat._learn import learn_estimates
+
+        return learn_estimates(self.settings, cohort, workspace)

@@ -1,0 +1,70 @@
+"""What a person must know about a model of the invariant method."""
+
+from __future__ import annotations
+
+from siteless.methods.invariant.profiles import SiteProfiles
+from siteless.methods.patches import count_people, describe_validation
+from siteless.model import ModelCard
+from siteless.population import NUMBERS, SiteVerdict
+
+
+def describe_model(card: ModelCard, profiles: SiteProfiles | None) -> list[tuple[str, str]]:
+    """Say what each site does, how sure that is, and what the network is."""
+    people = len(card.summary["validation_people"])
+    return [
+        *(_profile_lines(profiles) if profiles else ()),
+        ("network", _network(card)),
+        ("training", _training(card)),
+        describe_validation(card, people, "reconstructed at home"),
+    ]
+
+
+def _profile_lines(profiles: SiteProfiles) -> list[tuple[str, str]]:
+    """Say what each site does to all of a brain, and how sure that is."""
+    effects = [
+        f"{site}: blurred by {blur:.2f} mm2, b0 varies by {100 * variation:.1f} % over the head"
+        for site, blur, variation in zip(
+            profiles.sites, profiles.spreads, profiles.field.variation, strict=True
+        )
+    ]
+    verdicts = [_verdict(verdict) for verdict in profiles.verdict]
+    return [
+        *zip(["profiles", *[""] * (len(effects) - 1)], effects, strict=True),
+        *zip(["differences", *[""] * (len(verdicts) - 1)], verdicts, strict=True),
+    ]
+
+
+def _verdict(site: SiteVerdict) -> str:
+    more = [
+        f"{100 * error:.1f} % with {number}"
+        for number, error in zip(NUMBERS, site.expected_errors, strict=True)
+        if number > site.people
+    ]
+    expected = f" ({', '.join(more)})" if more and site.people else ""
+    people = "one person" if site.people == 1 else f"{site.people} people"
+    return (
+        f"{site.site}: {100 * site.difference:.1f} % from the mean of sites, where chance in who "
+        f"was scanned gives {100 * site.chance:.1f} %; {100 * site.scanner:.1f} % is removed as "
+        f"the scanner's, known to {100 * site.error:.1f} % with {people}{expected}"
+    )
+
+
+def _network(card: ModelCard) -> str:
+    network, best = card.settings["network"], card.summary["best"]
+    widths = "-".join(map(str, network["encoder"]))
+    turned = ", each in the frame of its fibres," if network.get("turned") else ""
+    return (
+        f"patches of {network['neighbours']} x {network['channels']}{turned} to a code of "
+        f"{network['code']}, encoder {widths} {network['activation']}, "
+        f"{best['val_active_units']} units used"
+    )
+
+
+def _training(card: ModelCard) -> str:
+    summary = card.summary
+    best = summary["best"]
+    return (
+        f"preset {card.settings['preset']}, seed {card.seed}: {summary['patches']} patches of "
+        f"{count_people(len(summary['training_people']))}, best after {best['update']:.0f} "
+        f"updates ({best['epoch']:.1f} epochs)"
+    )

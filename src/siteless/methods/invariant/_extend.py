@@ -1,0 +1,85 @@
+"""A new site for a trained model, learned from a few scans of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from siteless.acquisition import Array
+from siteless.bids import ScanFiles
+from siteless.methods.base import Workspace
+from siteless.methods.invariant._learn import SURVEYS, derive_parts, read_surveys, survey_arrays
+from siteless.methods.invariant._model import InvariantModel
+from siteless.methods.invariant.profiles import extend_profiles
+from siteless.methods.invariant.training import TrainingSettings, adapt, calibrate_last
+from siteless.methods.patches import TrainingSet
+from siteless.methods.sites import learned_site
+from siteless.population import Covariate, covariate_columns
+
+
+def extend_model(
+    known: InvariantModel, site: str, scans: Sequence[ScanFiles], workspace: Workspace
+) -> InvariantModel:
+    """Return a model that knows one more site; what it knows already stays as it is."""
+    card, preparation = known.card, known.preparation
+    settings = TrainingSettings(**card.settings["training"], precision="float32")
+    profiles = known.profiles
+    features = {SURVEYS: survey_arrays} if profiles else {}
+    workspace.read_scans(scans, features, with_signal=True)
+    if profiles:
+        surveys = read_surveys(workspace.store, scans)
+        profiles = extend_profiles(profiles, surveys, site, _covariates(known, scans))
+    derived = derive_parts(workspace, scans, settings, profiles)
+    training_set = TrainingSet(
+        scans=[part for *parts, _ in derived for part in parts],
+        validation=(),
+        sites=(site,),
+        whole=[last for *_, last in derived],
+    )
+    show = workspace.stage("Adapting")
+    network = adapt(
+        known.network,
+        training_set,
+        settings,
+        seed=workspace.seed,
+        watch=lambda done, total: show(done, total, ""),
+    )
+    if profiles and preparation.tissue == "white-matter":  # the tissue of surveys
+        calibrate_last(network, training_set.whole, profiles.sharpening)
+    patches = [workspace.store.patches(scan) for scan in scans]
+    level = float(np.exp(np.mean(np.log([scan.level for scan in patches]))))
+    changed: dict[str, Any] = {
+        "sites": {**card.sites, site: learned_site(patches, scans, preparation, level=level)},
+        "settings": {**card.settings, "network": asdict(network.settings)},
+        "summary": {
+            **card.summary,
+            **_added(card.summary, site, scans, workspace.seed),
+            "site_effects": [asdict(one) for one in profiles.verdict] if profiles else [],
+        },
+    }
+    return InvariantModel(replace(card, **changed), network, profiles)
+
+
+def _covariates(known: InvariantModel, scans: Sequence[ScanFiles]) -> Array | None:
+    """Return the covariates of the new people; None, so their means, where some are unknown."""
+    learned = [Covariate(**one) for one in known.card.settings["learned_covariates"]]
+    people = [scan.attributes for scan in scans]
+    if any(one.get(covariate.name) in (None, "n/a") for one in people for covariate in learned):
+        return None
+    return covariate_columns(learned, people)
+
+
+def _added(
+    summary: Mapping[str, Any], site: str, scans: Sequence[ScanFiles], seed: int
+) -> dict[str, Any]:
+    """Say that a site was learned later, from whom, and by which seed."""
+    people = sorted({*summary["training_people"], *(scan.subject for scan in scans)})
+    return {
+        "training_scans": {**summary["training_scans"], site: len(scans)},
+        "validation_scans": {**summary["validation_scans"], site: 0},
+        "training_people": people,
+        "adapted_sites": {**summary.get("adapted_sites", {}), site: {"seed": seed}},
+    }

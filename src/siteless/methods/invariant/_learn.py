@@ -1,0 +1,166 @@
+"""How the invariant method learns: profiles of sites, then networks without them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+
+from siteless.acquisition import Array, Scan
+from siteless.bids import ScanFiles
+from siteless.errors import TrainingError
+from siteless.harmonics import Coefficients
+from siteless.methods.base import Learned, Workspace
+from siteless.methods.cohort import Cohort, columns_of, learn_covariates
+from siteless.methods.invariant._model import InvariantModel
+from siteless.methods.invariant.profiles import SiteProfiles, Survey, learn_profiles, survey
+from siteless.methods.invariant.training import (
+    TrainingSettings,
+    calibrate_sites,
+    make_parts,
+    train,
+)
+from siteless.methods.patches import TrainingLog, TrainingScan, TrainingSet, without_speed
+from siteless.methods.store import ScanStore
+from siteless.model import Preparation
+from siteless.population import require_identifiable
+from siteless.storage import cache_key
+
+if TYPE_CHECKING:
+    from siteless.methods.invariant._method import Invariant
+
+# Kind under which the survey of a scan is stored.
+SURVEYS = "surveys"
+
+
+def require_device(device: str) -> None:
+    """Refuse a device that torch cannot use."""
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise TrainingError(
+            f"the device {device!r} cannot be used ({reason})", remedy="use --device cpu"
+        ) from None
+
+
+def require_separable(cohort: Cohort, covariates: Sequence[str]) -> None:
+    """Refuse scans that cannot show what a site does."""
+    columns = {name: columns_of(cohort.learning, [name]) for name in covariates}
+    require_identifiable(cohort.design(), columns, cohort.sites)
+
+
+def survey_arrays(scan: Scan, coefficients: Coefficients) -> Mapping[str, Array]:
+    """Survey a scan."""
+    return survey(scan, coefficients, "").arrays
+
+
+def read_surveys(store: ScanStore, scans: Sequence[ScanFiles]) -> list[Survey]:
+    """Return the surveys of scans, which are stored."""
+    return [
+        Survey.from_arrays(str(scan.site), scan.subject, store.read(SURVEYS, scan))
+        for scan in scans
+    ]
+
+
+def learn_network(
+    method: Invariant, settings: TrainingSettings, cohort: Cohort, workspace: Workspace
+) -> Learned:
+    """Learn the profiles of sites, train the networks without them, and keep a log."""
+    profiles, preparation = None, workspace.store.preparation
+    if settings.profiles:
+        surveys = read_surveys(workspace.store, cohort.learning)
+        design = cohort.design(method.covariate_names)
+        profiles = learn_profiles(surveys, cohort.sites, preparation.order, design)
+    training_set = _training_set(method, settings, cohort, workspace, profiles)
+    log = TrainingLog(workspace.log, workspace.stage("Training"))
+    training = train(
+        training_set,
+        settings,
+        seed=workspace.seed,
+        device=method.device,
+        minutes=method.minutes,
+        checkpoint=workspace.checkpoint,
+        watch=log,
+    )
+    log.write(training.log)
+    network = training.network
+    if profiles and preparation.tissue == "white-matter":  # the tissue of surveys
+        calibrate_sites(network, training_set.whole, cohort.sites, profiles.sharpening)
+    learned = learn_covariates(cohort.learning, method.covariate_names)
+    return Learned(
+        lambda card: InvariantModel(card, network, profiles),
+        {
+            **method.settings,
+            "learned_covariates": [asdict(one) for one in learned],
+            "preset": method.preset,
+            "precision": training.settings.precision,
+            "network": asdict(network.settings),
+        },
+        {
+            "patches": sum(len(workspace.store.patches(s).neighbours) for s in cohort.learning),
+            "best": without_speed(training.best),
+            "site_effects": [asdict(one) for one in profiles.verdict] if profiles else [],
+        },
+        training.log,
+    )
+
+
+def _training_set(
+    method: Invariant,
+    settings: TrainingSettings,
+    cohort: Cohort,
+    workspace: Workspace,
+    profiles: SiteProfiles | None,
+) -> TrainingSet:
+    """Return the scans without profiles and in parts, as far as the settings ask for it."""
+    if not method.needs_signal:
+        scans = [workspace.store.patches(scan) for scan in cohort.scans]
+        return cohort.training_set(scans, method.covariate_names)
+    derived = derive_parts(workspace, cohort.scans, settings, profiles)
+    learning = len(cohort.learning)
+    of_learning, of_validating = derived[:learning], derived[learning:]
+    whole = [last for *_, last in derived]
+    return replace(
+        cohort.training_set(whole, method.covariate_names),
+        scans=tuple(part for *parts, _ in of_learning for part in parts),
+        validation=tuple(part for *parts, _ in of_validating for part in parts),
+        whole=tuple(whole[:learning]),
+    )
+
+
+def derive_parts(
+    workspace: Workspace,
+    scans: Sequence[ScanFiles],
+    settings: TrainingSettings,
+    profiles: SiteProfiles | None,
+) -> list[list[TrainingScan]]:
+    """Return for each scan its parts without the profiles of its site and, last, the whole."""
+    arrays = sorted((profiles.arrays if profiles else {}).items())
+    return workspace.derive(
+        "Parting scans",
+        partial(_parts, profiles, workspace.store.preparation, settings),
+        scans,
+        key=cache_key(settings.parts, settings.surroundings, *(array for _, array in arrays)),
+        count=settings.parts + 1,
+    )
+
+
+def _parts(
+    profiles: SiteProfiles | None,
+    preparation: Preparation,
+    settings: TrainingSettings,
+    scan: Scan,
+    files: ScanFiles,
+) -> list[TrainingScan]:
+    return make_parts(
+        scan,
+        profiles,
+        preparation,
+        parts=settings.parts,
+        subject=files.subject,
+        surroundings=settings.surroundings,
+    )

@@ -1,0 +1,103 @@
+"""How RISH learns: scans to a template, and energies of sites on it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from siteless.acquisition import Array, Scan
+from siteless.bids import ScanFiles
+from siteless.harmonics import Coefficients
+from siteless.methods.base import Learned, Workspace
+from siteless.methods.cohort import Cohort, columns_of, require_people, site_numbers
+from siteless.methods.rish._model import (
+    SMOOTHING,
+    Energies,
+    RishModel,
+    energies_of,
+    site_energies,
+    site_weights,
+    smooth_on_template,
+)
+from siteless.methods.template import BrainMaps, TemplateWork, bring_to_template, mean_maps
+from siteless.registration import Alignment
+from siteless.storage import load_arrays
+from siteless.tissue import white_matter_level
+
+# Kind under which the energies of a scan are stored.
+ENERGIES = "energies"
+_PARTS = ("signal", "noise", "weight")
+
+
+def energy_maps(scan: Scan, coefficients: Coefficients) -> Mapping[str, Array]:
+    """Return the energies of a scan as maps."""
+    energies = energies_of(scan, coefficients, white_matter_level(scan))
+    return {name: coefficients.on_grid(values) for name, values in vars(energies).items()}
+
+
+def require_comparable(settings: Mapping[str, Any], cohort: Cohort) -> None:
+    """Refuse a cohort whose sites cannot be separated from its people."""
+    scans = _compared(settings, cohort)
+    require_people(scans, cohort.sites, travelling=settings["travelling"])
+    _weights(settings, cohort, scans)
+
+
+def learn_energies(settings: Mapping[str, Any], cohort: Cohort, workspace: Workspace) -> Learned:
+    """Build the template, then the energies of each site on it."""
+    work = _EnergyWork(workspace.store, settings["same_space"])
+    on_template = bring_to_template(workspace, work, _compared(settings, cohort), cohort.sites)
+    accepted = on_template.accepted
+    require_people(accepted, cohort.sites, travelling=settings["travelling"])
+    weights = _weights(settings, cohort, accepted)
+    template, energies, noise = work.combine(accepted, weights, on_template.template)
+    return Learned(
+        lambda card: RishModel(card, template, energies, noise), settings, on_template.summary
+    )
+
+
+def _compared(settings: Mapping[str, Any], cohort: Cohort) -> tuple[ScanFiles, ...]:
+    """Return the scans that are compared: all to learn from, or those of travelling people."""
+    scans = cohort.learning
+    if not settings["travelling"]:
+        return scans
+    visits = {(scan.subject, str(scan.site)) for scan in scans}
+    sites = Counter(person for person, _ in visits)
+    return tuple(scan for scan in scans if sites[scan.subject] > 1)
+
+
+def _weights(settings: Mapping[str, Any], cohort: Cohort, scans: Sequence[ScanFiles]) -> Array:
+    return site_weights(
+        site_numbers(scans, cohort.sites),
+        [scan.subject for scan in scans],
+        columns_of(scans, settings["covariates"]),
+        travelling=settings["travelling"],
+    )
+
+
+@dataclass(frozen=True)
+class _EnergyWork(TemplateWork):
+    @property
+    def key(self) -> str:
+        """The distance over which energies are averaged."""
+        return str(SMOOTHING)
+
+    def bring(self, scan: ScanFiles, alignment: Alignment) -> Mapping[str, Array]:
+        """Return energies, averaged over near voxels."""
+        energies = Energies(**self.store.read(ENERGIES, scan))
+        return vars(smooth_on_template(energies, alignment))
+
+    def combine(
+        self, scans: Sequence[ScanFiles], weights: Array, template: BrainMaps
+    ) -> tuple[BrainMaps, Array, Array]:
+        """Return the mean of scans on the template, the sites' energies, and the noise's."""
+        files = [self.aligned(scan, template) for scan in scans]
+        mean = mean_maps(BrainMaps.from_arrays(load_arrays(file)) for file in files)
+        inside = mean.image > 0
+
+        def read(number: int) -> Energies:
+            stored = load_arrays(files[number])
+            return Energies(*(stored[name][inside] for name in _PARTS))
+
+        return mean, *site_energies(read, weights)

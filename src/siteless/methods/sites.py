@@ -1,0 +1,44 @@
+"""What is learned of a site whatever the method."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from siteless.acquisition import GradientTable
+from siteless.bids import ScanFiles, read_gradient_table
+from siteless.harmonics import table_at_shells
+from siteless.methods.patches import TrainingScan
+from siteless.model import LearnedSite, Preparation, Typical
+
+# Voxels that show what is typical of a site: of a scan, and at most of all its scans.
+_TYPICAL_PER_SCAN, _TYPICAL_PER_SITE = 20_000, 2_000_000
+
+
+def learned_site(
+    scans: Sequence[TrainingScan],
+    files: Sequence[ScanFiles],
+    preparation: Preparation,
+    *,
+    level: float,
+) -> LearnedSite:
+    """Return what is learned of a site whatever the method, from its training scans."""
+    most = min(_TYPICAL_PER_SCAN, _TYPICAL_PER_SITE // len(scans))
+    centres = (scan.neighbours[:, 0] for scan in scans)
+    rows = [own[:: max(1, len(own) // most)] for own in centres]
+    samples = [scan.values[own] for scan, own in zip(scans, rows, strict=True)]
+    protocol, _ = table_at_shells(_protocol(files), preparation.shells)
+    return LearnedSite(
+        level=level,
+        bvals=tuple(protocol.bvals.tolist()),
+        bvecs=tuple(map(tuple, protocol.bvecs.round(9).tolist())),
+        typical=Typical.of(samples, preparation.order),
+    )
+
+
+def _protocol(scans: Sequence[ScanFiles]) -> GradientTable:
+    """Return the table of the first scan that has as many volumes as most."""
+    tables = [read_gradient_table(files) for files in scans]
+    sizes = Counter(map(len, tables))
+    [(usual, _)] = sizes.most_common(1)
+    return next(table for table in tables if len(table) == usual)

@@ -1,0 +1,13 @@
+"""A scan's own harmonics, at any gradients."""
+
+from typing import TYPE_CHECKING
+
+from siteless._lazy import lazy_names
+from siteless.methods.unchanged._method import Unchanged
+
+if TYPE_CHECKING:
+    from siteless.methods.unchanged._model import UnchangedModel
+
+__all__ = ["Unchanged", "UnchangedModel"]
+
+__getattr__ = lazy_names(__name__, {"_model": ("UnchangedModel",)})

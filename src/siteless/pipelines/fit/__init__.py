@@ -1,0 +1,7 @@
+"""A dataset to a model, and a model to one that knows another site."""
+
+from siteless.pipelines.fit._adapt import adapt_model
+from siteless.pipelines.fit._files import FitFiles
+from siteless.pipelines.fit._fit import fit_model
+
+__all__ = ["FitFiles", "adapt_model", "fit_model"]

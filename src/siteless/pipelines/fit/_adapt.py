@@ -1,0 +1,97 @@
+"""`siteless adapt`: a model and a few scans of a new site to a model that knows it too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from siteless.bids import Dataset, ScanFiles, ScanSelection, read_gradient_table, require_outside
+from siteless.errors import DatasetError, ModelError, OutputError, errors_at
+from siteless.harmonics import table_at_shells
+from siteless.methods import METHODS, load_model
+from siteless.methods.store import ScanStore
+from siteless.model import AVERAGE, Model, save_model
+from siteless.pipelines._run import Run
+from siteless.pipelines.fit._files import FitFiles
+from siteless.pipelines.fit._workspace import FitWorkspace
+from siteless.report import draw_profiles
+from siteless.storage import require_writable
+
+
+def adapt_model(
+    model: Path | str,
+    dataset: ScanSelection | Path | str,
+    out: Path | str,
+    *,
+    site: str,
+    work: Path | None = None,
+    run: Run = Run(),
+) -> Model:
+    """Teach a model a site that it has not learned, and write the model that knows it.
+
+    The sites that it knows, and what it renders as them, stay as they are.
+
+    Parameters
+    ----------
+    model
+        File that `siteless fit` wrote, of a method that can learn a site alone.
+    dataset
+        Its folder, a manifest, or a selection of its scans.
+    out
+        File of the new model.
+    site
+        Label of the new site; other scans of the dataset are left alone, and so are scans that
+        a ``split`` column keeps for validation or test.
+    work
+        Folder for what is made of each scan; by default beside the new model.
+    run
+        How the work is done.
+    """
+    files = FitFiles(Path(out))
+    work = work or files.work
+    if files.model.exists():
+        raise OutputError(
+            "the model is there already", remedy="choose another name", path=files.model
+        )
+    known = load_model(Path(model))
+    _require_new(known, site)
+    selection = ScanSelection.of(dataset)
+    for folder in (files.model.parent, work):
+        require_outside(folder, selection.path)
+    scans = _choose(known, replace(selection, sites=[site]).find(), site)
+    for folder in (files.model.parent, work):
+        require_writable(folder)
+    workspace = FitWorkspace(ScanStore(work, known.preparation), files, run)
+    with errors_at(Path(model)):
+        adapted = METHODS[known.card.method].extend(known, site, scans, workspace)
+    if adapted.site_fields:
+        draw_profiles(adapted.site_fields, adapted.preparation.shells, files.profiles)
+    save_model(adapted, files.model)
+    return adapted
+
+
+def _require_new(known: Model, site: str) -> None:
+    if site in known.card.sites or site == AVERAGE:
+        raise ModelError(
+            f"the model knows the site {site} already",
+            remedy="give the label of a site that it does not know, or fit a model anew",
+        )
+
+
+def _choose(known: Model, found: Dataset, site: str) -> list[ScanFiles]:
+    """Return the scans of the new site to learn from; refuse what the model cannot take."""
+    scans = []
+    for files in found.scans:
+        table = read_gradient_table(files)
+        if not table.shells or files.attributes.get("split") in ("val", "test"):
+            continue
+        with errors_at(files.dwi):
+            table_at_shells(table, known.preparation.shells)
+        scans.append(files)
+    if not scans:
+        raise DatasetError(
+            f"no scan of site {site} is there to learn from",
+            remedy="give diffusion scans, and do not keep all of them for test",
+            path=found.root,
+        )
+    return scans

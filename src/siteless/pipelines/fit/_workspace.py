@@ -1,0 +1,107 @@
+"""The disk and the processes of a fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from siteless.acquisition import Scan
+from siteless.bids import ScanFiles
+from siteless.distributed import raise_everywhere, rank
+from siteless.errors import SitelessError
+from siteless.methods.patches import TrainingScan, open_scan
+from siteless.methods.store import ScanStore
+from siteless.pipelines._run import Progress, Run
+from siteless.pipelines.fit._files import FitFiles
+
+if TYPE_CHECKING:
+    from siteless.methods.base import Feature
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class FitWorkspace:
+    """What `siteless.methods.base.Workspace` asks for.
+
+    Attributes
+    ----------
+    store
+        What is kept of each scan.
+    files
+        Where the fit writes.
+    run
+        How the work is done.
+    """
+
+    store: ScanStore
+    files: FitFiles
+    run: Run
+
+    @property
+    def seed(self) -> int:
+        """Random seed."""
+        return self.run.seed
+
+    @property
+    def log(self) -> Path:
+        """File for a table that says how learning went."""
+        return self.files.log
+
+    @property
+    def checkpoint(self) -> Path:
+        """File for the state of an interrupted training."""
+        return self.files.state
+
+    def stage(self, title: str) -> Progress:
+        """Begin a stage of the work, and return what shows its progress."""
+        return self.run.stage(title)
+
+    def map(
+        self, title: str, function: Callable[[Item], Result], items: Sequence[Item]
+    ) -> list[Result]:
+        """Apply a function to every item in several processes, and return the results in order."""
+        return self.run.map(title, function, items)
+
+    def read_scans(
+        self,
+        scans: Sequence[ScanFiles],
+        features: Mapping[str, Feature],
+        *,
+        with_signal: bool,
+    ) -> None:
+        """Read every scan once, and store what methods learn from."""
+        self._on_first(
+            "Reading scans",
+            partial(self.store.make, features=features, with_signal=with_signal),
+            scans,
+        )
+
+    def derive(
+        self,
+        title: str,
+        make: Callable[[Scan, ScanFiles], Sequence[TrainingScan]],
+        scans: Sequence[ScanFiles],
+        *,
+        key: str,
+        count: int,
+    ) -> list[list[TrainingScan]]:
+        """Make training scans of every scan, which are stored, and map them."""
+        self._on_first(title, partial(self.store.derive, make=make, key=key, count=count), scans)
+        return [list(map(open_scan, self.store.derived(scan, key, count))) for scan in scans]
+
+    def _on_first(
+        self, title: str, function: Callable[[ScanFiles], object], scans: Sequence[ScanFiles]
+    ) -> None:
+        """Apply a function to every scan on the first of several trainings, and wait for it."""
+        error = None
+        try:
+            if rank() == 0:
+                self.map(title, function, scans)
+        except SitelessError as caught:
+            error = caught
+        raise_everywhere(error)

@@ -1,0 +1,7 @@
+"""Scans of a dataset rendered as a site, or encoded."""
+
+from siteless.pipelines.harmonize._encode import encode_dataset
+from siteless.pipelines.harmonize._harmonize import HarmonizeReport, harmonize_dataset
+from siteless.pipelines.harmonize._job import Gradients
+
+__all__ = ["Gradients", "HarmonizeReport", "encode_dataset", "harmonize_dataset"]

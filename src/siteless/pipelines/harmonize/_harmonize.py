@@ -1,0 +1,180 @@
+"""`siteless harmonize`: scans of a dataset, or maps of them, rendered as a site."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from siteless.bids import (
+    ScanFiles,
+    ScanSelection,
+    read_gradient_pair,
+    require_outside,
+    write_description,
+)
+from siteless.errors import ModelError, OutputError, SitelessError, errors_at
+from siteless.harmonics import nearest_shells
+from siteless.methods import Outside, load_model
+from siteless.model import RARE, MapModel, Model
+from siteless.pipelines._run import Run
+from siteless.pipelines.harmonize._job import Gradients, Job, Outcome, Outputs, killed
+from siteless.storage import cache_key
+
+# A scan with a larger part of unfamiliar voxels is unlike those that were learned from.
+_UNFAMILIAR = 10 * RARE
+
+
+@dataclass(frozen=True)
+class HarmonizeReport:
+    """What became of the scans of a dataset.
+
+    Attributes
+    ----------
+    written
+        Images that were rendered; of a method that gives maps, the first map of each scan.
+    skipped
+        Images that an earlier run with the same model and settings has written.
+    unfamiliar
+        Images, of both, whose scan is unlike the training scans of its site; with the part of
+        their rendered voxels that is.
+    interpolated
+        b-values that volumes of some images, of both, were not acquired at.
+    left_out
+        Names of scans without shells.
+    errors
+        Why scans could not be rendered, each with its file.
+    """
+
+    written: tuple[Path, ...]
+    skipped: tuple[Path, ...]
+    unfamiliar: Mapping[Path, float]
+    interpolated: Mapping[Path, tuple[float, ...]]
+    left_out: tuple[str, ...]
+    errors: tuple[SitelessError, ...]
+
+
+def harmonize_dataset(
+    dataset: ScanSelection | Path | str,
+    out: Path | str,
+    model: Path | str,
+    to: str,
+    *,
+    gradients: Gradients = "own",
+    outside: Outside = "scaled",
+    force: bool = False,
+    run: Run = Run(),
+) -> HarmonizeReport:
+    """Render every scan of a dataset as one site; a scan that fails does not stop the others.
+
+    Parameters
+    ----------
+    dataset
+        Its folder, a manifest, or a selection of its scans.
+    out
+        Folder of the derivative dataset.
+    model
+        File that `siteless fit` wrote.
+    to
+        Site of the model, or ``average``.
+    gradients
+        To render at: ``own``, ``target``, or a .bval and a .bvec file, taken along the axes of
+        each image as those beside it are.
+    outside
+        What happens to voxels that the model has not learned: see `siteless.methods.render`.
+        A method that gives maps has neither this nor `gradients`.
+    force
+        Render again what an earlier run has written.
+    run
+        How the work is done.
+
+    Raises
+    ------
+    SitelessError
+        When nothing can be rendered, or an output cannot be written.
+    """
+    # Workers elsewhere have other working folders.
+    selection = ScanSelection.of(dataset).absolute()
+    out, path = (Path(given).absolute() for given in (out, model))
+    if isinstance(gradients, tuple):
+        gradients = gradients[0].absolute(), gradients[1].absolute()
+    learned = load_model(path)
+    with errors_at(path):
+        told = _settings(learned, to, gradients, outside)
+    found = selection.find()
+    require_outside(out, found.root)
+    _require_elsewhere(found.scans, out)
+    root = found.root if found.root.is_dir() else found.root.parent
+    job = Job(path, root, out, to, gradients, outside, told, _outputs(learned), force=force)
+    with run.connected() as connected:
+        what = "Maps" if job.outputs.are_maps else "Scans"
+        name = f"{what} rendered as {to} by the method {learned.card.method}"
+        write_description(
+            out, name=name, sources=(root,), ignored=("*_dwimap.*", "model", "report")
+        )
+        outcomes = connected.map("Rendering scans", job.run, found.scans, lost=killed)
+    return _report(found.scans, outcomes)
+
+
+def _outputs(model: Model) -> Outputs:
+    if isinstance(model, MapModel):
+        covariates = tuple(one.name for one in model.covariates if one.means)
+        return Outputs(tuple(f"harmonized_{name}" for name in model.maps), (), covariates)
+    return Outputs(("harmonized",), ("spread", "change", "unfamiliar", "brain", "white_matter"))
+
+
+def _settings(model: Model, to: str, gradients: Gradients, outside: Outside) -> Mapping[str, str]:
+    """Return what a result is known by, whatever its scan; refuse a target there is not."""
+    model.level(to)
+    known = {
+        "Version": version("siteless"),
+        "Method": model.card.method,
+        "Denoiser": model.preparation.denoiser or "n/a",
+        "Model": model.identity,
+        "TargetSite": to,
+    }
+    if isinstance(model, MapModel):
+        if gradients != "own" or outside != "scaled":
+            raise ModelError(
+                f"the method {model.card.method} gives maps, which have no --gradients and no "
+                "--outside",
+                remedy="leave them out",
+            )
+        return known
+    if gradients == "own":
+        at = "own"
+    elif gradients == "target":
+        model.protocol(to)
+        at = "target"
+    else:
+        table = read_gradient_pair(*gradients, np.eye(4))
+        with errors_at(gradients[0]):
+            nearest_shells(table, model.preparation.shells)
+        at = cache_key(table.bvals, table.bvecs)
+    beyond = "" if at == "own" else " fit, zero beyond the brain"
+    return {**known, "Gradients": at, "OutsideLearnedTissue": outside + beyond}
+
+
+def _require_elsewhere(scans: Sequence[ScanFiles], out: Path) -> None:
+    """Refuse an output that would lie beside the scans themselves."""
+    for files in scans:
+        if files.dwi.resolve().is_relative_to(out.resolve()):
+            raise OutputError(
+                "the output would lie among the scans", remedy="choose another folder", path=out
+            )
+
+
+def _report(scans: Sequence[ScanFiles], outcomes: Sequence[Outcome]) -> HarmonizeReport:
+    images = [(outcome.image, outcome) for outcome in outcomes if outcome.image]
+    idle = [s.name for s, o in zip(scans, outcomes, strict=True) if not (o.image or o.error)]
+    return HarmonizeReport(
+        written=tuple(image for image, outcome in images if not outcome.kept),
+        skipped=tuple(image for image, outcome in images if outcome.kept),
+        unfamiliar={i: o.unfamiliar for i, o in images if o.unfamiliar > _UNFAMILIAR},
+        interpolated={i: o.interpolated for i, o in images if o.interpolated},
+        left_out=tuple(idle),
+        errors=tuple(outcome.error for outcome in outcomes if outcome.error),
+    )
