@@ -9,10 +9,18 @@ from hypothesis import settings
 from lessons import QUICK, SHELLS
 from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
 from siteless.methods import Invariant
-from siteless.pipelines import Run, fit_model
+from siteless.pipelines import Run, _parallel, fit_model
 
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=40)
 settings.load_profile("ci")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_process_unless_told():
+    """Start no process that a test does not ask for: the suite has a process a core itself."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_parallel, "available_cpus", lambda: 1)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -50,6 +50,7 @@ BEFORE = {
 }
 # What makes a command quick: the last of an option counts.
 QUICK = {
+    "simulate": ["--nprocs", "1"],
     "check": ["--nprocs", "1"],
     "harmonize": ["--nprocs", "1", "--no-report"],
     "encode": ["--nprocs", "1"],
@@ -59,6 +60,8 @@ QUICK = {
     "group": ["--nprocs", "1", "--epochs", "1"],
     "participant": ["--nprocs", "1"],
 }
+# The designs as they are shown, of few people and large voxels.
+QUICK_DESIGN = ["--preset", "tiny", "--people-per-site", "2", "--test-people", "1"]
 QUICK_FIT = {
     "invariant": ["--epochs", "1"],
     "rish": ["--same-space"],
@@ -167,7 +170,7 @@ def _run(program, *words):
 
 def _quick(name, *words):
     if name != "fit":
-        return QUICK.get(name, [])
+        return [*QUICK.get(name, []), *(QUICK_DESIGN if "--design" in words else [])]
     method = words[words.index("--method") + 1] if "--method" in words else "invariant"
     return ["--nprocs", "1", *QUICK_FIT[method]]
 

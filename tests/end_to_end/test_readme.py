@@ -52,6 +52,7 @@ def shown(folder):
 
 # What makes a command quick.
 QUICK = {
+    "simulate": ["--nprocs", "1", "--sites", "prisma30", "prisma60"],
     "fit": ["--nprocs", "1", "--epochs", "1"],
     "group": ["--nprocs", "1", "--epochs", "1"],
     "rish": ["--nprocs", "1", "--same-space"],

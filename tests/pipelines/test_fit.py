@@ -4,11 +4,14 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 
 import nibabel as nib
 import numpy as np
 import pytest
+import torch
+from threadpoolctl import threadpool_limits
 
 from lessons import QUICK, write_study
 from phantoms import make_gradients, make_scan, write_raw, write_table
@@ -180,19 +183,26 @@ def test_a_model_that_was_fitted_again_is_read_again(manifest, tmp_path):
     assert tables[0] != tables[1]
 
 
-def _command(manifest, out, *words):
-    command = [sys.executable, "-m", "siteless", "fit", manifest, "--model", out]
-    return [*map(str, command), "--epochs", "20", "--nprocs", "1", *words]
+def _words(manifest, out, *words):
+    return ["fit", str(manifest), "--model", str(out), "--epochs", "20", "--nprocs", "1", *words]
 
 
-_ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}
+@contextmanager
+def _one_thread():
+    """Compute as a program whose environment has OMP_NUM_THREADS=1."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with threadpool_limits(1):
+        yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
 def whole(manifest, tmp_path_factory):
     """Return the file of a fit that nothing has ended."""
     out = tmp_path_factory.mktemp("whole") / "model.safetensors"
-    subprocess.run(_command(manifest, out), env=_ONE_THREAD, check=True)
+    with _one_thread():
+        assert main(_words(manifest, out)) == 0
     return out
 
 
@@ -210,7 +220,10 @@ def test_an_ended_fit_goes_on_to_the_same_bytes(manifest, whole, tmp_path, how):
     out = tmp_path / "out" / "model.safetensors"
     state = FitFiles(out).state
     process = subprocess.Popen(
-        _command(manifest, out), env=_ONE_THREAD, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "siteless", *_words(manifest, out)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
     )
     while not state.exists() and process.poll() is None:
         time.sleep(0.01)
@@ -220,7 +233,8 @@ def test_an_ended_fit_goes_on_to_the_same_bytes(manifest, whole, tmp_path, how):
     assert not out.exists()
     if how == signal.SIGINT:
         assert told.splitlines()[-1] == "siteless: interrupted; go on with --resume"
-    subprocess.run(_command(manifest, out, "--resume"), env=_ONE_THREAD, check=True)
+    with _one_thread():
+        assert main(_words(manifest, out, "--resume")) == 0
     assert out.read_bytes() == whole.read_bytes()
     assert not state.exists()
 

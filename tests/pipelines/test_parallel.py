@@ -1,9 +1,11 @@
+import os
 from functools import partial
 
 import pytest
 
-from deaths import double_unless
+from deaths import double_unless, process_of
 from siteless.errors import SitelessError
+from siteless.pipelines import _parallel
 from siteless.pipelines._parallel import run_all
 
 
@@ -11,6 +13,13 @@ from siteless.pipelines._parallel import run_all
 def test_every_item_is_done_once(nprocs):
     results = list(run_all(partial(double_unless, -1), range(5), nprocs=nprocs))
     assert sorted(results) == [(n, 2 * n) for n in range(5)]
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_there_is_a_process_a_core_unless_told(monkeypatch, cores):
+    monkeypatch.setattr(_parallel, "available_cpus", lambda: cores)
+    processes = {process for _, process in run_all(process_of, range(4), nprocs=None)}
+    assert (processes == {os.getpid()}) == (cores == 1)
 
 
 def test_an_item_that_kills_its_process_is_lost_and_the_others_are_done():
