@@ -23,7 +23,7 @@ demo: .venv/installed  ## install, then simulate a small cohort, harmonize it, a
 	$(BIN)/siteless demo $(DEMO)
 
 test: lint  ## install, then run every test but the slow ones
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder tests/end_to_end src tests
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
 
 test-slow: .venv/installed  ## run the tests that take minutes
 	$(BIN)/pytest -m slow

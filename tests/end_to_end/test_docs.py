@@ -20,6 +20,7 @@ from phantoms import (
 from siteless.cli import bids_main, main
 from siteless.cli._bids_app import _parser as bids_parser
 from siteless.cli._main import make_parser
+from siteless.methods.invariant.training import _adapt
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(page.name for page in DOCS.glob("*.md"))
@@ -146,6 +147,7 @@ def _parse(program, *words):
 @pytest.mark.parametrize("page", RUN)
 def test_commands_run(page, my_study, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(_adapt, "_UPDATES", 20)  # for which there is no option
     for name in ("my_study", "new_scans"):
         (tmp_path / name).symlink_to(my_study.parent / name)
     for code in _blocks(page, "python") if page == "start.md" else ():

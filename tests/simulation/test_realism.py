@@ -15,7 +15,7 @@ from siteless.tissue import fit_tensor
 
 @pytest.fixture(scope="module")
 def fine(person):
-    return make_anatomy(person, voxel_size=3.0)
+    return make_anatomy(person, voxel_size=3.5)
 
 
 @pytest.fixture(scope="module")

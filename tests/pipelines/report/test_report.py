@@ -43,6 +43,12 @@ def study(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """Two people at the same sites, where more would tell no more."""
+    return write_travellers(tmp_path_factory.mktemp("pair v1.0") / "data", {"01": "", "02": ""})
+
+
+@pytest.fixture(scope="module")
 def report(study):
     options = {"scores": study / "scores", "run": Run(nprocs=1)}
     return write_report(study / "my data", [study / "scaled"], study / "report", **options)
@@ -81,8 +87,8 @@ def test_scaling_keeps_every_brain_and_changes_little(report):
         assert one["change"] < 10
 
 
-def test_what_is_there_is_kept_and_what_has_changed_is_made_again(study, tmp_path):
-    data = write_travellers(tmp_path / "data", {"01": "", "02": ""})
+def test_what_is_there_is_kept_and_what_has_changed_is_made_again(study, pair, tmp_path):
+    data = shutil.copytree(pair, tmp_path / "data")
     model, made = study / "scaled.safetensors", tmp_path / "made"
     harmonize_dataset(data, made, model, "b", run=Run(nprocs=1))
     page = write_report(data, [made], tmp_path / "out", run=Run(nprocs=1))
@@ -180,11 +186,12 @@ def test_a_rendering_on_another_grid_is_refused(study, tmp_path, change):
         write_report(study / "my data", [tmp_path / "made"], tmp_path / "out", run=Run(nprocs=1))
 
 
-def test_renderings_as_two_sites_are_two_reports(study, tmp_path):
-    model = study / "scaled.safetensors"
-    harmonize_dataset(study / "my data", tmp_path / "a", model, "a", run=Run(nprocs=1))
+def test_renderings_as_two_sites_are_two_reports(study, pair, tmp_path):
+    for site in "ab":
+        model = study / "scaled.safetensors"
+        harmonize_dataset(pair, tmp_path / site, model, site, run=Run(nprocs=1))
     with pytest.raises(SitelessError, match="rendered as one site, found a, b"):
-        write_report(study / "my data", [study / "scaled", tmp_path / "a"], tmp_path / "out")
+        write_report(pair, [tmp_path / "a", tmp_path / "b"], tmp_path / "out")
 
 
 def test_another_page_is_not_replaced(study, tmp_path):
@@ -219,10 +226,10 @@ def test_labels_that_are_no_file_names_have_pages_in_the_folder(study, tmp_path)
 @pytest.mark.parametrize(
     "options", [["--site", "a"], ["--bids-filter-file", "{}"], ["--participant-label", "01"]]
 )
-def test_a_part_of_the_scans_is_harmonized_and_reported(study, tmp_path, capsys, options):
+def test_a_part_of_the_scans_is_harmonized_and_reported(study, pair, tmp_path, capsys, options):
     (tmp_path / "filter.json").write_text('{"dwi": {"session": "a"}}')
     options = [word.format(tmp_path / "filter.json") if word == "{}" else word for word in options]
-    words = ["harmonize", str(study / "my data"), str(tmp_path / "out"), "--to", "b"]
+    words = ["harmonize", str(pair), str(tmp_path / "out"), "--to", "b"]
     model = ["--model", str(study / "scaled.safetensors")]
     assert main([*words, *model, *options, "--nprocs", "1"]) == 0
     told = capsys.readouterr()
@@ -239,16 +246,16 @@ def test_a_part_of_the_scans_is_harmonized_and_reported(study, tmp_path, capsys,
         ("bval", lambda whole: whole.replace(b" ", b"", 1)),
     ],
 )
-def test_scans_that_failed_are_named_on_the_page(study, tmp_path, capsys, ending, spoil):
-    data = shutil.copytree(study / "my data", tmp_path / "data")
-    file = data / f"sub-03/ses-a/dwi/sub-03_ses-a_dwi.{ending}"
+def test_scans_that_failed_are_named_on_the_page(study, pair, tmp_path, capsys, ending, spoil):
+    data = shutil.copytree(pair, tmp_path / "data")
+    file = data / f"sub-02/ses-a/dwi/sub-02_ses-a_dwi.{ending}"
     file.write_bytes(spoil(file.read_bytes()))
     words = ["harmonize", str(data), str(tmp_path / "out"), "--to", "b", "--nprocs", "1"]
     assert main([*words, "--model", str(study / "scaled.safetensors")]) == 1
     assert "1 failed" in capsys.readouterr().out
     page = (tmp_path / "out/report/index.html").read_text()
-    assert "Of 12 scans of the dataset, 1 is not" in page
-    assert "this page: sub-03_ses-a." in page
+    assert "Of 4 scans of the dataset, 1 is not" in page
+    assert "this page: sub-02_ses-a." in page
 
 
 def test_uncertainty_is_shown_where_it_is_known(study, tmp_path):
@@ -266,10 +273,10 @@ def test_uncertainty_is_shown_where_it_is_known(study, tmp_path):
     assert np.array_equal(np.isfinite(shown), mask & values.all(axis=3))
 
 
-def test_a_report_that_fails_is_a_warning(study, tmp_path, capsys):
+def test_a_report_that_fails_is_a_warning(study, pair, tmp_path, capsys):
     (tmp_path / "out" / "report").mkdir(parents=True)
     (tmp_path / "out" / "report" / "index.html").write_text("mine")
-    words = ["harmonize", str(study / "my data"), str(tmp_path / "out"), "--to", "b"]
+    words = ["harmonize", str(pair), str(tmp_path / "out"), "--to", "b"]
     model = ["--model", str(study / "scaled.safetensors")]
     assert main([*words, *model, "--nprocs", "1"]) == 0
     assert "warning: no report" in capsys.readouterr().err
