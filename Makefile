@@ -1,9 +1,11 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format bench docs lock clean
+.PHONY: help demo test test-slow coverage lint format bench docs lock clean
 
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO ?= demo
+TESTS ?=
+QUICK := OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
 
 help:  ## list what make can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,10 +25,13 @@ demo: .venv/installed  ## install, then simulate a small cohort, harmonize it, a
 	$(BIN)/siteless demo $(DEMO)
 
 test: lint  ## install, then run every test but the slow ones
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
+	$(QUICK)
 
 test-slow: .venv/installed  ## run the tests that take minutes
 	$(BIN)/pytest -m slow
+
+coverage: .venv/installed  ## tell which lines no quick test runs, or none of TESTS=tests/bids
+	$(QUICK) --cov --cov-report=term --cov-report=html $(TESTS)
 
 lint: .venv/installed  ## style, types and import order
 	$(BIN)/ruff check .
@@ -51,4 +56,4 @@ lock: .venv/installed  ## write down which releases are installed, when the test
 	  | sed 's/+cpu$$//'; } > requirements/tested.txt
 
 clean:  ## remove the environment and everything built
-	rm -rf .venv docs/_build demo
+	rm -rf .venv docs/_build demo .coverage htmlcov

@@ -192,9 +192,11 @@ def _one_thread():
     """Compute as a program whose environment has OMP_NUM_THREADS=1."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    with threadpool_limits(1):
-        yield
-    torch.set_num_threads(before)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
