@@ -61,8 +61,10 @@ def test_what_the_model_renders_as_other_sites_stays(adapted, known, study):
     np.testing.assert_array_equal(one, other)
 
 
-def test_the_same_scans_give_the_same_bytes(adapted, known, study, tmp_path):
-    adapt_model(known, study, tmp_path / "again.safetensors", site="c", run=Run(nprocs=2))
+@pytest.mark.parametrize("nprocs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_the_same_scans_give_the_same_bytes(adapted, known, study, tmp_path, nprocs):
+    """In several processes test_fit.py has it quickly, of the fit."""
+    adapt_model(known, study, tmp_path / "again.safetensors", site="c", run=Run(nprocs=nprocs))
     assert (tmp_path / "again.safetensors").read_bytes() == adapted.read_bytes()
 
 

@@ -176,9 +176,14 @@ def test_maps_are_made_again_when_a_covariate_changes(fitted, manifest, tmp_path
     assert "1 there already, 1 failed" in shown.out
 
 
-def test_the_same_fit_gives_the_same_bytes_and_is_known_again(fitted, manifest, tmp_path, capsys):
+@pytest.mark.parametrize("nprocs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_the_same_fit_gives_the_same_bytes_and_is_known_again(
+    fitted, manifest, tmp_path, capsys, nprocs
+):
+    """In several processes test_fit.py has it quickly, of another method."""
     again = tmp_path / "again.safetensors"
-    fit_model(manifest, again, Combat(same_space=True, maps=["fa", "md"]), run=Run(nprocs=2))
+    combat = Combat(same_space=True, maps=["fa", "md"])
+    fit_model(manifest, again, combat, run=Run(nprocs=nprocs))
     assert again.read_bytes() == fitted.read_bytes()
     assert main(_words(manifest, again, "--maps", "fa", "md", "--resume")) == 0
     assert main(_words(manifest, again, "--maps", "fa", "--resume")) == 1

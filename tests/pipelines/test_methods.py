@@ -249,7 +249,7 @@ def test_scans_are_registered_and_one_that_cannot_be_is_named(tmp_path, monkeypa
 
 @pytest.mark.slow
 def test_registrations_in_two_processes_give_the_same_bytes(tmp_path):
-    """Those of ComBat say it of scans in one space, and a registration's of other processes."""
+    """Quickly, test_fit.py has it of another method, and test_register.py of registration."""
     manifest = _write_with_a_broken_scan(tmp_path / "data")
     outs = {number: tmp_path / number / "m.safetensors" for number in ("1", "2")}
     for number, out in outs.items():
