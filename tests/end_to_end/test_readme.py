@@ -62,6 +62,7 @@ QUICK = {
     "rish": ["--nprocs", "1", "--same-space"],
     "evaluate": ["--nprocs", "1", "--scores", "signal", "maps", "leakage"],
     "as_average": ["--no-report"],
+    "rish_as_berlin": ["--no-report"],
     "harmonize": ["--nprocs", "1"],
     "encode": ["--nprocs", "1"],
     "adapt": ["--nprocs", "1"],

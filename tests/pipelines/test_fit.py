@@ -184,7 +184,7 @@ def test_a_model_that_was_fitted_again_is_read_again(manifest, tmp_path):
 
 
 def _words(manifest, out, *words):
-    return ["fit", str(manifest), "--model", str(out), "--epochs", "20", "--nprocs", "1", *words]
+    return ["fit", str(manifest), "--model", str(out), "--epochs", "6", "--nprocs", "1", *words]
 
 
 @contextmanager
