@@ -62,7 +62,7 @@ QUICK = {
     "participant": ["--nprocs", "1"],
 }
 # The designs as they are shown, of few people and large voxels.
-QUICK_DESIGN = ["--preset", "tiny", "--people-per-site", "2", "--test-people", "1"]
+QUICK_DESIGN = ["--preset", "tiny", "--people-per-site", "2", "--test-people", "0"]
 QUICK_FIT = {
     "invariant": ["--epochs", "1"],
     "rish": ["--same-space"],

@@ -34,8 +34,18 @@ def fresh():
     )
 
 
-def test_what_is_known_stays(trained, fresh):
-    larger = adapt(trained, fresh, QUICK)
+@pytest.fixture(scope="module")
+def told():
+    """Gather what is told on the way to the larger network."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def larger(trained, fresh, told):
+    return adapt(trained, fresh, QUICK, watch=lambda done, total: told.append((done, total)))
+
+
+def test_what_is_known_stays(trained, larger):
     code = torch.randn(20, trained.settings.code)
     patch = torch.randn(20, trained.settings.neighbours * trained.settings.channels)
     frames = trained.frames(patch)
@@ -48,8 +58,7 @@ def test_what_is_known_stays(trained, fresh):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
-def test_the_new_site_is_rendered_as_it_looks(trained, fresh):
-    larger = adapt(trained, fresh, QUICK)
+def test_the_new_site_is_rendered_as_it_looks(trained, fresh, larger):
     [scan] = fresh.scans
     patch = torch.from_numpy(scan.values[scan.neighbours]).flatten(1)
     here, signal = torch.full((len(patch),), 2), torch.from_numpy(scan.signal)
@@ -64,15 +73,15 @@ def test_the_new_site_is_rendered_as_it_looks(trained, fresh):
     assert error < 0.4 * unadapted
 
 
-def test_the_same_seed_gives_the_same_weights(trained, fresh):
-    one, other = (adapt(trained, fresh, QUICK, seed=3).state_dict() for _ in range(2))
+def test_the_same_seed_gives_the_same_weights(trained, fresh, larger):
+    one, other = larger.state_dict(), adapt(trained, fresh, QUICK).state_dict()
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_codes_of_the_new_site_have_the_covariance_of_the_others_and_their_own_mean(
-    trained, fresh
+    trained, fresh, larger
 ):
-    larger, unaligned = (adapt(trained, fresh, s) for s in (QUICK, replace(QUICK, aligned=False)))
+    unaligned = adapt(trained, fresh, replace(QUICK, aligned=False))
     [scan] = fresh.scans
     patch = torch.from_numpy(scan.values[scan.neighbours]).flatten(1)
     here, frames = torch.tensor([2]), larger.frames(patch)
@@ -102,8 +111,7 @@ def test_units_of_a_new_site_are_those_that_training_would_give():
             torch.testing.assert_close(one, expected[0], rtol=0.02, atol=1e-5)
 
 
-def test_progress_is_told(trained, fresh):
-    seen = []
-    adapt(trained, fresh, QUICK, watch=lambda done, total: seen.append((done, total)))
-    assert seen[0] == (1, len(seen))
-    assert seen[-1] == (len(seen), len(seen))
+@pytest.mark.usefixtures("larger")
+def test_progress_is_told(told):
+    assert told[0] == (1, len(told))
+    assert told[-1] == (len(told), len(told))

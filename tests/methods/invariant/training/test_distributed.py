@@ -2,17 +2,23 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import lessons
+from siteless.methods.invariant.training import train
+
+SETTINGS = replace(lessons.QUICK, updates=40, precision="float32")
 SCRIPT = Path(__file__).with_name("train_together.py")
 
 
-def _log(out, *launcher):
+def _log_of_two(out):
     path = os.pathsep.join([str(SCRIPT.parents[3]), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *launcher, str(SCRIPT), str(out)]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command = [*torchrun, "--nproc-per-node=2", str(SCRIPT), str(out)]
     shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert shown.returncode == 0, shown.stderr
     return json.loads(out.read_text())
@@ -31,10 +37,9 @@ def test_one_process_tells_of_an_error_and_all_end(tmp_path):
 
 
 def test_two_processes_have_the_losses_of_one(tmp_path):
-    alone = _log(tmp_path / "alone.json")
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-    together = _log(tmp_path / "together.json", *torchrun)
-    for one, two in zip(alone, together, strict=True):
+    alone = train(lessons.lesson(), SETTINGS).log
+    together = _log_of_two(tmp_path / "together.json")
+    for one, two in zip(map(dict, alone), together, strict=True):
         one.pop("patches_per_second")
         two.pop("patches_per_second")
         own = {name: value for name, value in one.items() if name.startswith(("val", "train"))}

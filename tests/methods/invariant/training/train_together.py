@@ -1,4 +1,4 @@
-"""Trains a little, alone or as one of several processes, and writes the log: ``... OUT``."""
+"""Trains a little, as one of several processes, and writes the log: ``... OUT``."""
 
 import json
 import sys
