@@ -18,7 +18,7 @@ from phantoms import make_gradients, make_scan, write_raw, write_table
 from siteless.bids import ScanSelection, find_scans, read_scan
 from siteless.cli import main
 from siteless.errors import OutputError, TrainingError
-from siteless.methods import METHODS, Invariant, Scaled, harmonize, load_model, render
+from siteless.methods import Invariant, Rish, Scaled, harmonize, load_model, render
 from siteless.methods.invariant.training import PRESETS
 from siteless.pipelines import FitFiles, Run, encode_dataset, fit_model
 from siteless.pipelines.fit._cohort import _split
@@ -328,10 +328,10 @@ def test_shells_that_all_sites_have_are_taken_as_they_are(tmp_path):
     assert len(made.scan.gradients) == 42
 
 
-@pytest.mark.parametrize("method", ["scaled", "rish"])
+@pytest.mark.parametrize("method", [Scaled(), Rish(same_space=True)], ids=lambda one: one.name)
 def test_other_methods_take_other_shells_alike(tmp_path, method):
     study = write_study(tmp_path / "study", people=3, shells={"b": {1000: 30, 2000: 30}})
-    fitted = fit_model(study, tmp_path / "m.safetensors", METHODS[method](), run=Run(nprocs=1))
+    fitted = fit_model(study, tmp_path / "m.safetensors", method, run=Run(nprocs=1))
     scan = read_scan(find_scans(study).scans[0])
     shown = harmonize(fitted, scan, "b")
     assert [shell.b for shell in shown.gradients.shells] == [1000.0, 2000.0]
