@@ -220,3 +220,23 @@ def test_two_people_a_site_hardly_prove_anything():
         errors.append(np.square(found.sites).mean())
         given.append(np.square(found.raw).mean())
     assert np.mean(errors) < 0.3 * np.mean(given)
+
+
+def test_scanners_that_are_alike_before_and_after_an_upgrade_do_not_hide_how_others_differ():
+    """Two pairs of sites, each with its own travelling people, are compared as two sites are."""
+    shares = {"pairs": [], "sites": []}
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        people = [f"{pair}{n}" for pair in "ab" for n in range(10)]
+        differences = rng.normal(size=(20, 12)) + np.repeat([[0.6], [-0.6]], 10, axis=0)
+        visits = np.repeat(differences, 2, axis=0) + 0.1 * rng.normal(size=(40, 12))
+        labels = [site for pair in ("ab", "cd") for _ in range(10) for site in pair]
+        pairs = Design.of(labels, [person for person in people for _ in range(2)], SITES)
+        sites = Design.of(["a"] * 10 + ["b"] * 10, people, ("a", "b"))
+        groups = np.zeros(12, dtype=int)
+        for name, values, design in (("pairs", visits, pairs), ("sites", differences, sites)):
+            effects = estimate_site_effects(values, design, groups)
+            first, last = ((e[0] - e[-1]).mean() for e in (effects.sites, effects.raw))
+            shares[name].append(first / last)
+    assert np.mean(shares["pairs"]) > 0.5
+    assert np.mean(shares["pairs"]) == pytest.approx(np.mean(shares["sites"]), abs=0.1)

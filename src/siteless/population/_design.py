@@ -84,10 +84,15 @@ class Design:
     @property
     def is_connected(self) -> bool:
         """Whether people who travelled connect every site with every other."""
+        return not self.connections.any()
+
+    @property
+    def connections(self) -> Array:
+        """Number of the group of each site, which people who travelled connect, shape (site,)."""
         visits = np.zeros((self.count, self.people.max() + 1), dtype=bool)
         visits[self.sites, self.people] = True
-        count, _ = connected_components(csr_array(visits.astype(int) @ visits.T))
-        return bool(count == 1)
+        _, groups = connected_components(csr_array(visits.astype(int) @ visits.T))
+        return np.asarray(groups)
 
     @property
     def travelled(self) -> bool:

@@ -11,7 +11,9 @@ The variances of a group of features share a prior, whose weight is estimated (S
 single variances are known badly where people are few; their posterior means are used. Site effects
 of a group share a normal prior of unknown standard deviation, which is integrated out over a
 logarithmic grid. Where the scans prove a difference the estimate is kept; where chance in who was
-scanned explains it, the estimate is shrunk to zero.
+scanned explains it, the estimate is shrunk to zero. Sites that people who travelled connect, such
+as a scanner before and after an upgrade, may be much more alike than others: differences between
+connected sites have a prior of their own.
 """
 
 from __future__ import annotations
@@ -102,20 +104,21 @@ def estimate_site_effects(values: Array, design: Design, groups: Array) -> SiteE
     reference = design.of_reference
     regression = _Regression.fit(values[design.reference], reference).moderated(groups)
     raw, scatter = regression.centred_sites(design.count)
-    spread, contrasts = np.linalg.eigh(scatter)
-    found = contrasts.T @ raw * regression.proves_sites
-    scales, evidence, sites, variance = [], [], np.zeros_like(raw), np.zeros_like(raw)
-    for group in range(int(groups.max()) + 1):
-        own = groups == group
-        noise = spread[:, None].clip(min=0) * regression.variance[own]
-        prior = _prior_scales(regression.variance[own])
-        # The first contrast is the mean, which is zero.
-        fit = _LOG_PRIOR + _log_evidence(found[1:, own], noise[1:], prior)
-        kept, left = _shrink(found[:, own], noise, prior, fit)
-        sites[:, own] = contrasts[:, 1:] @ kept[1:]
-        variance[:, own] = np.square(contrasts[:, 1:]) @ left[1:]
-        scales.append(prior)
-        evidence.append(fit)
+    sites, variance = np.zeros_like(raw), np.zeros_like(raw)
+    for contrasts in _contrasts(reference.connections, scatter):
+        spread = np.einsum("sc,st,tc->c", contrasts, scatter, contrasts)
+        found = contrasts.T @ raw * regression.proves_sites
+        scales, evidence = [], []  # those of the last contrasts are what a new site will need
+        for group in range(int(groups.max()) + 1):
+            own = groups == group
+            noise = spread[:, None] * regression.variance[own]
+            prior = _prior_scales(regression.variance[own])
+            fit = _LOG_PRIOR + _log_evidence(found[:, own], noise, prior)
+            kept, left = _shrink(found[:, own], noise, prior, fit)
+            sites[:, own] += contrasts @ kept
+            variance[:, own] += np.square(contrasts) @ left
+            scales.append(prior)
+            evidence.append(fit)
     of_people = regression.variance
     if not regression.proves_sites:
         variance = np.square(raw)
@@ -132,6 +135,23 @@ def estimate_site_effects(values: Array, design: Design, groups: Array) -> SiteE
         people=reference.people_of_sites,
         chance=np.diag(scatter).clip(min=0),
     )
+
+
+def _contrasts(connections: Array, scatter: Array) -> list[Array]:
+    """Return orthonormal contrasts of sites whose errors are independent, (site, contrast) each.
+
+    Those between sites that people connect come first, then those between groups of such sites.
+    """
+    groups = np.eye(connections.max() + 1)[connections]
+    means = groups @ np.linalg.pinv(groups)
+    within, between = np.eye(len(means)) - means, means - 1 / len(means)
+    contrasts = []
+    for projection in (within, between):
+        rank = round(float(np.trace(projection)))
+        _, vectors = np.linalg.eigh(projection @ scatter @ projection)
+        if rank:
+            contrasts.append(vectors[:, len(vectors) - rank :])
+    return contrasts
 
 
 def estimate_new_site(
