@@ -12,6 +12,7 @@ from siteless.cli._options import (
     add_dataset_options,
     add_nprocs,
     natural,
+    positive,
     run_of,
     selection_of,
 )
@@ -73,6 +74,14 @@ def add_parser(commands: Any) -> None:
         type=Path,
         metavar="DIR",
         help="folder for what is made of each scan (default: beside)",
+    )
+    parser.add_argument(
+        "--work-gb",
+        type=positive,
+        default=50,
+        metavar="GB",
+        help="gigabytes that this folder may take, about; of larger studies a sample of scans and "
+        "patches is kept (default: 50)",
     )
     add_nprocs(parser)
     _add_method_options(parser)
@@ -136,6 +145,7 @@ def run(options: argparse.Namespace) -> int:
             method,
             resume=options.resume,
             work=options.work_dir,
+            work_gb=options.work_gb,
             run=run_of(options, progress),
         )
         first = rank() == 0

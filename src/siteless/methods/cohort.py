@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -54,6 +54,15 @@ class Cohort:
     def scans(self) -> tuple[ScanFiles, ...]:
         """All that are read, those to learn from first."""
         return (*self.learning, *self.validating)
+
+    def limited_to(self, scans: Collection[ScanFiles]) -> Cohort:
+        """Return the cohort without the scans that are not among some."""
+        kept = {scan.dwi for scan in scans}
+        learning, validating = (
+            tuple(scan for scan in group if scan.dwi in kept)
+            for group in (self.learning, self.validating)
+        )
+        return replace(self, learning=learning, validating=validating)
 
     def design(self, covariates: Sequence[str] = ()) -> Design:
         """Return who was scanned where, of the scans to learn from."""

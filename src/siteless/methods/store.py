@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from siteless.acquisition import Array, GradientTable, Scan
-from siteless.bids import ScanFiles, fingerprint, read_scan
+from siteless.bids import ScanFiles, fingerprint, read_header, read_scan
 from siteless.errors import errors_at
+from siteless.harmonics import Channels
 from siteless.methods.patches import (
     TrainingScan,
     is_stored,
     make_training_scan,
     open_scan,
+    same_places,
     store_scan,
 )
 from siteless.model import Preparation
@@ -28,6 +33,90 @@ if TYPE_CHECKING:
 # Raised when what is stored of a scan changes.
 _FORMAT = 12
 _PATCHES, _SIGNAL = "patches", "signal"
+# Parts of an image that are brain and white matter, at most; coefficients of a white-matter voxel
+# and its neighbours that are kept in patches, and in those derived from its signal.
+_BRAIN, _WHITE_MATTER, _ROWS, _DERIVED_ROWS = 0.3, 0.12, 2, 11
+# Of a limited folder, the part for patches of all scans; and the fewest patches of a scan.
+_FOR_PATCHES, _LEAST_PATCHES = 0.2, 200
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much is kept of a study, so that its folder stays within a size.
+
+    Attributes
+    ----------
+    patches
+        The most patches that are kept of a scan; None for all.
+    signals
+        Images of the scans whose signal is kept; None for all.
+    """
+
+    patches: int | None = None
+    signals: frozenset[Path] | None = None
+
+    @classmethod
+    def within(
+        cls,
+        limit: float,
+        scans: Sequence[ScanFiles],
+        preparation: Preparation,
+        *,
+        with_signal: bool,
+    ) -> Self:
+        """Return what of some scans fits into a folder.
+
+        The signal of as many scans is kept as fit, of all sites alike; patches of all scans.
+
+        Parameters
+        ----------
+        limit
+            Size of the folder, bytes.
+        scans
+            Scans of a study.
+        preparation
+            How they are prepared.
+        with_signal
+            Whether the signal is needed.
+        """
+        channels = Channels(preparation.order, len(preparation.shells)).count
+        shapes = [read_header(scan.dwi)[0].get_data_shape() for scan in scans]
+        sizes = [_bytes_of(shape, channels) for shape in shapes]
+        if sum(sizes) <= limit:
+            return cls()
+        for_patches = _FOR_PATCHES * limit if with_signal else limit
+        of_a_patch = 4 * (_ROWS * channels + max(shape[3] for shape in shapes))
+        kept: set[Path] = set()
+        left = limit - for_patches
+        for scan, size in _dealt(scans, sizes):
+            if kept and size > left:
+                break
+            kept.add(scan.dwi)
+            left -= size
+        patches = max(_LEAST_PATCHES, int(for_patches / (len(scans) * of_a_patch)))
+        return cls(patches, frozenset(kept))
+
+    def keeps_signal(self, scan: ScanFiles) -> bool:
+        """Whether the signal of a scan is kept."""
+        return self.signals is None or scan.dwi in self.signals
+
+
+def _bytes_of(shape: Sequence[int], channels: int) -> float:
+    """Return about how many bytes are kept of a scan of a shape, (x, y, z, volume)."""
+    *grid, volumes = shape
+    of_white_matter = (_ROWS + _DERIVED_ROWS) * channels + 2 * volumes
+    return 4 * math.prod(grid) * (_BRAIN * volumes + _WHITE_MATTER * of_white_matter)
+
+
+def _dealt(
+    scans: Sequence[ScanFiles], sizes: Sequence[float]
+) -> Iterator[tuple[ScanFiles, float]]:
+    """Yield scans with their sizes, one of each site in turn."""
+    of_sites: dict[str, list[tuple[ScanFiles, float]]] = {}
+    for scan, size in zip(scans, sizes, strict=True):
+        of_sites.setdefault(str(scan.site), []).append((scan, size))
+    for dealt in zip_longest(*of_sites.values()):
+        yield from (pair for pair in dealt if pair is not None)
 
 
 @dataclass(frozen=True)
@@ -40,10 +129,13 @@ class ScanStore:
         Fits may share it.
     preparation
         How scans are prepared: a part of the key that a stored scan is known by.
+    budget
+        How much is kept.
     """
 
     folder: Path
     preparation: Preparation
+    budget: Budget = Budget()
 
     def file(self, kind: str, scan: ScanFiles, *parts: str) -> Path:
         """Return the file of something that is stored of a scan."""
@@ -57,7 +149,15 @@ class ScanStore:
 
     def patches(self, scan: ScanFiles) -> TrainingScan:
         """Return the patches of a scan that `make` has stored."""
-        return open_scan(self.file(_PATCHES, scan))
+        return open_scan(self._patches(scan))
+
+    def _patches(self, scan: ScanFiles) -> Path:
+        most = self.budget.patches
+        return self.file(_PATCHES, scan, *([] if most is None else [str(most)]))
+
+    def with_signal(self, scans: Sequence[ScanFiles]) -> tuple[ScanFiles, ...]:
+        """Return the scans whose signal is kept."""
+        return tuple(scan for scan in scans if self.budget.keeps_signal(scan))
 
     def make(
         self, files: ScanFiles, *, features: Mapping[str, Feature], with_signal: bool
@@ -73,9 +173,10 @@ class ScanStore:
         with_signal
             Whether the denoised signal of the brain is stored too, for `derive`.
         """
-        patches = self.file(_PATCHES, files)
+        patches, most = self._patches(files), self.budget.patches
         lacking = [kind for kind in features if not is_whole(self.file(kind, files))]
         lacks_patches = not is_stored(patches)
+        with_signal = with_signal and self.budget.keeps_signal(files)
         lacks_signal = with_signal and not is_whole(self.file(_SIGNAL, files))
         if not (lacking or lacks_patches or lacks_signal):
             return
@@ -87,7 +188,13 @@ class ScanStore:
             scan = self.preparation.at_shells(scan)
             coefficients = self.preparation.coefficients(scan)
             if lacks_patches:
-                made = make_training_scan(scan, coefficients, self.preparation, files.subject)
+                made = make_training_scan(
+                    scan,
+                    coefficients,
+                    self.preparation,
+                    files.subject,
+                    choose=None if most is None else partial(same_places, most=most),
+                )
                 store_scan(made, patches)
             for kind in lacking:
                 save_arrays(self.file(kind, files), features[kind](scan, coefficients))

@@ -120,6 +120,7 @@ def _training_set(
     if not method.needs_signal:
         scans = [workspace.store.patches(scan) for scan in cohort.scans]
         return cohort.training_set(scans, method.covariate_names)
+    cohort = cohort.limited_to(workspace.store.with_signal(cohort.scans))
     derived = derive_parts(workspace, cohort.scans, settings, profiles)
     learning = len(cohort.learning)
     of_learning, of_validating = derived[:learning], derived[learning:]

@@ -10,7 +10,13 @@ from siteless.methods.patches._neighbourhood import (
     stitch,
     surrounded,
 )
-from siteless.methods.patches._scan import TrainingScan, gather_patches, make_training_scan
+from siteless.methods.patches._scan import (
+    TrainingScan,
+    evenly_spaced,
+    gather_patches,
+    make_training_scan,
+    same_places,
+)
 from siteless.methods.patches._store import is_stored, open_scan, store_scan
 from siteless.methods.patches._training_set import (
     Row,
@@ -33,6 +39,7 @@ __all__ = [
     "count_people",
     "cut",
     "describe_validation",
+    "evenly_spaced",
     "gather_patches",
     "index_neighbours",
     "is_stored",
@@ -40,6 +47,7 @@ __all__ = [
     "neighbour_means",
     "open_scan",
     "over_blocks",
+    "same_places",
     "stitch",
     "store_scan",
     "surrounded",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 
@@ -74,11 +74,41 @@ class TrainingScan:
 
 
 def make_training_scan(
-    scan: Scan, coefficients: Coefficients, preparation: Preparation, subject: str = ""
+    scan: Scan,
+    coefficients: Coefficients,
+    preparation: Preparation,
+    subject: str = "",
+    *,
+    choose: Callable[[Array], Array] | None = None,
 ) -> TrainingScan:
     """Gather what training needs of a prepared scan, given its coefficients."""
-    level = white_matter_level(scan)
-    return gather_patches(scan, coefficients.values, preparation, level=level, subject=subject)
+    return gather_patches(
+        scan,
+        coefficients.values,
+        preparation,
+        level=white_matter_level(scan),
+        subject=subject,
+        choose=choose,
+    )
+
+
+def evenly_spaced(voxels: Array, *, most: int) -> Array:
+    """Return at most so many voxels of a list, evenly spaced."""
+    return voxels[:: max(1, math.ceil(len(voxels) / most))]
+
+
+def same_places(voxels: Array, *, most: int) -> Array:
+    """Return so many voxels, nearly the same ones of any two scans on the same grid.
+
+    Examples
+    --------
+    >>> here, there = np.arange(0, 900), np.arange(100, 1000)
+    >>> one, other = same_places(here, most=90), same_places(there, most=90)
+    >>> len(one), len(np.intersect1d(one, other)) > 60
+    (90, True)
+    """
+    scattered = (voxels.astype(np.uint64) * np.uint64(2654435761)) % np.uint64(2**32)
+    return np.sort(voxels[np.argsort(scattered, kind="stable")[:most]])
 
 
 def gather_patches(
@@ -90,7 +120,7 @@ def gather_patches(
     subject: str,
     surroundings: Sequence[int] = (),
     correction: Array | None = None,
-    most: int | None = None,
+    choose: Callable[[Array], Array] | None = None,
 ) -> TrainingScan:
     """Gather what training needs of a scan.
 
@@ -110,15 +140,14 @@ def gather_patches(
         Passes of averaging, as for `siteless.methods.patches.surrounded`.
     correction
         Coefficients that are added to the signal, of the brain.
-    most
-        Patches that are gathered, evenly spaced; None for all.
+    choose
+        Chooses the centres of patches, as numbers of voxels on the grid; None for all.
     """
     values, is_b0 = values / np.float32(level), scan.gradients.is_b0
     b0 = scan.volumes[np.ix_(np.flatnonzero(is_b0), scan.voxels)].mean(axis=0)
     inside = preparation.where(scan).T[scan.mask.T] & (values[:, 0] > _DARK)
-    if most is not None:
-        voxels = np.flatnonzero(inside)
-        inside = np.isin(np.arange(len(inside)), voxels[:: max(1, math.ceil(len(voxels) / most))])
+    if choose is not None:
+        inside &= np.isin(scan.voxels, choose(scan.voxels[inside]))
     neighbours = index_neighbours(scan.mask, scan.affine)
     values, patches = surrounded(values, neighbours, inside, surroundings)
     rows, compact = np.unique(patches, return_inverse=True)

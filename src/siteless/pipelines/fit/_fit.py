@@ -21,7 +21,7 @@ from siteless.methods.base import ComparesGroups, Learned
 from siteless.methods.cohort import Cohort
 from siteless.methods.patches import TrainingScan
 from siteless.methods.sites import learned_site
-from siteless.methods.store import ScanStore
+from siteless.methods.store import Budget, ScanStore
 from siteless.model import LearnedSite, Model, ModelCard, Preparation, save_model
 from siteless.pipelines._run import Run
 from siteless.pipelines.fit._cohort import choose_cohort, with_reference
@@ -31,6 +31,9 @@ from siteless.population import estimate_site_effects, sites_of_one_person
 from siteless.report import draw_profiles, draw_training
 from siteless.storage import require_writable
 
+# Gigabytes that the work folder may take.
+WORK_GB = 50.0
+
 
 def fit_model(
     dataset: ScanSelection | Path | str,
@@ -39,6 +42,7 @@ def fit_model(
     *,
     resume: bool = False,
     work: Path | None = None,
+    work_gb: float = WORK_GB,
     run: Run = Run(),
 ) -> Model:
     """Learn a model from a dataset, and write it.
@@ -55,6 +59,8 @@ def fit_model(
         Go on with an interrupted fit; what is finished is returned as it is.
     work
         Folder for what is made of each scan; by default beside the model. Fits can share it.
+    work_gb
+        Size that this folder may have, about; of larger studies a sample is kept.
     run
         How the work is done. Its random seed also draws who validates, where no ``split`` column
         says it.
@@ -86,7 +92,10 @@ def fit_model(
         return _finished(files.model, method, preparation, run.seed, cohort)
     for folder in (files.model.parent, work):
         require_writable(folder)
-    workspace = FitWorkspace(ScanStore(work, preparation), files, run)
+    budget = Budget.within(
+        1e9 * work_gb, cohort.scans, preparation, with_signal=method.needs_signal
+    )
+    workspace = FitWorkspace(ScanStore(work, preparation, budget), files, run)
     workspace.read_scans(cohort.scans, method.features, with_signal=method.needs_signal)
     if not resume and rank() == 0:
         files.state.unlink(missing_ok=True)

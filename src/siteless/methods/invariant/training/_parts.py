@@ -15,7 +15,7 @@ import numpy as np
 from siteless.acquisition import MIN_DIRECTIONS, Array, GradientTable, Scan
 from siteless.harmonics import Coefficients, at_shells
 from siteless.methods.invariant.profiles import SiteProfiles
-from siteless.methods.patches import TrainingScan, gather_patches
+from siteless.methods.patches import TrainingScan, evenly_spaced, gather_patches
 from siteless.model import Preparation
 from siteless.tissue import white_matter_level
 
@@ -69,7 +69,10 @@ def make_parts(
         values = without(preparation.coefficients(shown))
         rendered = at_shells(_with_volumes(scan, judged), preparation.shells)
         made.append(gather(rendered, values, correction=correction))
-    return [*made, gather(whole, without(own), most=_PATCHES_OF_WHOLE)]
+    return [
+        *made,
+        gather(whole, without(own), choose=partial(evenly_spaced, most=_PATCHES_OF_WHOLE)),
+    ]
 
 
 def part_volumes(gradients: GradientTable, parts: int) -> Array:
