@@ -107,7 +107,7 @@ class Workspace(Protocol):
     def derive(
         self,
         title: str,
-        make: Callable[[Scan, ScanFiles], Sequence[TrainingScan]],
+        make: Callable[[Scan], Sequence[TrainingScan]],
         scans: Sequence[ScanFiles],
         *,
         key: str,

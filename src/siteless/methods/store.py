@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -192,10 +192,9 @@ class ScanStore:
                     scan,
                     coefficients,
                     self.preparation,
-                    files.subject,
                     choose=None if most is None else partial(same_places, most=most),
                 )
-                store_scan(made, patches)
+                store_scan(replace(made, subject=files.subject), patches)
             for kind in lacking:
                 save_arrays(self.file(kind, files), features[kind](scan, coefficients))
 
@@ -218,7 +217,7 @@ class ScanStore:
         self,
         files: ScanFiles,
         *,
-        make: Callable[[Scan, ScanFiles], Sequence[TrainingScan]],
+        make: Callable[[Scan], Sequence[TrainingScan]],
         key: str,
         count: int,
     ) -> None:
@@ -227,8 +226,8 @@ class ScanStore:
         if all(map(is_stored, paths)):
             return
         with errors_at(files.dwi):
-            for scan, path in zip(make(self.signal(files), files), paths, strict=True):
-                store_scan(scan, path)
+            for scan, path in zip(make(self.signal(files)), paths, strict=True):
+                store_scan(replace(scan, subject=files.subject), path)
 
     def derived(self, scan: ScanFiles, key: str, count: int) -> list[Path]:
         """Return the files of the training scans that `derive` stores."""

@@ -155,13 +155,6 @@ def _parts(
     preparation: Preparation,
     settings: TrainingSettings,
     scan: Scan,
-    files: ScanFiles,
 ) -> list[TrainingScan]:
-    return make_parts(
-        scan,
-        profiles,
-        preparation,
-        parts=settings.parts,
-        subject=files.subject,
-        surroundings=settings.surroundings,
-    )
+    parts, surroundings = settings.parts, settings.surroundings
+    return make_parts(scan, profiles, preparation, parts=parts, surroundings=surroundings)

@@ -27,7 +27,7 @@ class TrainingScan:
     Attributes
     ----------
     site, name, subject
-        Where the scan is from, what it is called, and who was scanned.
+        Where the scan is from, what it is called, and who was scanned, if that is known.
     order
         Highest degree of the harmonics.
     level
@@ -77,19 +77,12 @@ def make_training_scan(
     scan: Scan,
     coefficients: Coefficients,
     preparation: Preparation,
-    subject: str = "",
     *,
     choose: Callable[[Array], Array] | None = None,
 ) -> TrainingScan:
     """Gather what training needs of a prepared scan, given its coefficients."""
-    return gather_patches(
-        scan,
-        coefficients.values,
-        preparation,
-        level=white_matter_level(scan),
-        subject=subject,
-        choose=choose,
-    )
+    level = white_matter_level(scan)
+    return gather_patches(scan, coefficients.values, preparation, level=level, choose=choose)
 
 
 def evenly_spaced(voxels: Array, *, most: int) -> Array:
@@ -117,7 +110,6 @@ def gather_patches(
     preparation: Preparation,
     *,
     level: float,
-    subject: str,
     surroundings: Sequence[int] = (),
     correction: Array | None = None,
     choose: Callable[[Array], Array] | None = None,
@@ -134,8 +126,6 @@ def gather_patches(
         Of the scan.
     level
         That both are divided by.
-    subject
-        Who was scanned.
     surroundings
         Passes of averaging, as for `siteless.methods.patches.surrounded`.
     correction
@@ -163,7 +153,7 @@ def gather_patches(
     return TrainingScan(
         site=str(scan.site),
         name=scan.name,
-        subject=subject,
+        subject="",
         order=order,
         level=level,
         shape=scan.mask.shape,

@@ -31,7 +31,6 @@ def make_parts(
     preparation: Preparation,
     *,
     parts: int,
-    subject: str = "",
     surroundings: Sequence[int] = (),
 ) -> list[TrainingScan]:
     """Make as many training scans of a scan, each of which lacks some directions, and the whole.
@@ -53,7 +52,6 @@ def make_parts(
         gather_patches,
         preparation=preparation,
         level=white_matter_level(scan),
-        subject=subject,
         surroundings=surroundings,
     )
     whole = at_shells(scan, preparation.shells)
