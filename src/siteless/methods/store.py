@@ -1,4 +1,4 @@
-"""What is made of each scan once, and kept on disk."""
+"""Store derived data of each scan on disk."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ from siteless.storage import cache_key, is_whole, load_arrays, save_arrays
 if TYPE_CHECKING:
     from siteless.methods.base import Feature
 
-# Raised when what is stored of a scan changes.
+# Increased when the stored data change.
 _FORMAT = 12
 _PATCHES, _SIGNAL = "patches", "signal"
-# Parts of an image that are brain and white matter, at most; coefficients of a white-matter voxel
-# and its neighbours that are kept in patches, and in those derived from its signal.
+# Largest fractions of an image that are brain and white matter; stored rows of coefficients per
+# white-matter voxel, in patches and in those derived from its signal.
 _BRAIN, _WHITE_MATTER, _ROWS, _DERIVED_ROWS = 0.3, 0.12, 2, 11
-# Of a limited folder, the part for patches of all scans; and the fewest patches of a scan.
+# Fraction of a limited folder for patches of all scans; and the fewest patches per scan.
 _FOR_PATCHES, _LEAST_PATCHES = 0.2, 200
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How much is kept of a study, so that its folder stays within a size.
+    """How much of a study is stored, to bound the size of its folder.
 
     Attributes
     ----------
     patches
-        The most patches that are kept of a scan; None for all.
+        Largest number of patches per scan; None for all.
     signals
-        Images of the scans whose signal is kept; None for all.
+        Images of the scans whose signal is stored; None for all.
     """
 
     patches: int | None = None
@@ -64,9 +64,9 @@ class Budget:
         *,
         with_signal: bool,
     ) -> Self:
-        """Return what of some scans fits into a folder.
+        """Return the budget of some scans for a folder of limited size.
 
-        The signal of as many scans is kept as fit, of all sites alike; patches of all scans.
+        Patches of all scans are stored, and the signal of as many as fit, balanced over sites.
 
         Parameters
         ----------
@@ -75,7 +75,7 @@ class Budget:
         scans
             Scans of a study.
         preparation
-            How they are prepared.
+            Processing of the scans.
         with_signal
             Whether the signal is needed.
         """
@@ -97,12 +97,12 @@ class Budget:
         return cls(patches, frozenset(kept))
 
     def keeps_signal(self, scan: ScanFiles) -> bool:
-        """Whether the signal of a scan is kept."""
+        """Whether the signal of a scan is stored."""
         return self.signals is None or scan.dwi in self.signals
 
 
 def _bytes_of(shape: Sequence[int], channels: int) -> float:
-    """Return about how many bytes are kept of a scan of a shape, (x, y, z, volume)."""
+    """Return about how many bytes are stored for a scan of shape (x, y, z, volume)."""
     *grid, volumes = shape
     of_white_matter = (_ROWS + _DERIVED_ROWS) * channels + 2 * volumes
     return 4 * math.prod(grid) * (_BRAIN * volumes + _WHITE_MATTER * of_white_matter)
@@ -111,7 +111,7 @@ def _bytes_of(shape: Sequence[int], channels: int) -> float:
 def _dealt(
     scans: Sequence[ScanFiles], sizes: Sequence[float]
 ) -> Iterator[tuple[ScanFiles, float]]:
-    """Yield scans with their sizes, one of each site in turn."""
+    """Yield scans with their sizes, alternating between sites."""
     of_sites: dict[str, list[tuple[ScanFiles, float]]] = {}
     for scan, size in zip(scans, sizes, strict=True):
         of_sites.setdefault(str(scan.site), []).append((scan, size))
@@ -121,16 +121,16 @@ def _dealt(
 
 @dataclass(frozen=True)
 class ScanStore:
-    """A folder of what methods learn from.
+    """A folder of stored scans that methods learn from.
 
     Attributes
     ----------
     folder
-        Fits may share it.
+        Path of the folder; fits may share it.
     preparation
-        How scans are prepared: a part of the key that a stored scan is known by.
+        Processing of the scans, which is part of the key of a stored scan.
     budget
-        How much is kept.
+        How much is stored.
     """
 
     folder: Path
@@ -138,17 +138,17 @@ class ScanStore:
     budget: Budget = Budget()
 
     def file(self, kind: str, scan: ScanFiles, *parts: str) -> Path:
-        """Return the file of something that is stored of a scan."""
+        """Return the file of stored data of a scan."""
         source = str(scan.dwi.resolve()), scan.subject, fingerprint(scan)
         key = f"{scan.name}-{cache_key(source, asdict(self.preparation), _FORMAT)}"
         return self.folder / kind / f"{'-'.join([key, *parts])}.safetensors"
 
     def read(self, kind: str, scan: ScanFiles, *parts: str) -> dict[str, Array]:
-        """Read something that is stored of a scan."""
+        """Read stored data of a scan."""
         return load_arrays(self.file(kind, scan, *parts))
 
     def patches(self, scan: ScanFiles) -> TrainingScan:
-        """Return the patches of a scan that `make` has stored."""
+        """Return the patches of a scan stored by `make`."""
         return open_scan(self._patches(scan))
 
     def _patches(self, scan: ScanFiles) -> Path:
@@ -156,22 +156,22 @@ class ScanStore:
         return self.file(_PATCHES, scan, *([] if most is None else [str(most)]))
 
     def with_signal(self, scans: Sequence[ScanFiles]) -> tuple[ScanFiles, ...]:
-        """Return the scans whose signal is kept."""
+        """Return the scans whose signal is stored."""
         return tuple(scan for scan in scans if self.budget.keeps_signal(scan))
 
     def make(
         self, files: ScanFiles, *, features: Mapping[str, Feature], with_signal: bool
     ) -> None:
-        """Read a scan and store what is made of it, but for what is there already.
+        """Read a scan and store its derived data, unless they exist.
 
         Parameters
         ----------
         files
-            The scan.
+            Files of the scan.
         features
-            What is stored beside the patches, by its kind.
+            Features to store with the patches, by their kind.
         with_signal
-            Whether the denoised signal of the brain is stored too, for `derive`.
+            Whether to store the denoised signal of the brain too, for `derive`.
         """
         patches, most = self._patches(files), self.budget.patches
         lacking = [kind for kind in features if not is_whole(self.file(kind, files))]
@@ -188,18 +188,18 @@ class ScanStore:
             scan = self.preparation.at_shells(scan)
             coefficients = self.preparation.coefficients(scan)
             if lacks_patches:
-                made = make_training_scan(
+                training_scan = make_training_scan(
                     scan,
                     coefficients,
                     self.preparation,
                     choose=None if most is None else partial(same_places, most=most),
                 )
-                store_scan(replace(made, subject=files.subject), patches)
+                store_scan(replace(training_scan, subject=files.subject), patches)
             for kind in lacking:
                 save_arrays(self.file(kind, files), features[kind](scan, coefficients))
 
     def signal(self, files: ScanFiles) -> Scan:
-        """Return a scan, denoised, whose signal is stored; it is zero outside the brain."""
+        """Return a denoised scan from its stored signal, which is zero outside the brain."""
         arrays = self.read(_SIGNAL, files)
         signal = np.zeros((*arrays["mask"].shape, len(arrays["bvals"])), np.float32, order="F")
         signal[arrays["mask"]] = arrays["signal"]
@@ -221,7 +221,7 @@ class ScanStore:
         key: str,
         count: int,
     ) -> None:
-        """Make training scans of a scan whose signal is stored, unless they are there already."""
+        """Derive training scans from a stored signal, unless they exist."""
         paths = self.derived(files, key, count)
         if all(map(is_stored, paths)):
             return
@@ -230,7 +230,7 @@ class ScanStore:
                 store_scan(replace(scan, subject=files.subject), path)
 
     def derived(self, scan: ScanFiles, key: str, count: int) -> list[Path]:
-        """Return the files of the training scans that `derive` stores."""
+        """Return the files of the training scans stored by `derive`."""
         return [self.file("derived", scan, key, str(number)) for number in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""Patches of coefficients, and training scans that are made of them."""
+"""Patches of coefficients, and training scans."""
 
 from siteless.methods.patches._blocks import over_blocks, weights_of, with_weights
 from siteless.methods.patches._neighbourhood import (
@@ -20,9 +20,9 @@ from siteless.methods.patches._scan import (
 from siteless.methods.patches._store import is_stored, open_scan, store_scan
 from siteless.methods.patches._training_set import (
     Row,
+    TrainingCallback,
     TrainingLog,
     TrainingSet,
-    Watch,
     count_people,
     describe_validation,
     without_speed,
@@ -31,10 +31,10 @@ from siteless.methods.patches._training_set import (
 __all__ = [
     "FACES",
     "Row",
+    "TrainingCallback",
     "TrainingLog",
     "TrainingScan",
     "TrainingSet",
-    "Watch",
     "channel_blocks",
     "count_people",
     "cut",
