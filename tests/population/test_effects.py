@@ -240,3 +240,39 @@ def test_scanners_that_are_alike_before_and_after_an_upgrade_do_not_hide_how_oth
             shares[name].append(first / last)
     assert np.mean(shares["pairs"]) > 0.5
     assert np.mean(shares["pairs"]) == pytest.approx(np.mean(shares["sites"]), abs=0.1)
+
+
+def test_a_small_site_that_is_connected_does_not_blur_how_large_ones_differ():
+    """Site b has three people, one of whom was at a too; a and c have a hundred each."""
+    labels = ["a"] * 100 + ["b"] * 3 + ["c"] * 100
+    people = [*map(str, range(100)), "0", "b1", "b2", *(f"c{n}" for n in range(100))]
+    design = Design.of(labels, people, ("a", "b", "c"))
+    shrunk, raw = [], []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        values = _drawn(rng, design, [0, 0.1, 0.5], rest=0.3)
+        effects = estimate_site_effects(values, design, ONE)
+        for errors, estimates in ((shrunk, effects.sites), (raw, effects.raw)):
+            errors.append(float(estimates[0, 0] - estimates[2, 0]) + 0.5)
+    assert np.mean(np.square(shrunk)) < 1.25**2 * np.mean(np.square(raw))
+
+
+def test_a_new_scanner_is_not_taken_for_another_upgrade():
+    """Two sites that are alike, with people at both, say little of how much a third may differ."""
+    kept = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        labels, people = ["a", "b"] * 20, [str(n // 2) for n in range(40)]
+        design, groups = Design.of(labels, people, ("a", "b")), np.zeros(12, dtype=int)
+        values = np.repeat(rng.normal(size=(20, 12)), 2, axis=0) + 0.1 * rng.normal(size=(40, 12))
+        known = estimate_site_effects(values, design, groups)
+        new = (0.8 + rng.normal(size=(10, 12))).mean(axis=0) - known.mean
+        effect, _ = estimate_new_site(new, known, 10, groups)
+        kept.append(effect.mean() / new.mean())
+    assert np.mean(kept) > 0.5
+
+
+def test_a_single_site_has_no_effect():
+    design = Design.of(["a"] * 4, list("wxyz"), ("a",))
+    effects = estimate_site_effects(np.arange(4.0)[:, None], design, ONE)
+    assert not effects.sites.any()
