@@ -73,15 +73,15 @@ def add_parser(commands: Any) -> None:
         "--work-dir",
         type=Path,
         metavar="DIR",
-        help="folder for what is made of each scan (default: beside)",
+        help="folder for what is made of each scan (default: beside the model)",
     )
     parser.add_argument(
         "--work-gb",
         type=positive,
-        default=50,
+        default=100,
         metavar="GB",
-        help="gigabytes that this folder may take, about; of larger studies a sample of scans and "
-        "patches is kept (default: 50)",
+        help="gigabytes that signal and patches may take in it, about; of larger studies the "
+        "network learns from as many scans as fit (default: %(default)s)",
     )
     add_nprocs(parser)
     _add_method_options(parser)
@@ -138,7 +138,7 @@ def run(options: argparse.Namespace) -> int:
     from siteless.pipelines import fit_model
 
     method = method_of(options)
-    with joined(getattr(options, "device", "cpu")), shown(verbose=options.verbose) as progress:
+    with joined(getattr(method, "device", "cpu")), shown(verbose=options.verbose) as progress:
         model = fit_model(
             selection_of(options),
             options.model,
@@ -151,6 +151,7 @@ def run(options: argparse.Namespace) -> int:
         first = rank() == 0
     if first:
         _tell_few(model.card)
+        _tell_sampled(model.card)
         _tell_left_out(model.card.summary["left_out"])
         _tell_interpolated(model.card)
         _tell_not_registered(model.card.summary.get("not_registered", ()), options.model)
@@ -171,6 +172,17 @@ def _tell_few(card: ModelCard) -> None:
         print(  # noqa: T201
             f"siteless: warning: site {site} has one person, who was scanned nowhere else, so "
             "that nothing separates the scanner from the person; add people to harmonize it",
+            file=sys.stderr,
+        )
+
+
+def _tell_sampled(card: ModelCard) -> None:
+    learning = sum(card.summary["training_scans"].values())
+    used = card.summary.get("network_scans", learning)
+    if used < learning:
+        print(  # noqa: T201
+            f"siteless: warning: the network learned from {used} of {learning} scans, as many as "
+            "--work-gb holds; site effects come from all of them",
             file=sys.stderr,
         )
 

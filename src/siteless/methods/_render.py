@@ -52,6 +52,8 @@ class Rendering:
         Voxels of the training tissue.
     unfamiliar
         Those of them that are out-of-distribution for the scan's site.
+    unfamiliar_part
+        Fraction of them that are unlike the training voxels, isolated ones too.
     levels
         Reference b0 intensities of the scan and of the target.
     interpolated, left_out
@@ -68,11 +70,7 @@ class Rendering:
     levels: tuple[float, float]
     interpolated: tuple[float, ...]
     left_out: tuple[float, ...]
-
-    @property
-    def unfamiliar_part(self) -> float:
-        """Fraction of the training tissue that is out-of-distribution."""
-        return float(self.unfamiliar.sum() / self.learned.sum())
+    unfamiliar_part: float
 
 
 def harmonize(
@@ -161,12 +159,11 @@ def render(
     difference = translated.values - ratio * coefficients.values[inside]
     change[inside] = np.sqrt(coefficients.channels.mean_squares(np.square(difference)))
     learned = model.preparation.where(scan)
-    unfamiliar = np.zeros(scan.mask.shape, dtype=bool)
-    unfamiliar.T[learned.T] = (
-        model.unfamiliar(scan, coefficients)
-        if translation.unfamiliar is None
-        else translation.unfamiliar
-    )
+    unfamiliar, flagged = np.zeros(scan.mask.shape, dtype=bool), translation.flagged
+    if flagged is None:
+        flagged = model.unfamiliar(scan, coefficients)
+    treated = flagged if translation.unfamiliar is None else translation.unfamiliar
+    unfamiliar.T[learned.T] = treated
     return Rendering(
         scan=scan.with_signal(signal, gradients=table, site=Site(site, origin="rendered")),
         spread=translated.on_grid(
@@ -176,6 +173,7 @@ def render(
         rendered=translated.mask,
         learned=learned,
         unfamiliar=unfamiliar,
+        unfamiliar_part=float(flagged.mean()),
         levels=translation.levels,
         interpolated=interpolated_bs(*shells),
         left_out=unused_bs(*shells),

@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from dataclasses import Field, asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
+from siteless.errors import ModelError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
@@ -241,26 +243,26 @@ class Method(ABC):
         """Learn from scans whose features and patches are in the workspace."""
 
     @classmethod
-    def extend(
-        cls,
-        model: Model,  # noqa: ARG003
-        site: str,  # noqa: ARG003
-        scans: Sequence[ScanFiles],  # noqa: ARG003
-        workspace: Workspace,  # noqa: ARG003
-    ) -> Model:
-        """Return a model with one more site, learned from a few scans.
+    def require_extensible(cls) -> None:
+        """Refuse to extend a model.
 
         Raises
         ------
         ModelError
-            When the method cannot add a site to a model.
+            When the method cannot learn a single new site.
         """
-        from siteless.errors import ModelError
+        if cls.extend.__func__ is Method.extend.__func__:  # type: ignore[attr-defined]
+            raise ModelError(
+                f"a model of the method {cls.name} cannot learn another site alone",
+                remedy="fit a model of all sites",
+            )
 
-        raise ModelError(
-            f"a model of the method {cls.name} cannot learn another site alone",
-            remedy="fit a model of all sites",
-        )
+    @classmethod
+    def extend(
+        cls, model: Model, site: str, scans: Sequence[ScanFiles], workspace: Workspace
+    ) -> Model:
+        """Return a model that knows one more site, which it learns from a few scans."""
+        raise NotImplementedError
 
     @classmethod
     def options(cls) -> Mapping[str, Field[Any]]:
@@ -284,6 +286,20 @@ def parse_reference(text: str) -> tuple[str, list[str]]:
     return column, values.split(",")
 
 
+def merge_reference(pairs: Sequence[tuple[str, list[str]]]) -> dict[str, list[str]]:
+    """Merge the values of each column.
+
+    Examples
+    --------
+    >>> merge_reference([("group", ["control"]), ("group", ["relative"]), ("sex", ["F"])])
+    {'group': ['control', 'relative'], 'sex': ['F']}
+    """
+    merged: dict[str, list[str]] = {}
+    for column, values in pairs:
+        merged.setdefault(column, []).extend(values)
+    return merged
+
+
 @dataclass(frozen=True, kw_only=True)
 class ComparesGroups(Method):
     """A method that compares the participants, or a reference group, of each site.
@@ -298,12 +314,13 @@ class ComparesGroups(Method):
     reference: Mapping[str, Collection[str]] = field(
         default_factory=dict,
         metadata=option(
+            action="extend",
             help="learn site effects from these people alone, as group=control; several values "
             "are separated by commas (default: everybody)",
             type=parse_reference,
             nargs="+",
             metavar="COLUMN=VALUE",
-            collect=dict,
+            collect=merge_reference,
         ),
     )
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from siteless.acquisition import Array, GradientTable, Scan
-from siteless.bids import ScanFiles, fingerprint, read_header, read_scan
+from siteless.bids import ScanFiles, fingerprint, read_scan
 from siteless.errors import errors_at
-from siteless.harmonics import Channels
+from siteless.methods.budget import Budget
 from siteless.methods.patches import (
     TrainingScan,
     is_stored,
@@ -33,90 +31,6 @@ if TYPE_CHECKING:
 # Increased when the stored data change.
 _FORMAT = 12
 _PATCHES, _SIGNAL = "patches", "signal"
-# Largest fractions of an image that are brain and white matter; stored rows of coefficients per
-# white-matter voxel, in patches and in those derived from its signal.
-_BRAIN, _WHITE_MATTER, _ROWS, _DERIVED_ROWS = 0.3, 0.12, 2, 11
-# Fraction of a limited folder for patches of all scans; and the fewest patches per scan.
-_FOR_PATCHES, _LEAST_PATCHES = 0.2, 200
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How much of a study is stored, to bound the size of its folder.
-
-    Attributes
-    ----------
-    patches
-        Largest number of patches per scan; None for all.
-    signals
-        Images of the scans whose signal is stored; None for all.
-    """
-
-    patches: int | None = None
-    signals: frozenset[Path] | None = None
-
-    @classmethod
-    def within(
-        cls,
-        limit: float,
-        scans: Sequence[ScanFiles],
-        preparation: Preparation,
-        *,
-        with_signal: bool,
-    ) -> Self:
-        """Return the budget of some scans for a folder of limited size.
-
-        Patches of all scans are stored, and the signal of as many as fit, balanced over sites.
-
-        Parameters
-        ----------
-        limit
-            Size of the folder, bytes.
-        scans
-            Scans of a study.
-        preparation
-            Processing of the scans.
-        with_signal
-            Whether the signal is needed.
-        """
-        channels = Channels(preparation.order, len(preparation.shells)).count
-        shapes = [read_header(scan.dwi)[0].get_data_shape() for scan in scans]
-        sizes = [_bytes_of(shape, channels) for shape in shapes]
-        if sum(sizes) <= limit:
-            return cls()
-        for_patches = _FOR_PATCHES * limit if with_signal else limit
-        of_a_patch = 4 * (_ROWS * channels + max(shape[3] for shape in shapes))
-        kept: set[Path] = set()
-        left = limit - for_patches
-        for scan, size in _dealt(scans, sizes):
-            if kept and size > left:
-                break
-            kept.add(scan.dwi)
-            left -= size
-        patches = max(_LEAST_PATCHES, int(for_patches / (len(scans) * of_a_patch)))
-        return cls(patches, frozenset(kept))
-
-    def keeps_signal(self, scan: ScanFiles) -> bool:
-        """Whether the signal of a scan is stored."""
-        return self.signals is None or scan.dwi in self.signals
-
-
-def _bytes_of(shape: Sequence[int], channels: int) -> float:
-    """Return about how many bytes are stored for a scan of shape (x, y, z, volume)."""
-    *grid, volumes = shape
-    of_white_matter = (_ROWS + _DERIVED_ROWS) * channels + 2 * volumes
-    return 4 * math.prod(grid) * (_BRAIN * volumes + _WHITE_MATTER * of_white_matter)
-
-
-def _dealt(
-    scans: Sequence[ScanFiles], sizes: Sequence[float]
-) -> Iterator[tuple[ScanFiles, float]]:
-    """Yield scans with their sizes, alternating between sites."""
-    of_sites: dict[str, list[tuple[ScanFiles, float]]] = {}
-    for scan, size in zip(scans, sizes, strict=True):
-        of_sites.setdefault(str(scan.site), []).append((scan, size))
-    for dealt in zip_longest(*of_sites.values()):
-        yield from (pair for pair in dealt if pair is not None)
 
 
 @dataclass(frozen=True)
@@ -135,7 +49,7 @@ class ScanStore:
 
     folder: Path
     preparation: Preparation
-    budget: Budget = Budget()
+    budget: Budget = field(default_factory=Budget)
 
     def file(self, kind: str, scan: ScanFiles, *parts: str) -> Path:
         """Return the file of stored data of a scan."""
@@ -155,7 +69,7 @@ class ScanStore:
         most = self.budget.patches
         return self.file(_PATCHES, scan, *([] if most is None else [str(most)]))
 
-    def with_signal(self, scans: Sequence[ScanFiles]) -> tuple[ScanFiles, ...]:
+    def kept(self, scans: Sequence[ScanFiles]) -> tuple[ScanFiles, ...]:
         """Return the scans whose signal is stored."""
         return tuple(scan for scan in scans if self.budget.keeps_signal(scan))
 

@@ -41,12 +41,15 @@ class Translation:
     unfamiliar
         Voxels of the training tissue that the method treats as out-of-distribution, shape (voxel
         of the tissue,), bool; None if it treats all voxels alike.
+    flagged
+        Likewise, voxels that are unlike the training voxels, isolated ones too.
     """
 
     coefficients: Coefficients
     spread: Array
     levels: tuple[float, float]
     unfamiliar: Array | None = None
+    flagged: Array | None = None
 
 
 class SiteFields(Protocol):
