@@ -1,5 +1,7 @@
 """Small things to learn from: phantoms of two sites."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
@@ -53,7 +55,8 @@ def training_scan(site, seed):
 
 def fitted_scan(scan, preparation=PREPARATION, subject=""):
     """Fit a scan, and gather what training needs of it."""
-    return make_training_scan(scan, preparation.coefficients(scan), preparation, subject)
+    made = make_training_scan(scan, preparation.coefficients(scan), preparation)
+    return replace(made, subject=subject)
 
 
 def lesson():

@@ -19,7 +19,6 @@ from siteless.bids import ScanSelection, find_scans, read_scan
 from siteless.cli import main
 from siteless.errors import OutputError, TrainingError
 from siteless.methods import Invariant, Rish, Scaled, harmonize, load_model, render
-from siteless.methods.invariant.training import PRESETS
 from siteless.pipelines import FitFiles, Run, encode_dataset, fit_model
 from siteless.pipelines.fit._cohort import _split
 
@@ -430,7 +429,3 @@ def test_nothing_is_written_into_a_dataset(tmp_path, capsys):
     (tmp_path / "data").mkdir()
     assert main(["fit", str(tmp_path / "data"), "--model", str(tmp_path / "data/m.safetensors")])
     assert "the output is inside the dataset" in capsys.readouterr().err
-
-
-def test_the_command_line_names_the_presets_there_are():
-    assert tuple(PRESETS) == Invariant.options()["preset"].metadata["choices"]

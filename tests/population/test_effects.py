@@ -220,3 +220,59 @@ def test_two_people_a_site_hardly_prove_anything():
         errors.append(np.square(found.sites).mean())
         given.append(np.square(found.raw).mean())
     assert np.mean(errors) < 0.3 * np.mean(given)
+
+
+def test_scanners_that_are_alike_before_and_after_an_upgrade_do_not_hide_how_others_differ():
+    """Two pairs of sites, each with its own travelling people, are compared as two sites are."""
+    shares = {"pairs": [], "sites": []}
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        people = [f"{pair}{n}" for pair in "ab" for n in range(10)]
+        differences = rng.normal(size=(20, 12)) + np.repeat([[0.6], [-0.6]], 10, axis=0)
+        visits = np.repeat(differences, 2, axis=0) + 0.1 * rng.normal(size=(40, 12))
+        labels = [site for pair in ("ab", "cd") for _ in range(10) for site in pair]
+        pairs = Design.of(labels, [person for person in people for _ in range(2)], SITES)
+        sites = Design.of(["a"] * 10 + ["b"] * 10, people, ("a", "b"))
+        groups = np.zeros(12, dtype=int)
+        for name, values, design in (("pairs", visits, pairs), ("sites", differences, sites)):
+            effects = estimate_site_effects(values, design, groups)
+            first, last = ((e[0] - e[-1]).mean() for e in (effects.sites, effects.raw))
+            shares[name].append(first / last)
+    assert np.mean(shares["pairs"]) > 0.5
+    assert np.mean(shares["pairs"]) == pytest.approx(np.mean(shares["sites"]), abs=0.1)
+
+
+def test_a_small_site_that_is_connected_does_not_blur_how_large_ones_differ():
+    """Site b has three people, one of whom was at a too; a and c have a hundred each."""
+    labels = ["a"] * 100 + ["b"] * 3 + ["c"] * 100
+    people = [*map(str, range(100)), "0", "b1", "b2", *(f"c{n}" for n in range(100))]
+    design = Design.of(labels, people, ("a", "b", "c"))
+    shrunk, raw = [], []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        values = _drawn(rng, design, [0, 0.1, 0.5], rest=0.3)
+        effects = estimate_site_effects(values, design, ONE)
+        for errors, estimates in ((shrunk, effects.sites), (raw, effects.raw)):
+            errors.append(float(estimates[0, 0] - estimates[2, 0]) + 0.5)
+    assert np.mean(np.square(shrunk)) < 1.25**2 * np.mean(np.square(raw))
+
+
+def test_a_new_scanner_is_not_taken_for_another_upgrade():
+    """Two sites that are alike, with people at both, say little of how much a third may differ."""
+    kept = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        labels, people = ["a", "b"] * 20, [str(n // 2) for n in range(40)]
+        design, groups = Design.of(labels, people, ("a", "b")), np.zeros(12, dtype=int)
+        values = np.repeat(rng.normal(size=(20, 12)), 2, axis=0) + 0.1 * rng.normal(size=(40, 12))
+        known = estimate_site_effects(values, design, groups)
+        new = (0.8 + rng.normal(size=(10, 12))).mean(axis=0) - known.mean
+        effect, _ = estimate_new_site(new, known, 10, groups)
+        kept.append(effect.mean() / new.mean())
+    assert np.mean(kept) > 0.5
+
+
+def test_a_single_site_has_no_effect():
+    design = Design.of(["a"] * 4, list("wxyz"), ("a",))
+    effects = estimate_site_effects(np.arange(4.0)[:, None], design, ONE)
+    assert not effects.sites.any()

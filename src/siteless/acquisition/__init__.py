@@ -1,4 +1,4 @@
-"""What a scan is: its site, gradient table, shells and signal, as value objects."""
+"""Value objects that describe a scan: its site, gradient table, shells and signal."""
 
 from siteless.acquisition._array import Array
 from siteless.acquisition._gradients import GradientTable, fsl_axes

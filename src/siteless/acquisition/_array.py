@@ -1,4 +1,4 @@
-"""The one name for arrays in annotations; docstrings give shape, type and unit."""
+"""The array type used in annotations; docstrings give shape, type and unit."""
 
 from typing import Any, TypeAlias
 

@@ -1,4 +1,4 @@
-"""b-values and b-vectors, kept as the scanner wrote them but in scanner axes."""
+"""b-values as the scanner wrote them, and b-vectors in scanner axes."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from siteless.acquisition._shells import (
 )
 from siteless.errors import GradientTableError
 
-# How far from 1 the length of a b-vector may be and still be a rounded unit vector.
+# A rounded unit vector may differ from length 1 by this much.
 LENGTH_TOLERANCE = 0.05
 
 
 @dataclass(frozen=True, eq=False)
 class GradientTable:
-    """One b-value and one b-vector a volume, in world (scanner, RAS+) axes.
+    """One b-value and one b-vector per volume, in world (scanner, RAS+) axes.
 
-    The numbers are kept as they were stored, so that writing returns what was read; `b`,
-    `directions` and `shells` are what they mean.
+    The stored numbers are kept, so that a table is written as it was read; `b`, `directions` and
+    `shells` interpret them.
 
     Parameters
     ----------
     bvals
         Stored b-values, shape (volume,), s/mm2.
     bvecs
-        Stored b-vectors, shape (volume, 3), in world axes. NaN is taken as zero at b0.
+        Stored b-vectors, shape (volume, 3), in world axes. NaN becomes zero at b0.
 
     Examples
     --------
@@ -64,7 +64,7 @@ class GradientTable:
 
     @classmethod
     def from_fsl(cls, bvals: ArrayLike, bvecs: ArrayLike, affine: ArrayLike) -> Self:
-        """Take b-vectors along the image's axes, x flipped when det(affine) > 0 (FSL, BIDS).
+        """Convert b-vectors along the image axes, x flipped when det(affine) > 0 (FSL, BIDS).
 
         Parameters
         ----------
@@ -81,7 +81,7 @@ class GradientTable:
 
     @classmethod
     def from_mrtrix(cls, table: ArrayLike) -> Self:
-        """Take rows of x y z b in world axes, as in MRtrix3's and QSIPrep's ``.b`` files."""
+        """Convert rows of x y z b in world axes, as in MRtrix3's and QSIPrep's ``.b`` files."""
         table = np.asarray(table, dtype=float)
         if table.ndim != 2 or table.shape[1] != 4:
             raise GradientTableError(
@@ -91,7 +91,7 @@ class GradientTable:
         return cls(table[:, 3], table[:, :3])
 
     def to_fsl(self, affine: ArrayLike) -> tuple[Array, Array]:
-        """Return b-values (volume,) and b-vectors (volume, 3) as `from_fsl` takes them."""
+        """Return b-values (volume,) and b-vectors (volume, 3) in the convention of `from_fsl`."""
         return self.bvals, self.bvecs @ fsl_axes(affine)
 
     def __len__(self) -> int:
@@ -108,9 +108,9 @@ class GradientTable:
     def _is_scaled(self) -> bool:
         """Whether b-vector lengths encode b-values, as some scanners store several shells.
 
-        They then store the largest b for every volume and shorten the vector, so that
-        b = stored b x length^2. A stray short vector does not count: every b-value found this
-        way must hold enough directions for a shell.
+        They then store the largest b for every volume and shorten the vector, so that b = stored b
+        x length^2. A stray short vector does not count: every resulting b-value must have enough
+        directions for a shell.
         """
         stored = self.bvals[self.bvals > B0_LIMIT]
         if not len(stored) or not same_b(stored.min(), stored.max()):
@@ -142,7 +142,7 @@ class GradientTable:
 
     @cached_property
     def shells(self) -> tuple[Shell, ...]:
-        """Diffusion-weighted volumes by b-value, ascending.
+        """Shells of the diffusion-weighted volumes, by ascending b-value.
 
         Raises
         ------
@@ -155,9 +155,9 @@ class GradientTable:
 def fsl_axes(affine: ArrayLike) -> Array:
     """Return the axes of an FSL b-vector as unit vectors in world axes, columns of (3, 3).
 
-    They are the image's axes, the first one turned round when det(affine) > 0. The orthogonal
-    matrix nearest to the affine is used (by polar decomposition), so a trace of shear in a header
-    does not bend directions.
+    They are the image axes, with the first one reversed when det(affine) > 0. The orthogonal
+    matrix nearest to the affine is used (by polar decomposition), so that slight shear in a header
+    does not distort directions.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A scan: one diffusion acquisition of one person at one site."""
+"""A scan: one diffusion acquisition of one participant at one site."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from siteless.acquisition._array import Array
 from siteless.acquisition._gradients import GradientTable
 from siteless.errors import GradientTableError, MaskError, SignalError, SitelessError
 
-# mm. Two grids are the same when no corner of the image lies further apart.
+# mm. Two grids agree when corresponding image corners are no further apart than this.
 GRID_TOLERANCE = 0.1
 
 
 def grid_offset(first: Array, second: Array, shape: Sequence[int]) -> float:
-    """Return how far apart two affines place the corners of an image at most, in mm."""
+    """Return the largest distance between an image's corners under two affines, in mm."""
     corners = np.array([[*corner, 1] for corner in np.ndindex(2, 2, 2)]) * [*shape, 1]
     return float(np.linalg.norm(corners @ (first - second).T, axis=1).max())
 
 
 def require_finite(signal: Array, mask: Array) -> None:
-    """Refuse NaN and infinity in the brain, a volume at a time."""
+    """Raise an error if the brain contains NaN or infinity."""
     bad = [not np.isfinite(volume[mask.T]).all() for volume in signal.T]
     if any(bad):
         raise SignalError(
@@ -35,9 +35,9 @@ def require_finite(signal: Array, mask: Array) -> None:
 
 @dataclass(frozen=True)
 class Site:
-    """A scanner with a protocol, known by its label.
+    """A scanner and its protocol, identified by a label.
 
-    Two sites are the same when their labels are.
+    Sites with the same label are equal.
 
     Examples
     --------
@@ -54,7 +54,7 @@ class Site:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scan:
-    """Signal with what is needed to make sense of it.
+    """A diffusion signal with its geometry, gradients, masks and site.
 
     Parameters
     ----------
@@ -63,17 +63,17 @@ class Scan:
     affine
         Voxel to world (RAS+, mm), shape (4, 4).
     gradients
-        One entry a volume.
+        b-value and b-vector of each volume.
     mask
         Brain, shape (x, y, z), bool.
     white_matter
-        White matter, a part of the brain, shape (x, y, z), bool.
+        White matter within the brain, shape (x, y, z), bool.
     site
-        Where the scan was acquired; None when nothing tells.
+        Where the scan was acquired; None if unknown.
     name
-        What the scan is called in messages.
+        Name of the scan in messages.
     mask_origin, white_matter_origin
-        A file, or how the mask was computed.
+        Path of the mask, or how it was computed.
 
     Examples
     --------
@@ -101,7 +101,7 @@ class Scan:
         return f"<Scan {self.name}: {shape} voxels, {self.gradients}, site {self.site}>"
 
     def __post_init__(self) -> None:
-        signal = np.asarray(self.signal, dtype=np.float32, order="F")  # the order of NIfTI files
+        signal = np.asarray(self.signal, dtype=np.float32, order="F")  # NIfTI order
         object.__setattr__(self, "signal", signal)
         object.__setattr__(self, "affine", np.asarray(self.affine, dtype=float))
         for name in ("mask", "white_matter"):
@@ -150,16 +150,16 @@ class Scan:
 
     @property
     def positions(self) -> Array:
-        """Where the brain's voxels are in the world, shape (voxel, 3), mm."""
+        """World coordinates of the brain voxels, shape (voxel, 3), mm."""
         place = np.array(np.unravel_index(self.voxels, self.mask.shape, order="F")).T
         return place @ self.affine[:3, :3].T + self.affine[:3, 3]
 
     def require_grid(self, shape: Sequence[int], affine: Array, *, what: str, remedy: str) -> None:
-        """Refuse an image of this shape and affine unless it is on the grid of the scan."""
-        own = self.mask.shape
-        if tuple(shape) != own or grid_offset(affine, self.affine, own) > GRID_TOLERANCE:
+        """Raise an error unless an image of this shape and affine is on the grid of the scan."""
+        grid = self.mask.shape
+        if tuple(shape) != grid or grid_offset(affine, self.affine, grid) > GRID_TOLERANCE:
             raise MaskError(
-                f"expected {what} on the grid of {self.name}, {own} voxels, found another of "
+                f"expected {what} on the grid of {self.name}, {grid} voxels, found another of "
                 f"{tuple(shape)}",
                 remedy=remedy,
             )
@@ -171,7 +171,7 @@ class Scan:
         gradients: GradientTable | None = None,
         site: Site | None = None,
     ) -> Self:
-        """Return the scan with another signal, and where given another table or site."""
+        """Return the scan with another signal and, optionally, another gradient table or site."""
         return replace(
             self,
             signal=signal,

@@ -1,4 +1,4 @@
-"""Grouping b-values, as scanners really write them, into shells."""
+"""Group b-values, as scanners actually write them, into shells."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike
 from siteless.acquisition._array import Array
 from siteless.errors import NotShelledError
 
-# s/mm2. Scanners store b0 as 0, 5, 1.25 or 0.003; no shell of a clinical protocol is this weak.
+# s/mm2. Scanners store b0 as 0, 5, 1.25 or 0.003; clinical protocols have no shell this weak.
 B0_LIMIT = 50.0
-# A symmetric tensor, the least that a shell can support, has six numbers.
+# The smallest model that a shell must support is a symmetric tensor, with six coefficients.
 MIN_DIRECTIONS = 6
 
 
@@ -55,8 +55,8 @@ def find_shells(b: ArrayLike, directions: ArrayLike) -> tuple[Shell, ...]:
     Raises
     ------
     NotShelledError
-        When the b-values spread continuously, or over many b-values of which several have fewer
-        than six directions, as in Cartesian and DSI schemes.
+        When the b-values are continuous, or when several of many b-values have fewer than six
+        directions, as in Cartesian and DSI schemes.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def find_shells(b: ArrayLike, directions: ArrayLike) -> tuple[Shell, ...]:
 
 
 def group_by_b(b: Array) -> list[Array]:
-    """Return the indices of the diffusion-weighted volumes, a group a b-value, ascending."""
+    """Return the indices of the diffusion-weighted volumes, grouped by ascending b-value."""
     weighted = np.flatnonzero(b > B0_LIMIT)
     ascending = weighted[np.argsort(b[weighted], kind="stable")]
     gaps = ~same_b(b[ascending[:-1]], b[ascending[1:]])
@@ -81,7 +81,7 @@ def group_by_b(b: Array) -> list[Array]:
 
 
 def same_b(first: ArrayLike, second: ArrayLike) -> Array:
-    """Whether two b-values differ by no more than one shell's scatter.
+    """Whether two b-values are close enough to belong to one shell.
 
     Examples
     --------
@@ -93,25 +93,25 @@ def same_b(first: ArrayLike, second: ArrayLike) -> Array:
 
 
 def same_shells(first: Sequence[float], second: Sequence[float]) -> bool:
-    """Whether two sets of shells have the same b-values, as scanners play them."""
+    """Whether two sets of shells have the same nominal b-values."""
     return len(first) == len(second) and bool(same_b(first, second).all())
 
 
 def show_bs(bs: Iterable[float]) -> str:
-    """Write b-values as a person does."""
+    """Format b-values for messages."""
     return ", ".join(f"b={b:.0f}" for b in bs) or "b0 only"
 
 
 def describe_shells(shells: Sequence[Shell]) -> str:
-    """Say shells in words, such as ``b=1200 x 30, b=3000 x 60``."""
+    """Describe shells, for example as ``b=1200 x 30, b=3000 x 60``."""
     return ", ".join(f"{shell} x {len(shell)}" for shell in shells) or "b0 only"
 
 
 def _require_shelled(b: Array, directions: Array, groups: list[Array]) -> None:
-    # A Cartesian grid has b-values of three or four axes only, between others of many.
+    # In a Cartesian grid some b-values have only three or four axes, others many.
     thin = [group for group in groups if count_axes(directions[group]) < MIN_DIRECTIONS]
-    spread = [group for group in groups if np.ptp(b[group]) > max(60.0, 0.15 * b[group].max())]
-    if spread or (len(thin) >= 2 and (len(thin) > len(groups) / 2 or len(groups) >= 5)):
+    wide = [group for group in groups if np.ptp(b[group]) > max(60.0, 0.15 * b[group].max())]
+    if wide or (len(thin) >= 2 and (len(thin) > len(groups) / 2 or len(groups) >= 5)):
         weighted = b[b > B0_LIMIT]
         raise NotShelledError(
             f"expected b-values on a few shells, found {len(weighted)} volumes spread over "
@@ -123,7 +123,7 @@ def _require_shelled(b: Array, directions: Array, groups: list[Array]) -> None:
 
 
 def count_axes(directions: Array) -> int:
-    """Count directions that differ by more than 5 degrees; opposite ones are the same axis."""
+    """Count axes that differ by more than 5 degrees; opposite directions share an axis."""
     close = np.abs(directions @ directions.T) > np.cos(np.deg2rad(5))
     first_alike = close.argmax(axis=1)
     return len(np.unique(first_alike))

@@ -1,4 +1,4 @@
-"""Scans on disk to `Scan` objects and back: BIDS, QSIPrep output, and manifests."""
+"""Read and write scans: BIDS datasets, QSIPrep output and manifests."""
 
 from siteless.bids._dataset import Dataset, ScanFiles, find_scans
 from siteless.bids._gradient_files import read_gradient_pair, read_gradients

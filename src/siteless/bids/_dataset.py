@@ -1,4 +1,4 @@
-"""Finding the scans of a dataset, with everything that belongs to each."""
+"""Find the scans of a dataset and the files that belong to each scan."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from siteless.bids._tables import Row, missing, read_json, read_table
 from siteless.bids._tree import ENTITIES, BidsName, Tree
 from siteless.errors import DatasetError, SitelessError
 
-# Entities that say which acquisition a file belongs to; a mask must agree on them with its scan.
+# Entities that identify an acquisition; those of a mask must agree with its scan.
 _ACQUISITION = ("sub", "ses", "acq", "ce", "rec", "dir", "run", "space", "res")
-# Reconstructions of the signal that are not its magnitude.
+# Reconstructions other than the magnitude.
 _NOT_MAGNITUDE = ("phase", "real", "imag")
 _MANIFEST_COLUMNS = ("subject", "site", "dwi")
 _MANIFEST_PATHS = ("dwi", "bval", "bvec", "mask", "wm_mask")
@@ -23,26 +23,26 @@ _MANIFEST_PATHS = ("dwi", "bval", "bvec", "mask", "wm_mask")
 
 @dataclass(frozen=True)
 class ScanFiles:
-    """Where the parts of a scan are on disk.
+    """Files of a scan.
 
     Attributes
     ----------
     dwi
         The image.
     entities
-        Of the image's name, `sub` always among them.
+        Entities of the image's name; `sub` is always among them.
     bval, bvec
-        FSL gradient files, None when there are none.
+        FSL gradient files, or None.
     world_table
-        MRtrix gradient table (``.b``), in scanner axes; it goes before bval and bvec.
+        MRtrix gradient table (``.b``), in scanner axes; it takes precedence over bval and bvec.
     sidecars
-        JSON files that apply, the most general first.
+        JSON files that apply, from general to specific.
     mask, white_matter
-        Masks, None when they are to be computed.
+        Mask files; a missing mask is computed.
     site
-        Where the scan was acquired, None when nothing tells.
+        Where the scan was acquired; None if unknown.
     attributes
-        What tables say of the person and the session, such as age and sex.
+        Columns of the participant and session tables, such as age and sex.
     written_by_qsiprep
         Whether QSIPrep wrote the image; its ``.bvec`` files do not follow FSL's convention.
     """
@@ -66,13 +66,13 @@ class ScanFiles:
 
     @property
     def subject(self) -> str:
-        """Label of the person."""
+        """Label of the participant."""
         return self.entities["sub"]
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """The scans that were found, and what was wrong with the tables they were found by."""
+    """The scans of a dataset, and the errors in its tables."""
 
     root: Path
     scans: tuple[ScanFiles, ...]
@@ -91,16 +91,16 @@ def find_scans(
     ----------
     dataset
         A folder, or a manifest with the columns subject, site and dwi, and optionally session,
-        bval, bvec, mask and wm_mask; its paths are relative to it.
+        bval, bvec, mask and wm_mask; relative paths start at its folder.
     site_from
-        Entity that tells the site, such as ``ses`` or ``acq``, where no table does.
+        Entity that identifies the site, such as ``ses`` or ``acq``, if no table does.
     filters
-        Allowed labels by entity, such as ``{"sub": ["01", "02"]}``; None allows its absence.
+        Allowed labels by entity, such as ``{"sub": ["01", "02"]}``; None matches a missing entity.
 
     Raises
     ------
     SitelessError
-        When the dataset cannot be read at all. What is wrong with single tables is in the
+        When the dataset cannot be read at all. Errors in single tables are collected in the
         result's `errors`.
     """
     path = Path(dataset)
@@ -113,25 +113,27 @@ def find_scans(
             path=path,
         )
     site_from = ENTITIES.get(site_from or "", site_from)
-    found = (_from_tree if path.is_dir() else _from_manifest)(path, site_from)
-    if not found.scans:
-        raise next(iter(found.errors), None) or DatasetError(
+    candidates = (_from_tree if path.is_dir() else _from_manifest)(path, site_from)
+    if not candidates.scans:
+        raise next(iter(candidates.errors), None) or DatasetError(
             "no diffusion scan was found",
             remedy="expected sub-*/[ses-*/]dwi/*_dwi.nii[.gz] in a folder, or rows in a manifest",
             path=path,
         )
     for entity, allowed in (filters or {}).items():
-        _require_known(entity, allowed, found)
-    scans = tuple(scan for scan in found.scans if _passes(scan, filters or {}))
+        _require_known(entity, allowed, candidates)
+    scans = tuple(scan for scan in candidates.scans if _passes(scan, filters or {}))
     if not scans:
         raise DatasetError(
-            f"none of {len(found.scans)} scans passes all filters", remedy="relax them", path=path
+            f"none of {len(candidates.scans)} scans passes all filters",
+            remedy="relax them",
+            path=path,
         )
-    return Dataset(path, scans, (*found.errors, *_clashes(scans)))
+    return Dataset(path, scans, (*candidates.errors, *_clashes(scans)))
 
 
 def _clashes(scans: tuple[ScanFiles, ...]) -> Iterator[DatasetError]:
-    """Find scans whose outputs would have the same name."""
+    """Yield an error for each scan whose outputs would overwrite those of another."""
     first: dict[Path, ScanFiles] = {}
     for scan in scans:
         rival = first.setdefault(derivative_path(Path(), "harmonized", scan.entities), scan)
@@ -144,15 +146,15 @@ def _clashes(scans: tuple[ScanFiles, ...]) -> Iterator[DatasetError]:
             )
 
 
-def _require_known(entity: str, allowed: Collection[str | None], found: Dataset) -> None:
-    """Refuse labels that no scan has: most likely they are misspelled."""
-    known = {scan.entities.get(entity) for scan in found.scans}
+def _require_known(entity: str, allowed: Collection[str | None], dataset: Dataset) -> None:
+    """Raise an error for a label that no scan has: it is probably misspelled."""
+    known = {scan.entities.get(entity) for scan in dataset.scans}
     unknown = [label for label in allowed if label not in known]
     if unknown:
         raise DatasetError(
             f"no scan has {entity}-{unknown[0]}",
             remedy=f"choose of {', '.join(sorted(str(label) for label in known))}",
-            path=found.root,
+            path=dataset.root,
         )
 
 
@@ -210,14 +212,14 @@ def _is_qsiprep(root: Path, errors: list[SitelessError]) -> bool:
     except SitelessError as error:
         errors.append(error)
         return False
-    told = content.get("GeneratedBy") or content.get("PipelineDescription") or []
-    generators = told if isinstance(told, list) else [told]
+    generator = content.get("GeneratedBy") or content.get("PipelineDescription") or []
+    generators = generator if isinstance(generator, list) else [generator]
     names = [str(entry.get("Name", "")) for entry in generators if isinstance(entry, dict)]
     return any(name.lower() == "qsiprep" for name in names)
 
 
 def _find_mask(tree: Tree, image: BidsName, is_wanted: Callable[[BidsName], bool]) -> Path | None:
-    """Look for a mask beside the image, then in the dataset's own derivatives."""
+    """Look for a mask beside the image, then in the dataset's derivatives."""
     inside = image.path.parent.relative_to(tree.root)
     for folder in (image.path.parent, *(derivative / inside for derivative in tree.derivatives)):
         masks = [name for name in tree.folder(folder) if name.is_image and is_wanted(name)]
@@ -237,8 +239,8 @@ def _is_white_matter_mask(name: BidsName) -> bool:
 
 
 def _same_acquisition(mask: BidsName, image: BidsName) -> bool:
-    told = {key: value for key, value in mask.entities.items() if key in _ACQUISITION}
-    return told.items() <= image.entities.items() and "sub" in told
+    acquisition = {key: value for key, value in mask.entities.items() if key in _ACQUISITION}
+    return acquisition.items() <= image.entities.items() and "sub" in acquisition
 
 
 def _from_manifest(path: Path, site_from: str | None) -> Dataset:
@@ -260,27 +262,27 @@ def _from_manifest(path: Path, site_from: str | None) -> Dataset:
 def _scan_of_row(
     row: Row, manifest: Path, site_from: str | None, errors: list[SitelessError]
 ) -> ScanFiles:
-    given = {column: manifest.parent / row[column] for column in _MANIFEST_PATHS if column in row}
-    dwi = given["dwi"]
+    paths = {column: manifest.parent / row[column] for column in _MANIFEST_PATHS if column in row}
+    dwi = paths["dwi"]
     entities = {"sub": row["subject"].removeprefix("sub-")}
     if "session" in row:
         entities["ses"] = row["session"].removeprefix("ses-")
     elif "site" in row:
-        entities["ses"] = row["site"]  # tells a traveller's scans apart
+        entities["ses"] = row["site"]  # distinguishes the scans of a travelling subject
     site = Site(row["site"], origin=manifest.name) if "site" in row else None
     if site is None and site_from in entities:
         site = Site(entities[site_from], origin=f"{site_from} of {manifest.name}")
     sidecars = (sidecar,) if (sidecar := _beside(dwi, ".json")) else ()
-    explicit = "bvec" in given
+    explicit = "bvec" in paths
     return ScanFiles(
         dwi=dwi,
         entities=entities,
-        bval=given.get("bval") or _beside(dwi, ".bval"),
-        bvec=given.get("bvec") or _beside(dwi, ".bvec"),
+        bval=paths.get("bval") or _beside(dwi, ".bval"),
+        bvec=paths.get("bvec") or _beside(dwi, ".bvec"),
         world_table=None if explicit else _beside(dwi, ".b"),
         sidecars=sidecars,
-        mask=given.get("mask"),
-        white_matter=given.get("wm_mask"),
+        mask=paths.get("mask"),
+        white_matter=paths.get("wm_mask"),
         site=site or site_from_sidecar(sidecars, errors),
         attributes={key: row[key] for key in row if key not in _MANIFEST_PATHS},
         written_by_qsiprep=not explicit and _is_qsiprep(_dataset_root(dwi), errors),

@@ -1,4 +1,4 @@
-"""Gradient tables on disk."""
+"""Read and write gradient tables."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from siteless.errors import GradientTableError, MissingFileError, SitelessError
 def read_gradients(files: ScanFiles, affine: Array, volumes: int | None = None) -> GradientTable:
     """Read a scan's gradient table into world axes.
 
-    The ``.b`` table goes first, since it is in world axes already. Without it, ``.bvec`` files
-    are read by FSL's convention, which BIDS prescribes, except for QSIPrep's, which have used
-    another: those are refused rather than guessed.
+    The ``.b`` table takes precedence, since it is already in world axes. Otherwise ``.bvec`` files
+    are read in FSL's convention, which BIDS prescribes. QSIPrep has used other conventions, so its
+    ``.bvec`` files are rejected.
 
     Parameters
     ----------
     files
-        Of the scan.
+        Files of the scan.
     affine
-        Of its image, shape (4, 4).
+        Affine of its image, shape (4, 4).
     volumes
-        How many entries the table must have; None when the image could not be read.
+        Number of volumes that the table must have; None when the image could not be read.
     """
     if files.world_table is not None:
         table = _numbers(files.world_table)
@@ -53,21 +53,21 @@ def read_gradients(files: ScanFiles, affine: Array, volumes: int | None = None) 
 def read_gradient_pair(
     bval: Path, bvec: Path, affine: Array, volumes: int | None = None
 ) -> GradientTable:
-    """Read FSL's two files, as of an image with an affine, into world axes."""
+    """Read FSL's two files for an image with this affine into world axes."""
     bvals = _read_bvals(bval, volumes)
     bvecs = _read_bvecs(bvec, len(bvals))
     return _at(bvec, lambda: GradientTable.from_fsl(bvals, bvecs, affine))
 
 
 def write_gradients(gradients: GradientTable, affine: Array, bval: Path, bvec: Path) -> None:
-    """Write a table as FSL's two files, with digits enough to read the same numbers."""
+    """Write a table as FSL's two files, with enough digits to read the same numbers."""
     bvals, bvecs = gradients.to_fsl(affine)
     bval.write_text(_line(bvals), encoding="ascii")
     bvec.write_text("".join(_line(row) for row in bvecs.T), encoding="ascii")
 
 
 def _line(numbers: Array) -> str:
-    # Adding 0.0 turns -0.0, which rotation leaves behind, into 0.0.
+    # Adding 0.0 turns the -0.0 that rotation can produce into 0.0.
     return " ".join(f"{number + 0.0:.9g}" for number in numbers.round(12)) + "\n"
 
 
@@ -81,7 +81,7 @@ def _read_bvals(path: Path, volumes: int | None) -> Array:
         )
     bvals = bvals.ravel()
     _require_count(path, len(bvals), volumes)
-    if not (bvals >= 0).all():  # NaN is not either
+    if not (bvals >= 0).all():  # NaN fails this too
         worst = bvals[~(bvals >= 0)][0]
         raise GradientTableError(
             f"expected b-values of at least 0, found {worst:g}", remedy="correct it", path=path
@@ -91,8 +91,8 @@ def _read_bvals(path: Path, volumes: int | None) -> Array:
 
 def _read_bvecs(path: Path, count: int) -> Array:
     vectors = _numbers(path)
-    # Three volumes, or a file stored by rows as (volume, 3), cannot be told from the shape alone:
-    # BIDS says (3, volume), and only a file that cannot be that is turned round.
+    # The shape (3, 3) is ambiguous. BIDS stores (3, volume), so a file is transposed only when it
+    # cannot have that shape.
     if vectors.shape[0] != 3 and vectors.shape[1] == 3:
         vectors = vectors.T
     if vectors.shape != (3, count):
@@ -104,10 +104,10 @@ def _read_bvecs(path: Path, count: int) -> Array:
     return vectors.T
 
 
-def _require_count(path: Path, found: int, volumes: int | None) -> None:
-    if volumes is not None and found != volumes:
+def _require_count(path: Path, entries: int, volumes: int | None) -> None:
+    if volumes is not None and entries != volumes:
         raise GradientTableError(
-            f"expected {volumes} b-values for the {volumes} volumes of the image, found {found}",
+            f"expected {volumes} b-values for the {volumes} volumes of the image, found {entries}",
             remedy="convert the scan again",
             path=path,
         )

@@ -1,8 +1,8 @@
-"""Gzip written on several cores, with bytes that depend on the content alone.
+"""Write gzip on several cores, with bytes that depend on the content alone.
 
-Blocks are compressed apart, as pigz does, each with the end of the one before as its dictionary.
-Readers see an ordinary gzip file of one member. Every block has a compressor of its own: one that
-is used again remembers what it has seen, and the bytes would depend on the number of threads.
+Blocks are compressed separately, as in pigz, each with the end of the previous block as its
+dictionary. Readers see an ordinary gzip file with one member. Every block has a new compressor: a
+reused one keeps state, and the bytes would then depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from typing import IO, Any
 
 from zlib_ng import zlib_ng
 
-# Level 1 of zlib-ng makes files a quarter larger, and level 3 saves nothing: noise is noise.
+# Level 1 of zlib-ng makes files a quarter larger; level 3 saves nothing, as noise is
+# incompressible.
 _LEVEL = 2
-# How far back deflate can point.
+# Longest distance of a deflate back-reference.
 _WINDOW = 2**15
 _RAW = -15
-# Neither a name nor a time, which would make equal images differ.
+# A name or a time would make equal images differ.
 _HEADER = struct.pack("<BBBBIBB", 0x1F, 0x8B, 8, 0, 0, 0, 255)
 _MAX_THREADS = 4
 
 
 class GzipWriter(io.RawIOBase):
-    """A stream to write to, whose every call of `write` is a block; buffer small ones before it.
+    """A stream that compresses each `write` as one block; small writes should be buffered.
 
     Parameters
     ----------
     stream
-        To write compressed bytes to; it is left open.
+        Receives the compressed bytes; it is left open.
     """
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -49,15 +50,15 @@ class GzipWriter(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Return how many bytes were given."""
+        """Return the number of uncompressed bytes so far."""
         return self._size
 
     def seekable(self) -> bool:
-        """Return True: nibabel seeks to where it is, and forward."""
+        """Return True: nibabel seeks to the current position and forward."""
         return True
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Go forward, over zeros."""
+        """Move forward, filling the gap with zeros."""
         if whence != 0 or offset < self._size:
             raise io.UnsupportedOperation("what is compressed stays as it is")
         if offset > self._size:
@@ -65,7 +66,7 @@ class GzipWriter(io.RawIOBase):
         return self._size
 
     def write(self, content: Any) -> int:
-        """Compress a block while the next ones come."""
+        """Compress a block in the background."""
         block = bytes(content)
         self._pending.append(self._pool.submit(_deflate, block, self._dictionary))
         self._dictionary = (self._dictionary + block[-_WINDOW:])[-_WINDOW:]
@@ -75,7 +76,7 @@ class GzipWriter(io.RawIOBase):
         return len(block)
 
     def close(self) -> None:
-        """Write what is left, and the end of the file."""
+        """Write the remaining blocks and the end of the file."""
         if self.closed:
             return
         try:

@@ -1,4 +1,4 @@
-"""What siteless writes, by name: the one table that every output path comes from."""
+"""Names of all outputs; every output path comes from this table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ENTITY_ORDER = (
     *("seg", "res", "den", "label", "model", "param", "desc", "stat"),
 )
 
-# Output: the entities it adds to its scan's, and the end of its name.
+# Each output: the entities it adds to those of the scan, and the end of the file name.
 NAMES: Mapping[str, tuple[Mapping[str, str], str]] = {
     "scan": ({}, "_dwi.nii.gz"),
     "harmonized": ({"desc": "harmonized"}, "_dwi.nii.gz"),
@@ -45,7 +45,7 @@ NAMES: Mapping[str, tuple[Mapping[str, str], str]] = {
 
 
 def derivative_path(out: Path, output: str, entities: Mapping[str, str]) -> Path:
-    """Return where an output of a scan goes.
+    """Return the path of an output of a scan.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def derivative_path(out: Path, output: str, entities: Mapping[str, str]) -> Path
     output
         A key of `NAMES`.
     entities
-        Of the scan; `desc` and `label` are replaced.
+        Entities of the scan; `desc` and `label` are replaced.
 
     Examples
     --------
@@ -67,8 +67,8 @@ def derivative_path(out: Path, output: str, entities: Mapping[str, str]) -> Path
     merged = {key: _label(value) for key, value in {**kept, **added}.items()}
     known = [key for key in _ENTITY_ORDER if key in merged]
     unknown = [key for key in merged if key not in _ENTITY_ORDER]
-    own = [key for key in known if key not in added]
-    ordered = [*own, *unknown, *(key for key in known if key in added)]
+    inherited = [key for key in known if key not in added]
+    ordered = [*inherited, *unknown, *(key for key in known if key in added)]
     stem = "_".join(f"{key}-{merged[key]}" for key in ordered)
     folders = [f"{key}-{merged[key]}" for key in ("sub", "ses") if key in merged]
     return out.joinpath(*folders, "dwi", stem + ending)

@@ -1,8 +1,8 @@
-"""NIfTI images: read into float32 volume by volume, written whole or not at all.
+"""Read NIfTI images into float32 volume by volume, and write them.
 
 Compressed files are read through ISA-L, about three times faster than through zlib. They are
-written by zlib-ng on several cores; ISA-L would be faster, but its bytes now and then differ for
-the same image. Reading a volume at a time keeps memory at one copy of the signal.
+written by zlib-ng on several cores; ISA-L would be faster, but its bytes sometimes differ for the
+same image. Reading a volume at a time keeps memory at one copy of the signal.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from siteless.errors import UnreadableFileError
 
 Header: TypeAlias = nib.Nifti1Header
 
-# Bytes that are compressed at a time, at least.
+# Smallest number of bytes compressed at once.
 _BLOCK = 2**20
 _BROKEN_STREAM: Any = (EOFError, zlib.error, isal_zlib.IsalError, igzip.BadGzipFile)
 
 
 def read_header(path: Path) -> tuple[Header, Array]:
-    """Read an image's header and its voxel-to-world matrix, not its signal."""
+    """Read an image's header and voxel-to-world matrix, without its signal."""
     image = _load(path)
     return image.header, image.affine
 
@@ -43,7 +43,7 @@ def read_signal(path: Path) -> tuple[Array, Array]:
     Returns
     -------
     signal
-        Shape of the file, float32, scaled as the header says, x fastest.
+        Image of the stored shape, float32, with the header's scaling applied, x fastest.
     affine
         Voxel to world (RAS+, mm), shape (4, 4).
     """
@@ -60,12 +60,12 @@ def read_signal(path: Path) -> tuple[Array, Array]:
             if (stored.slope, stored.inter) != (1, 0):
                 values = values * float(stored.slope) + float(stored.inter)
             volume[...] = values
-        stream.read(1)  # past the last byte, gzip compares its checksum
+        stream.read(1)  # gzip verifies its checksum when read past the last byte
     return volumes.reshape(stored.shape[::-1]).T, image.affine
 
 
 def write_image(path: Path, values: Array, header: Header, affine: Array) -> None:
-    """Write values with a header, and where they lie; the type on disk is the values' own.
+    """Write values with a header and an affine, in their own data type.
 
     The same values and header give the same bytes.
     """
@@ -82,7 +82,7 @@ def write_image(path: Path, values: Array, header: Header, affine: Array) -> Non
 
 
 def make_header(affine: Array) -> Header:
-    """Make the header of a new image, in mm and s, whose place is the scanner's."""
+    """Make the header of a new image in scanner space, in mm and s."""
     header = nib.Nifti1Header()
     header.set_xyzt_units("mm", "sec")
     header.set_data_shape((1, 1, 1))
@@ -92,7 +92,7 @@ def make_header(affine: Array) -> Header:
 
 
 def _load(path: Path) -> Any:
-    """Let nibabel make sense of the header."""
+    """Load an image with nibabel and check its header."""
     if not path.exists():
         raise missing(path)
     try:

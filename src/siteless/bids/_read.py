@@ -1,4 +1,4 @@
-"""Files to a `Scan`."""
+"""Read the files of a scan."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from siteless.tissue import (
 
 
 def read_scan(files: ScanFiles) -> Scan:
-    """Read a scan; masks that it does not have are computed, and the scan says how.
+    """Read a scan; missing masks are computed, and the scan records how.
 
     Raises
     ------
     SitelessError
-        Naming the file at fault.
+        When a file is missing or invalid; the error names it.
     """
     signal, affine = read_volumes(files)
     gradients = read_gradients(files, affine, signal.shape[3])
@@ -57,14 +57,14 @@ def read_scan(files: ScanFiles) -> Scan:
 
 
 def read_gradient_table(files: ScanFiles) -> GradientTable:
-    """Read a scan's gradient table, and no signal."""
+    """Read a scan's gradient table without its signal."""
     header, affine = read_header(files.dwi)
     shape = header.get_data_shape()
     return read_gradients(files, affine, shape[3] if len(shape) > 3 else 1)
 
 
 def fingerprint(files: ScanFiles) -> str:
-    """Return a hash that changes when a file of a scan does: by names, sizes and times."""
+    """Return a hash of the names, sizes and modification times of a scan's files."""
     parts = (
         *(files.dwi, files.bval, files.bvec, files.world_table),
         *(files.mask, files.white_matter, *files.sidecars),
@@ -85,7 +85,7 @@ def read_volumes(files: ScanFiles) -> tuple[Array, Array]:
 
 
 def read_sidecar(files: ScanFiles) -> dict[str, Any]:
-    """Merge the JSON files that apply to a scan; the more specific ones win."""
+    """Merge the JSON files that apply to a scan; more specific files take precedence."""
     merged: dict[str, Any] = {}
     for path in files.sidecars:
         merged |= read_json(path)
@@ -95,7 +95,7 @@ def read_sidecar(files: ScanFiles) -> dict[str, Any]:
 def read_brain_mask(
     files: ScanFiles, signal: Array, affine: Array, gradients: GradientTable
 ) -> tuple[Array, str]:
-    """Read the brain mask, or compute it from the mean b0; and say which."""
+    """Read the brain mask or compute it from the mean b0; return it with its origin."""
     if files.mask is not None:
         return read_mask(files.mask, signal.shape[:3], affine), str(files.mask)
     if not gradients.is_b0.any():
@@ -108,14 +108,14 @@ def read_brain_mask(
 
 
 def read_mask(path: Path, shape: tuple[int, ...], affine: Array) -> Array:
-    """Read a mask that must be on a scan's grid; probabilities count from one half.
+    """Read a mask on a scan's grid; probabilities are thresholded at one half.
 
     Raises
     ------
     MaskError
         When the grid differs by more than a tenth of a millimetre, or the mask is empty.
     """
-    values, own_affine = read_signal(path)
+    values, mask_affine = read_signal(path)
     values = values.reshape(values.shape[:3]) if values[..., :1].size == values.size else values
     if values.shape != shape:
         raise MaskError(
@@ -123,7 +123,7 @@ def read_mask(path: Path, shape: tuple[int, ...], affine: Array) -> Array:
             remedy="resample the mask to the scan",
             path=path,
         )
-    if (offset := grid_offset(own_affine, affine, shape)) > GRID_TOLERANCE:
+    if (offset := grid_offset(mask_affine, affine, shape)) > GRID_TOLERANCE:
         raise MaskError(
             f"expected the scan's grid, but the affines place voxels {offset:.1f} mm apart",
             remedy="resample the mask to the scan",

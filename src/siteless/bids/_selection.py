@@ -1,4 +1,4 @@
-"""Which scans of a dataset to work on."""
+"""Select scans of a dataset."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from siteless.errors import DatasetError
 
 @dataclass(frozen=True)
 class ScanSelection:
-    """Scans of a dataset.
+    """A selection of the scans of a dataset.
 
     Attributes
     ----------
     dataset, site_from, filters
         As for `find_scans`.
     sites
-        Labels of the sites whose scans are chosen; None for all sites.
+        Labels of the selected sites; None for all sites.
     """
 
     dataset: Path | str
@@ -29,52 +29,52 @@ class ScanSelection:
     sites: Collection[str] | None = None
 
     @classmethod
-    def of(cls, given: Self | Path | str) -> Self:
-        """Return a selection as it is, or all scans of a dataset."""
-        return given if isinstance(given, cls) else cls(Path(str(given)))
+    def of(cls, dataset: Self | Path | str) -> Self:
+        """Return a selection unchanged, or select all scans of a dataset."""
+        return dataset if isinstance(dataset, cls) else cls(Path(str(dataset)))
 
     @property
     def path(self) -> Path:
-        """Where the dataset is."""
+        """Path of the dataset."""
         return Path(self.dataset)
 
     def absolute(self) -> Self:
-        """Return the same selection for processes that have another working folder."""
+        """Return the same selection for processes with another working folder."""
         return replace(self, dataset=self.path.absolute())
 
     def search(self) -> Dataset:
-        """Find the scans of any site, and what is wrong with the tables."""
+        """Find the scans of all sites, with the errors in the tables."""
         return find_scans(self.dataset, site_from=self.site_from, filters=self.filters)
 
     def find(self) -> Dataset:
-        """Find the scans of the chosen sites.
+        """Find the scans of the selected sites.
 
         Raises
         ------
         SitelessError
-            When a table is broken, the site of a scan is unknown, or a chosen site has no scan.
+            When a table is broken, the site of a scan is unknown, or a selected site has no scan.
         """
-        found = self.search()
-        if found.errors:
-            raise found.errors[0]
-        return replace(found, scans=self._of_sites(found))
+        dataset = self.search()
+        if dataset.errors:
+            raise dataset.errors[0]
+        return replace(dataset, scans=self._of_sites(dataset))
 
-    def _of_sites(self, found: Dataset) -> tuple[ScanFiles, ...]:
-        unknown = next((scan for scan in found.scans if scan.site is None), None)
+    def _of_sites(self, dataset: Dataset) -> tuple[ScanFiles, ...]:
+        unknown = next((scan for scan in dataset.scans if scan.site is None), None)
         if unknown and self.sites is None:
             raise DatasetError(
                 "the scan's site is unknown",
                 remedy="add a site column to participants.tsv or sessions.tsv, or use --site-from",
                 path=unknown.dwi,
             )
-        known = {str(scan.site) for scan in found.scans if scan.site}
+        known = {str(scan.site) for scan in dataset.scans if scan.site}
         missing = [site for site in self.sites or () if site not in known]
         if missing:
             raise DatasetError(
                 f"no scan is of site {missing[0]!r}",
                 remedy=f"choose of {', '.join(sorted(known))}",
-                path=found.root,
+                path=dataset.root,
             )
         return tuple(
-            scan for scan in found.scans if self.sites is None or str(scan.site) in self.sites
+            scan for scan in dataset.scans if self.sites is None or str(scan.site) in self.sites
         )

@@ -1,7 +1,7 @@
-"""Which site a scan is from.
+"""Find the site of a scan.
 
-In order: a ``site`` column of the sessions, scans or participants table; an entity that the user
-names; manufacturer, model, serial number and protocol in the JSON sidecar.
+The site comes from, in order: a ``site`` column of the sessions, scans or participants table; an
+entity chosen by the user; the manufacturer, model, serial number and protocol in the JSON sidecar.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SIDECAR_FIELDS = ("Manufacturer", "ManufacturersModelName", "DeviceSerialNumber
 
 
 class SiteFinder:
-    """Looks scans up in the tables of a dataset; a table that cannot be read is noted once."""
+    """Looks scans up in the tables of a dataset; each unreadable table is reported once."""
 
     def __init__(self, tree: Tree, site_from: str | None) -> None:
         self.tree = tree
@@ -28,7 +28,7 @@ class SiteFinder:
         self._tables: dict[Path, dict[str, Row]] = {}
 
     def find(self, image: BidsName) -> tuple[Row, Site | None]:
-        """Return what the tables say of a scan, and its site."""
+        """Return the attributes of a scan from the tables, and its site."""
         rows = self._rows(image)
         attributes = {key: value for row, _ in reversed(rows) for key, value in row.items()}
         for row, origin in rows:
@@ -41,15 +41,15 @@ class SiteFinder:
         return attributes, site_from_sidecar(sidecars, self.errors)
 
     def _rows(self, image: BidsName) -> list[tuple[Row, str]]:
-        """Find the rows about a scan, the most specific first, with the kind of their table."""
+        """Find the table rows of a scan, from specific to general, with the kind of table."""
         subject = f"sub-{image.entities['sub']}"
         session = f"ses-{image.entities.get('ses', '')}"
-        found = []
+        rows = []
         for root in self._roots:
             folder = root / subject
             relative = Path(*image.path.relative_to(self.tree.root).parts[1:])
             sessions = folder / f"{subject}_sessions.tsv"
-            found += [
+            rows += [
                 self._lookup(sessions, "session_id", session),
                 self._lookup(folder / f"{subject}_scans.tsv", "filename", relative.as_posix()),
                 self._lookup(
@@ -59,7 +59,7 @@ class SiteFinder:
                 ),
                 self._lookup(root / "participants.tsv", "participant_id", subject),
             ]
-        return [(row, path.name.rpartition("_")[2]) for row, path in found if row]
+        return [(row, path.name.rpartition("_")[2]) for row, path in rows if row]
 
     def _lookup(self, path: Path, key: str, value: str) -> tuple[Row, Path]:
         if path not in self._tables:
@@ -83,7 +83,7 @@ class SiteFinder:
 
     @cached_property
     def _roots(self) -> list[Path]:
-        """The dataset, and the raw dataset that it is a derivative of."""
+        """The dataset and, for a derivative, its raw dataset."""
         root = self.tree.root.absolute()
         if root.parent.name == "derivatives":
             return [self.tree.root, root.parent.parent]
@@ -91,13 +91,13 @@ class SiteFinder:
 
 
 def _identifier(key: str, value: str) -> str:
-    """Add the prefix that BIDS wants, and people forget, to a participant or session."""
+    """Add the prefix that BIDS requires to a participant or session, if it is missing."""
     prefix = {"participant_id": "sub-", "session_id": "ses-"}.get(key, "")
     return value if value.startswith(prefix) else prefix + value
 
 
 def site_from_sidecar(sidecars: tuple[Path, ...], errors: list[SitelessError]) -> Site | None:
-    """Name a site after its scanner and protocol, when the sidecar knows the scanner."""
+    """Name a site after the scanner and protocol in the sidecar, if it names the scanner."""
     merged: dict[str, object] = {}
     for path in sidecars:
         try:

@@ -1,4 +1,4 @@
-"""Tables and JSON files, read with errors that name the file."""
+"""Read tables and JSON files; errors name the file."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def read_table(path: Path, *required: str) -> list[Row]:
 
 
 def missing(path: Path) -> MissingFileError:
-    """Say that a file is missing, or that it is a link to nothing."""
+    """Return the error for a missing file or a broken link."""
     if path.is_symlink():
         return MissingFileError(
             "the file is a link to content that is not here",
@@ -87,7 +87,7 @@ def missing(path: Path) -> MissingFileError:
 
 
 def unreadable(path: Path, error: Exception) -> UnreadableFileError:
-    """Say why a file could not be read."""
+    """Return the error for a file that could not be read."""
     if isinstance(error, PermissionError):
         return UnreadableFileError(
             "no permission to read the file", remedy="ask its owner", path=path

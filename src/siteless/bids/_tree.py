@@ -1,4 +1,4 @@
-"""File names of a BIDS tree: parsing them, and which file applies to which (inheritance)."""
+"""Parse the file names of a BIDS tree and apply its inheritance principle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from siteless.bids._tables import unreadable
 from siteless.errors import DatasetError, SitelessError
 
-# The long words for entities that filter files and people use.
+# Long names of entities, as used in BIDS filter files.
 ENTITIES = {
     "subject": "sub",
     "session": "ses",
@@ -45,7 +45,7 @@ class BidsName:
 
     @classmethod
     def parse(cls, path: Path) -> BidsName:
-        """Split a name into entities, suffix and extension; what fits nothing is passed over."""
+        """Split a name into entities, suffix and extension; other parts are ignored."""
         stem, dot, extension = path.name.partition(".")
         *pairs, suffix = stem.split("_")
         split = (pair.partition("-") for pair in pairs)
@@ -60,14 +60,14 @@ class BidsName:
 
 @dataclass
 class Tree:
-    """The files of a dataset, each folder listed once; what cannot be read goes to `errors`."""
+    """The files of a dataset; each folder is listed once, and `errors` collects failures."""
 
     root: Path
     errors: list[SitelessError] = field(default_factory=list)
     _listings: dict[Path, list[BidsName]] = field(default_factory=dict)
 
     def folder(self, path: Path) -> list[BidsName]:
-        """List the files of a folder, sorted; none when there is no such folder."""
+        """List the files of a folder, sorted; a missing folder has none."""
         if path not in self._listings:
             files = sorted(entry.name for entry in self._entries(path) if not entry.is_dir())
             self._listings[path] = [BidsName.parse(path / name) for name in files]
@@ -85,31 +85,31 @@ class Tree:
                 yield from self.folder(folder / "dwi")
 
     def applicable(self, name: BidsName, extension: str) -> list[BidsName]:
-        """Return the metadata files that apply to a data file, the most general first.
+        """Return the metadata files that apply to a data file, from general to specific.
 
         BIDS's inheritance principle: a file applies when it lies in the data file's folder or
         above it, has the same suffix, and has no entity that the data file does not have.
         """
         inside = name.path.parent.relative_to(self.root).parts
         folders = [self.root.joinpath(*inside[:depth]) for depth in range(len(inside) + 1)]
-        found = [
+        files = [
             other
             for folder in folders
             for other in self.folder(folder)
             if other.extension == extension and other.suffix == name.suffix
             if other.entities.items() <= name.entities.items()
         ]
-        return sorted(found, key=lambda other: (len(other.path.parts), len(other.entities)))
+        return sorted(files, key=lambda other: (len(other.path.parts), len(other.entities)))
 
     def closest(self, name: BidsName, extension: str) -> Path | None:
         """Return the applicable file that is nearest to the data file."""
-        found = self.applicable(name, extension)
-        if not found:
+        files = self.applicable(name, extension)
+        if not files:
             return None
-        best = found[-1]
+        best = files[-1]
         rivals = [
             other
-            for other in found
+            for other in files
             if other.path.parent == best.path.parent and len(other.entities) == len(best.entities)
         ]
         if len(rivals) > 1:

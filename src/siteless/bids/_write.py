@@ -1,7 +1,7 @@
-"""A `Scan` to files of a BIDS derivative, whole or not at all.
+"""Write a `Scan` as a BIDS derivative, completely or not at all.
 
-Signal is written as float32: it is what the methods compute in, so that reading returns the same
-numbers, and no scale has to be chosen that would round weak signal at high b-values.
+Signal is written as float32, the type that methods compute in. Reading returns the same numbers,
+and no integer scale rounds weak signal at high b-values.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from siteless.errors import OutputError
 from siteless.storage import staged, write_whole
 
 BIDS_VERSION = "1.10.0"
-# BIDS lets derived images have a desc entity, but its validator does not yet let their gradients.
+# BIDS allows a desc entity for derived images, but its validator not yet for their gradients.
 _NOT_YET_IN_BIDS = ("*.bval", "*.bvec")
 
 
 @dataclass(frozen=True, eq=False)
 class Map:
-    """A map or mask, and what its sidecar says of it.
+    """A map or mask with its sidecar.
 
     Attributes
     ----------
     values
         Shape (x, y, z) or (x, y, z, volume); booleans are written as bytes.
     sidecar
-        What goes into the JSON file beside it.
+        Content of the JSON file.
     """
 
     values: Array
@@ -54,51 +54,51 @@ def write_scan(
     metadata: Mapping[str, Any] | None = None,
     maps: Mapping[str, Map] | None = None,
 ) -> Path:
-    """Write a scan derived from the scan in `files`, all of its files or none.
+    """Write all files of a scan derived from the scan in `files`, or none.
 
-    The header is the source's but for shape, type and, where it differs, the affine. ``.bval``,
-    ``.bvec`` and ``.json`` go beside the image; the JSON file is the source's with where the masks
-    came from, and `metadata`, added.
+    The header is that of the source except for shape, type and, where it differs, the affine.
+    ``.bval``, ``.bvec`` and ``.json`` are written beside the image; the JSON file adds the origin
+    of the masks and `metadata` to that of the source.
 
     Parameters
     ----------
     scan
-        To write.
+        Scan to write.
     files
-        It was derived from.
+        Files of the source scan.
     out
         Root of the derivative dataset.
     output
         A key of `NAMES`.
     metadata
-        Added to the sidecar.
+        Fields to add to the sidecar.
     maps
-        Written beside the scan, by their keys in `NAMES`.
+        Maps to write beside the scan, by their keys in `NAMES`.
 
     Returns
     -------
     Path
-        The image. Where it is, all else is.
+        The image; it is written last, so its presence means that all files exist.
     """
     image = derivative_path(out, output, files.entities)
     header, _ = read_header(files.dwi)
-    told = {
+    attributes = {
         "SkullStripped": not any(volume[~scan.mask.T].any() for volume in scan.signal.T),
         "BrainMask": scan.mask_origin,
         "WhiteMatterMask": scan.white_matter_origin,
     }
-    sidecar = read_sidecar(files) | told | dict(metadata or {})
+    sidecar = read_sidecar(files) | attributes | dict(metadata or {})
     with staged(image.parent, last=image.name) as stage:
-        for name, one in (maps or {}).items():
+        for name, output_map in (maps or {}).items():
             path = stage / derivative_path(out, name, files.entities).name
-            write_image(path, _stored(one.values), make_header(scan.affine), scan.affine)
-            sidecar_of(path).write_text(_json(one.sidecar), encoding="utf-8")
+            write_image(path, _stored(output_map.values), make_header(scan.affine), scan.affine)
+            sidecar_of(path).write_text(_json(output_map.sidecar), encoding="utf-8")
         _write_dwi(stage / image.name, scan.signal, scan.gradients, header, scan.affine, sidecar)
     return image
 
 
 def sidecar_of(image: Path) -> Path:
-    """Return where the JSON file of an image is."""
+    """Return the path of an image's JSON file."""
     return image.with_name(image.name.removesuffix(".gz").removesuffix(".nii") + ".json")
 
 
@@ -110,7 +110,7 @@ def write_dwi(
     affine: Array,
     sidecar: Mapping[str, Any],
 ) -> None:
-    """Write an image with ``.bval``, ``.bvec`` and ``.json`` beside it, all or none."""
+    """Write an image with ``.bval``, ``.bvec`` and ``.json`` beside it, all or none of them."""
     with staged(image.parent, last=image.name) as stage:
         _write_dwi(stage / image.name, signal, gradients, header, affine, sidecar)
 
@@ -141,25 +141,25 @@ def _stored(values: Array) -> Array:
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
-    """Write rows of the same keys as a TSV file."""
+    """Write rows with the same keys as a TSV file."""
     lines = ["\t".join(rows[0]), *("\t".join(map(str, row.values())) for row in rows)]
     write_text(path, "\n".join(lines) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file, whole or not at all."""
+    """Write a text file, completely or not at all."""
     write_whole(path, text)
 
 
 def write_description(
     out: Path, *, name: str, sources: tuple[Path, ...] = (), ignored: tuple[str, ...] = ()
 ) -> None:
-    """Write what a derivative has at its root: ``dataset_description.json``, ``.bidsignore``.
+    """Write ``dataset_description.json`` and ``.bidsignore`` at the root of a derivative.
 
     Raises
     ------
     OutputError
-        When the folder holds a dataset of another name: nothing is mixed or replaced.
+        When the folder contains a dataset with another name.
     """
     _require_same(out / "dataset_description.json", name)
     ignore = "".join(f"{pattern}\n" for pattern in (*_NOT_YET_IN_BIDS, *ignored))
@@ -172,7 +172,7 @@ def write_description(
 
 
 def write_raw_description(out: Path, *, name: str, readme: str) -> None:
-    """Write what a raw dataset has at its root: ``dataset_description.json``, ``README``."""
+    """Write ``dataset_description.json`` and ``README`` at the root of a raw dataset."""
     description = _json(_description(name, "raw"))
     _write_root(out, {"README": readme, "dataset_description.json": description})
 
@@ -193,7 +193,7 @@ def _write_root(out: Path, contents: Mapping[str, str]) -> None:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> Path:
-    """Write a JSON file, whole or not at all; a link is followed, a device written to."""
+    """Write a JSON file completely or not at all, through links and to devices."""
     path = path.resolve()
     if path.exists() and not path.is_file():
         path.write_text(_json(content), encoding="utf-8")
@@ -206,21 +206,21 @@ def _require_same(description: Path, name: str) -> None:
     if not description.exists():
         return
     try:
-        told = json.loads(description.read_text(encoding="utf-8"))
-        makers = [maker.get("Name") for maker in told.get("GeneratedBy", [])]
-        found = told.get("Name")
+        content = json.loads(description.read_text(encoding="utf-8"))
+        makers = [maker.get("Name") for maker in content.get("GeneratedBy", [])]
+        existing = content.get("Name")
     except (OSError, ValueError, AttributeError):
-        makers, found = [], None
-    if found != name or makers != ["siteless"]:
+        makers, existing = [], None
+    if existing != name or makers != ["siteless"]:
         raise OutputError(
-            f"the folder holds another dataset ({found or 'whose description is broken'})",
+            f"the folder holds another dataset ({existing or 'whose description is broken'})",
             remedy="choose another folder",
             path=description.parent,
         )
 
 
 def require_outside(out: Path, dataset: Path) -> None:
-    """Refuse an output inside a dataset's folder, but for its derivatives."""
+    """Raise an error for an output in a dataset's folder outside its derivatives."""
     if not dataset.is_dir() or not out.resolve().is_relative_to(dataset.resolve()):
         return
     if out.resolve().relative_to(dataset.resolve()).parts[:1] != ("derivatives",):
@@ -230,7 +230,7 @@ def require_outside(out: Path, dataset: Path) -> None:
 
 
 def require_new(out: Path) -> None:
-    """Refuse a folder that holds something."""
+    """Raise an error for a folder that is not empty."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise OutputError(
             "expected a new or empty folder, found something else",

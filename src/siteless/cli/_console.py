@@ -72,14 +72,16 @@ class _LogLines:
         self.every = every
         self.last = time.monotonic()
         self.start: tuple[float, int] | None = None
+        self.name = ""
 
     def __call__(self, done: int, total: int, name: str) -> None:
         now = time.monotonic()
         if self.start is None or done < self.start[1]:
             self.start = now, done  # of the first work, or of the next under the same title
         start, first = self.start
-        if done == total or now - self.last >= self.every or (done == 0 and name):
-            self.last = now
+        is_news = name != self.name or self.every > 0
+        if done == total or (is_news and now - self.last >= self.every) or (done == 0 and name):
+            self.last, self.name = now, name
             left = (now - start) / max(1, done - first) * (total - done)
             when = "" if done in (first, total) else f", {left / 60:.1f} min left"
             print(f"{self.title}: {done} of {total}{when} ({name})", file=sys.stderr)  # noqa: T201

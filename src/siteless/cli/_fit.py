@@ -12,6 +12,7 @@ from siteless.cli._options import (
     add_dataset_options,
     add_nprocs,
     natural,
+    positive,
     run_of,
     selection_of,
 )
@@ -72,7 +73,15 @@ def add_parser(commands: Any) -> None:
         "--work-dir",
         type=Path,
         metavar="DIR",
-        help="folder for what is made of each scan (default: beside)",
+        help="folder for what is made of each scan (default: beside the model)",
+    )
+    parser.add_argument(
+        "--work-gb",
+        type=positive,
+        default=100,
+        metavar="GB",
+        help="gigabytes that signal and patches may take in it, about; of larger studies the "
+        "network learns from as many scans as fit (default: %(default)s)",
     )
     add_nprocs(parser)
     _add_method_options(parser)
@@ -129,18 +138,20 @@ def run(options: argparse.Namespace) -> int:
     from siteless.pipelines import fit_model
 
     method = method_of(options)
-    with joined(getattr(options, "device", "cpu")), shown(verbose=options.verbose) as progress:
+    with joined(getattr(method, "device", "cpu")), shown(verbose=options.verbose) as progress:
         model = fit_model(
             selection_of(options),
             options.model,
             method,
             resume=options.resume,
             work=options.work_dir,
+            work_gb=options.work_gb,
             run=run_of(options, progress),
         )
         first = rank() == 0
     if first:
         _tell_few(model.card)
+        _tell_sampled(model.card)
         _tell_left_out(model.card.summary["left_out"])
         _tell_interpolated(model.card)
         _tell_not_registered(model.card.summary.get("not_registered", ()), options.model)
@@ -161,6 +172,17 @@ def _tell_few(card: ModelCard) -> None:
         print(  # noqa: T201
             f"siteless: warning: site {site} has one person, who was scanned nowhere else, so "
             "that nothing separates the scanner from the person; add people to harmonize it",
+            file=sys.stderr,
+        )
+
+
+def _tell_sampled(card: ModelCard) -> None:
+    learning = sum(card.summary["training_scans"].values())
+    used = card.summary.get("network_scans", learning)
+    if used < learning:
+        print(  # noqa: T201
+            f"siteless: warning: the network learned from {used} of {learning} scans, as many as "
+            "--work-gb holds; site effects come from all of them",
             file=sys.stderr,
         )
 

@@ -1,4 +1,4 @@
-"""Thermal noise: taken out of a scan by Marchenko-Pastur PCA, before anything else is done."""
+"""Remove thermal noise by Marchenko-Pastur PCA, before any other processing."""
 
 from siteless.denoising._mppca import denoise, find_denoiser
 

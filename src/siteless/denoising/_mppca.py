@@ -1,8 +1,8 @@
 """Marchenko-Pastur PCA (Veraart et al. 2016) by MRtrix3's dwidenoise or DIPY's mppca.
 
-Both take the principal components of a window about each voxel and drop those that noise alone
-explains. dwidenoise keeps the window's centre, mppca averages all windows that hold a voxel, and
-their thresholds differ: what one has denoised must not be mixed with what the other has.
+Both compute the principal components in a window around each voxel and discard those explained by
+noise. dwidenoise keeps the window's centre, mppca averages all windows that contain a voxel, and
+their thresholds differ, so scans denoised by different programs must not be mixed.
 """
 
 from __future__ import annotations
@@ -22,35 +22,34 @@ _MPPCA = "DIPY mppca"
 
 
 def find_denoiser() -> str:
-    """Name the denoiser of this machine with its version: dwidenoise, or else DIPY's.
+    """Return the name and version of the available denoiser: dwidenoise or else DIPY's.
 
     Raises
     ------
     SitelessError
-        When there is a dwidenoise that does not work.
+        When an installed dwidenoise does not work.
     """
-    found = find_version("dwidenoise")
-    return f"{_DWIDENOISE} {found}" if found else f"{_MPPCA} {version('dipy')}"
+    release = find_version("dwidenoise")
+    return f"{_DWIDENOISE} {release}" if release else f"{_MPPCA} {version('dipy')}"
 
 
 def denoise(scan: Scan, denoiser: str) -> Scan:
-    """Take noise out of a scan's signal in the brain.
+    """Denoise a scan within the brain.
 
-    The window is the smallest cube of odd side that has at least as many voxels as there are
-    volumes. The same scan gives the same bytes, whatever the number of threads.
+    The window is the smallest cube of odd side with at least as many voxels as there are volumes.
+    The result does not depend on the number of threads.
 
     Parameters
     ----------
     scan
-        As acquired: interpolation or smoothing makes noise look like signal.
+        Scan as acquired: interpolation or smoothing makes noise look like signal.
     denoiser
-        A name as `find_denoiser` gives it. Any version of the program is used, but no other
-        program.
+        Name as returned by `find_denoiser`. Any version of that program is accepted.
 
     Returns
     -------
     Scan
-        Its signal is 0 or more in the brain, and as it was elsewhere.
+        Denoised scan, not negative in the brain and unchanged elsewhere.
 
     Raises
     ------
@@ -72,7 +71,7 @@ def denoise(scan: Scan, denoiser: str) -> Scan:
 
 
 def _window(scan: Scan) -> int:
-    """Choose the window's side in voxels, as MRtrix3 does by itself."""
+    """Choose the window's side in voxels, as MRtrix3 does by default."""
     shape, count = scan.mask.shape, scan.signal.shape[3]
     side = 3
     while side**3 < count:
@@ -87,13 +86,13 @@ def _window(scan: Scan) -> int:
 
 
 def _by_dwidenoise(signal: Array, mask: Array, side: int) -> Array:
-    """Denoise through files; the result is 0 outside of the mask."""
+    """Denoise with MRtrix3; the result is 0 outside the mask."""
     import nibabel as nib
 
     options = ["-extent", f"{side},{side},{side}", "-datatype", "float32", "-mask", "mask.nii"]
     options += ["-quiet", "-nthreads", str(_count_threads())]
     with scratch_folder() as folder:
-        # By the scan's own affine, MRtrix3 would put the axes in another order.
+        # With the scan's affine, MRtrix3 would reorder the axes.
         nib.Nifti1Image(signal, np.eye(4)).to_filename(folder / "dwi.nii")
         nib.Nifti1Image(mask.astype(np.uint8), np.eye(4)).to_filename(folder / "mask.nii")
         run_program("dwidenoise", [*options, "dwi.nii", "out.nii"], folder)
@@ -102,17 +101,17 @@ def _by_dwidenoise(signal: Array, mask: Array, side: int) -> Array:
 
 
 def _by_mppca(signal: Array, mask: Array, side: int) -> Array:
-    """Denoise by DIPY; the result is 0 outside of the mask, but for a few voxels near it."""
+    """Denoise with DIPY; the result is 0 outside the mask, except for a few voxels near it."""
     from dipy.denoise.localpca import mppca
     from threadpoolctl import threadpool_limits
 
     radius = side // 2
     centres = np.argwhere(mask).clip(radius, np.array(mask.shape) - 1 - radius)
-    # DIPY has no windows at the image's edge: those next to it must cover the brain there.
+    # DIPY has no windows at the image's edge, so neighbouring windows must cover the brain there.
     covered = mask.copy()
     covered[tuple(centres.T)] = True
     with threadpool_limits(1, user_api="blas"), warnings.catch_warnings():
-        # Of 0 / 0 where no window is, and of windows without noise.
+        # Voxels without a window give 0 / 0, and windows without noise also warn.
         warnings.simplefilter("ignore", RuntimeWarning)
         denoised: Array = mppca(
             np.ascontiguousarray(signal), mask=covered, patch_radius=radius, suppress_warning=True
@@ -127,7 +126,7 @@ _DENOISERS: dict[str, Callable[[Array, Array, int], Array]] = {
 
 
 def _count_threads() -> int:
-    """Count the threads that BLAS may use, which worker processes are given their share of."""
+    """Count the threads that BLAS may use; each worker process has its share."""
     from threadpoolctl import threadpool_info
 
     blas = [library for library in threadpool_info() if library["user_api"] == "blas"]

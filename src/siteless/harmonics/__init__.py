@@ -1,4 +1,4 @@
-"""Signal to spherical-harmonic coefficients and back, in scanner axes."""
+"""Convert between signal and spherical-harmonic coefficients, in scanner axes."""
 
 from siteless.harmonics._basis import (
     coefficient_orders,

@@ -72,8 +72,8 @@ def coefficient_orders(order: int) -> Array:
 def max_order(directions: int) -> int:
     """Return the highest order that a number of directions supports.
 
-    At least two directions for every three coefficients: the penalty settles the rest. So 30
-    directions give order 8, as in the paper, and 12 give order 4.
+    It needs at least two directions for every three coefficients; the penalty determines the rest.
+    So 30 directions give order 8, as in the paper, and 12 give order 4.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Which channel of coefficients is what."""
+"""The layout of coefficient channels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from siteless.harmonics._basis import coefficient_orders, count_coefficients
 
 @dataclass(frozen=True)
 class Channels:
-    """Channel 0 is the mean b0; then come the harmonics of each shell.
+    """Channel layout: the mean b0, followed by the harmonics of each shell.
 
     Attributes
     ----------
@@ -37,12 +37,12 @@ class Channels:
 
     @classmethod
     def of(cls, values: Array, order: int) -> Self:
-        """Return the channels along the last axis of values."""
+        """Infer the channels from the last axis of values."""
         return cls(order, (values.shape[-1] - 1) // count_coefficients(order))
 
     @property
     def count(self) -> int:
-        """Number of all channels."""
+        """Total number of channels."""
         return 1 + self.shells * count_coefficients(self.order)
 
     def shell(self, index: int) -> slice:
@@ -62,10 +62,9 @@ class Channels:
 
     @property
     def amplitudes(self) -> Array:
-        """The amplitude that each channel follows, shape (channel,).
+        """Index of the amplitude that scales each channel, shape (channel,).
 
-        Amplitudes are numbered: b0, then degrees 0 and 2 of each shell. Higher degrees follow the
-        latter.
+        Amplitudes are b0, then degrees 0 and 2 of each shell. Higher degrees follow degree 2.
 
         Examples
         --------
@@ -76,12 +75,12 @@ class Channels:
         return np.concatenate([[0], first + np.minimum(self.degrees[1:] // 2, 1)])
 
     def spread_degrees(self, factors: Array) -> Array:
-        """Give each channel the factor of b0, or of its shell and degree.
+        """Repeat the factors of b0 and of each shell and degree for all their channels.
 
         Parameters
         ----------
         factors
-            Of b0 and of the degrees of each shell, shape (..., 1 + shell * degree).
+            Factors of b0 and of each shell's degrees, shape (..., 1 + shell * degree).
 
         Returns
         -------
@@ -92,7 +91,7 @@ class Channels:
         return np.repeat(factors, sizes, axis=-1)
 
     def energies(self, values: Array) -> Array:
-        """Return the sums of squares of each shell and degree, shape (voxel, shell, degree)."""
+        """Return the sum of squares of each shell and degree, shape (voxel, shell, degree)."""
         degrees = coefficient_orders(self.order)
         starts = np.flatnonzero(np.diff(degrees, prepend=-1))
         shells = values[:, 1:].reshape(len(values), -1, len(degrees))
@@ -101,7 +100,7 @@ class Channels:
     def mean_squares(self, squares: Array) -> Array:
         """Return b0's square and each shell's mean square over directions, (voxel, 1 + shell).
 
-        The basis is orthonormal: the mean over the sphere is the sum over its 4 pi.
+        As the basis is orthonormal, the mean over the sphere is the sum divided by 4 pi.
 
         Parameters
         ----------

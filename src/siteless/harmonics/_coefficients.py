@@ -1,4 +1,4 @@
-"""Coefficients of a scan, and what can be computed from them."""
+"""Coefficients of a scan and their projection to gradients."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from siteless.harmonics._channels import Channels
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Coefficients:
-    """Mean b0 and each shell's harmonics, for the voxels of a mask.
+    """Mean b0 and spherical harmonics of each shell, for the voxels of a mask.
 
     Attributes
     ----------
     values
         Shape (voxel, channel), float32; the channels are those of `Channels`.
     mask
-        Where the voxels are, shape (x, y, z). Voxels follow the order of NIfTI files, x fastest.
+        Voxels with coefficients, shape (x, y, z), in NIfTI order (x fastest).
     bs
         b-value of each shell, ascending, s/mm2.
     order
         Highest degree of the harmonics, the same for every shell.
     penalties
-        Laplace-Beltrami weight that each shell was fitted with; 0 for the pseudo-inverse.
+        Laplace-Beltrami weight in the fit of each shell; 0 for the pseudo-inverse.
     """
 
     values: Array
@@ -48,7 +48,7 @@ class Coefficients:
 
     @property
     def channels(self) -> Channels:
-        """Which channel is what."""
+        """Layout of the channels."""
         return Channels(self.order, len(self.bs))
 
     @property
@@ -61,7 +61,7 @@ class Coefficients:
         return self.values[:, self.channels.shell(index)]
 
     def on_grid(self, values: Array) -> Array:
-        """Put per-voxel values, shape (voxel, ...), on the image grid, zero outside the mask."""
+        """Place voxel values, shape (voxel, ...), on the image grid, zero outside the mask."""
         flat = np.zeros((self.mask.size, *values.shape[1:]), dtype=values.dtype)
         flat[np.flatnonzero(self.mask.T)] = values
         grid = flat.reshape(*self.mask.shape[::-1], *values.shape[1:])
@@ -71,7 +71,7 @@ class Coefficients:
 def project(coefficients: Coefficients, gradients: GradientTable) -> Array:
     """Evaluate coefficients at b-vectors.
 
-    b0 volumes are the mean b0, passed through.
+    All b0 volumes equal the mean b0.
 
     Returns
     -------
@@ -81,7 +81,7 @@ def project(coefficients: Coefficients, gradients: GradientTable) -> Array:
     Raises
     ------
     GradientTableError
-        When the table has a shell that the coefficients do not.
+        When the table has a shell that the coefficients lack.
     """
     mixing = projection_matrix(gradients, bs=coefficients.bs, order=coefficients.order)
     return coefficients.values @ mixing
@@ -98,7 +98,7 @@ def projection_matrix(gradients: GradientTable, *, bs: Sequence[float], order: i
     Raises
     ------
     GradientTableError
-        When the table has a shell that the coefficients do not.
+        When the table has a shell that the coefficients lack.
     """
     channels = Channels(order, len(bs))
     mixing = np.zeros((channels.count, len(gradients)), dtype=np.float32)
@@ -123,9 +123,9 @@ def rish(coefficients: Coefficients) -> Array:
 
 
 def nearest_shells(gradients: GradientTable, bs: Sequence[float]) -> Array:
-    """Return the position in `bs` of the shell that each volume belongs to, and -1 for b0.
+    """Return the index in `bs` of each volume's shell, -1 for b0.
 
-    Shells are compared by their medians: single volumes of a shell scatter more.
+    Shells are matched by their median b-value, which varies less than single volumes.
     """
     known, nearest = np.array(bs), np.full(len(gradients), -1)
     for volumes in group_by_b(gradients.b):

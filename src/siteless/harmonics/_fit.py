@@ -1,7 +1,7 @@
-"""Fitting harmonics to the signal, one matrix product a shell.
+"""Fit spherical harmonics to the signal, with one matrix product per shell.
 
 Both fits are linear: coefficients = matrix x signal, where the matrix depends on the directions
-and, for the regularised fit, on one number chosen from the scan itself.
+and, for the regularised fit, on a penalty weight chosen from the scan.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ FitName = Literal["laplace-beltrami", "pseudo-inverse"]
 FITS: tuple[FitName, ...] = get_args(FitName)
 
 _HIGHEST_ORDER = 8
-# Degrees up to this one are fitted without a penalty, so that noise does not shrink them.
+# Degrees up to this one are fitted without a penalty, which would shrink them in noise.
 _HIGHEST_FREE = 2
-# Voxels fitted at a time: the signal of one shell then stays in a core's cache.
+# Voxels per block, so that the signal of one shell stays in a core's cache.
 _BLOCK = 8192
-# Voxels that the penalty is chosen from: far more than the second moments of a shell need.
+# Voxels for choosing the penalty: far more than the second moments of a shell need.
 _SAMPLE = 2_000
 _PENALTIES = np.logspace(-6, 0, 61)
 
@@ -38,14 +38,14 @@ _PENALTIES = np.logspace(-6, 0, 61)
 def fit_coefficients(
     scan: Scan, *, order: int | None = None, fit: FitName = "laplace-beltrami"
 ) -> Coefficients:
-    """Fit every shell of a scan in its brain mask.
+    """Fit every shell of a scan within its brain mask.
 
     Parameters
     ----------
     scan
-        Directions are taken in world axes, so scans of any obliquity agree.
+        Scan to fit. Directions are in world axes, so oblique scans are comparable.
     order
-        Highest degree; by default 8, or less when a shell has too few directions for it.
+        Highest degree; by default 8, or less when a shell has too few directions.
     fit
         ``laplace-beltrami`` penalises rough fits, with a weight per shell by generalised
         cross-validation; ``pseudo-inverse`` is the minimum-norm least-squares fit of the paper.
@@ -72,12 +72,12 @@ def fit_coefficients(
         if fit == "laplace-beltrami":
             sample = _sample(scan)
             penalties = [
-                choose_penalty(sample[shell.volumes], own, order=order)
-                for shell, own in zip(shells, directions, strict=True)
+                choose_penalty(sample[shell.volumes], vectors, order=order)
+                for shell, vectors in zip(shells, directions, strict=True)
             ]
         matrices = [
-            fitting_matrix(own, order=order, penalty=penalty)
-            for own, penalty in zip(directions, penalties, strict=True)
+            fitting_matrix(vectors, order=order, penalty=penalty)
+            for vectors, penalty in zip(directions, penalties, strict=True)
         ]
         values = _apply(scan, shells, matrices, threads)
     return Coefficients(
@@ -90,7 +90,7 @@ def fit_coefficients(
 
 
 def common_order(tables: Sequence[GradientTable]) -> int:
-    """Return the order that all shells of gradient tables can be fitted to, at most 8."""
+    """Return the highest order that all shells of gradient tables support, at most 8."""
     counts = [count_axes(t.directions[shell.volumes]) for t in tables for shell in t.shells]
     return min(_HIGHEST_ORDER, *map(max_order, counts))
 
@@ -99,8 +99,8 @@ def fitting_matrix(directions: ArrayLike, *, order: int, penalty: float) -> Arra
     """Return the matrix from a shell's signal to its coefficients.
 
     With basis B and L = diag(l(l + 1))^2 above degree 2, it is (B'B + penalty L)^-1 B'; without a
-    penalty it is the pseudo-inverse of B. Degrees 0 and 2 are not penalised, unlike in DIPY: they
-    hold the mean signal and nearly all anisotropy, and a penalty would shrink FA.
+    penalty it is the pseudo-inverse of B. Unlike in DIPY, degrees 0 and 2 are not penalised: they
+    contain the mean signal and nearly all anisotropy, and a penalty would shrink FA.
 
     Returns
     -------
@@ -118,13 +118,13 @@ def fitting_matrix(directions: ArrayLike, *, order: int, penalty: float) -> Arra
 def choose_penalty(signal: Array, directions: ArrayLike, *, order: int) -> float:
     """Choose a shell's Laplace-Beltrami weight by generalised cross-validation.
 
-    The weight minimises |(I - H) s|^2 / tr(I - H)^2 summed over voxels, where H is the matrix from
-    the measured to the fitted signal. It is 0 where no degree is penalised.
+    The weight minimises |(I - H) s|^2 / tr(I - H)^2 summed over voxels, where H maps the measured
+    to the fitted signal. It is 0 if no degree is penalised.
 
     Parameters
     ----------
     signal
-        Of the voxels to choose by, shape (direction, voxel).
+        Signal of a sample of voxels, shape (direction, voxel).
     directions
         Unit vectors, shape (direction, 3).
     order
@@ -145,14 +145,15 @@ def _sample(scan: Scan) -> Array:
 
 
 def _cross_validation(basis: Array, moments: Array, roughness: Array) -> Array:
-    """Score every penalty, given the second moments of the signal, shape (direction, direction).
+    """Score each penalty from the second moments of the signal, shape (direction, direction).
 
     In modes V that diagonalise B'B and L together, V'B'BV = diag(m) and V'LV = diag(1 - m), so
-    that H = BV diag(d) V'B' with d = 1 / (m + penalty (1 - m)): one decomposition serves all.
+    that H = BV diag(d) V'B' with d = 1 / (m + penalty (1 - m)): one decomposition serves all
+    penalties.
     """
     gram = basis.T @ basis
     seen, modes = eigh(gram, gram + roughness)
-    seen = seen.clip(0, 1)  # how much of a mode the directions see, rather than the penalty
+    seen = seen.clip(0, 1)  # part of each mode that the directions determine
     gain = 1 / (seen + _PENALTIES[:, None] * (1 - seen))
     response = basis @ modes
     energy = np.einsum("dm,de,em->m", response, moments, response, optimize=True)
@@ -168,7 +169,7 @@ def _roughness(order: int) -> Array:
 def _apply(
     scan: Scan, shells: tuple[Shell, ...], matrices: list[Array], threads: ThreadPoolExecutor
 ) -> Array:
-    """Multiply each shell's signal by its matrix, block by block of neighbouring voxels."""
+    """Multiply each shell's signal by its matrix, in blocks of neighbouring voxels."""
     volumes = scan.volumes
     b0 = np.flatnonzero(scan.gradients.is_b0)
     values = np.empty((len(scan.voxels), 1 + sum(map(len, matrices))), dtype=np.float32)
@@ -195,10 +196,10 @@ def _columns(signal: Array, inside: Array) -> Array:
 
 @contextmanager
 def _threads() -> Iterator[ThreadPoolExecutor]:
-    """Give as many threads as BLAS may use, each with a BLAS of one thread.
+    """Provide as many threads as BLAS may use, with single-threaded BLAS in each.
 
-    Copying and first touching memory take as long here as multiplying, and so run on all cores
-    too; and the result does not depend on their number.
+    Copying and allocating memory take as long as multiplying, so they run on all cores too, and
+    the result does not depend on the number of cores.
     """
     blas = _blas()
     count = max((library.num_threads for library in blas.lib_controllers), default=1)

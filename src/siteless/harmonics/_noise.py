@@ -1,4 +1,4 @@
-"""How much of the harmonics' energy is noise, and how much of the signal's the fit keeps."""
+"""Noise energy of harmonics, and the part of the signal's energy that a fit retains."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from siteless.harmonics._basis import coefficient_orders, count_coefficients, sh
 from siteless.harmonics._coefficients import Coefficients, rish
 from siteless.harmonics._fit import fitting_matrix
 
-# Voxels whose residuals are held at a time.
+# Voxels per block of residuals.
 _BLOCK = 16_384
-# Degrees of freedom that a shell's residual must have to tell its noise.
+# Degrees of freedom that a shell's residual needs for a noise estimate.
 _LEAST_FREEDOM = 1.0
-# Degrees 0, 2 and 4 hold nearly all signal; what a smooth fit takes from them it leaves over.
+# Degrees 0, 2 and 4 hold nearly all signal; what smoothing removes from them is residual.
 _DEGREES = 3
-# Orders whose harmonics channels of noise are orthogonal to, and how many of these there are.
+# Noise channels are orthogonal to harmonics up to one of these orders; their largest number.
 _FREE_OF, _CHANNELS = (2, 4, 6), 6
-# Laplace-Beltrami weight that leaves enough over to tell noise by, whatever the fit's own is.
+# Smallest Laplace-Beltrami weight for estimating noise; it leaves a large enough residual.
 _SMOOTH = 2e-3
 
 
 @dataclass(frozen=True, eq=False)
 class FitNoise:
-    """What a fit has made of noise and of signal.
+    """Effect of a fit on noise and on signal.
 
     Attributes
     ----------
     variance
-        Of the noise of a volume, shape (voxel, shell).
+        Noise variance of a volume, shape (voxel, shell).
     gain
-        Energy that noise of variance one has in the coefficients, shape (shell, degree).
+        Energy of unit-variance noise in the coefficients, shape (shell, degree).
     kept
-        Part of a signal's energy that the fit keeps at each degree, shape (shell, degree).
+        Part of the signal's energy that the fit retains at each degree, shape (shell, degree).
     """
 
     variance: Array
@@ -44,23 +44,23 @@ class FitNoise:
 
     @property
     def energies(self) -> Array:
-        """Expected energy of noise, to be compared with `rish`; shape (voxel, shell, degree)."""
+        """Expected energy of noise, comparable to `rish`; shape (voxel, shell, degree)."""
         return self.variance[:, :, None] * self.gain
 
 
 def fit_noise(scan: Scan, coefficients: Coefficients) -> FitNoise:
-    """Tell the noise of a scan by what a smooth fit leaves over.
+    """Estimate the noise of a scan from the residual of a smooth fit.
 
-    A shell of as few directions as coefficients leaves nothing over; it has the noise of the
-    other shells, or else that of repeated b0 volumes. With neither, the noise is taken to be as
-    large as the signal above degree 2, which then has no energy of its own.
+    A shell with as few directions as coefficients has no residual; it is assigned the noise of the
+    other shells or of repeated b0 volumes. With neither, all energy above degree 2 is attributed
+    to noise.
 
     Parameters
     ----------
     scan
-        That was fitted.
+        Scan that was fitted.
     coefficients
-        Of `fit_coefficients` for it.
+        Coefficients from `fit_coefficients` for this scan.
     """
     energies = rish(coefficients)
     variance = np.full(energies.shape[:2], np.nan, dtype=np.float32)
@@ -82,12 +82,12 @@ def fit_noise(scan: Scan, coefficients: Coefficients) -> FitNoise:
 
 
 def noise_channels(scan: Scan) -> Array:
-    """Return combinations of a scan's volumes that have hardly any signal, (voxel, channel).
+    """Return combinations of a scan's volumes with hardly any signal, (voxel, channel).
 
-    They are orthogonal to the harmonics of a shell up to the highest degree that leaves any:
-    degree 6 with 29 directions, 4 with 16, 2 with 7, where signal of degree 4 is left. Of several
-    shells it is the one that leaves least signal, the weakest of equals. Noise is that of single
-    volumes. With 6 directions or fewer there are no channels.
+    They are orthogonal to the harmonics of one shell up to the highest possible degree: 6 with 29
+    directions, 4 with 16, 2 with 7, where signal of degree 4 remains. The shell that leaves the
+    least signal is used, or the weakest such shell. Noise has the variance of single volumes. With
+    6 directions or fewer there are no channels.
     """
     shells = scan.gradients.shells
     volumes = max(shells, key=lambda s: (_free_degree(len(s.volumes)), -s.b)).volumes
@@ -105,16 +105,16 @@ def noise_channels(scan: Scan) -> Array:
 
 
 def _free_degree(directions: int) -> int:
-    """Return the highest degree whose harmonics leave some combination of directions."""
+    """Return the highest degree whose harmonics do not span all directions."""
     return max((d for d in _FREE_OF if count_coefficients(d) < directions), default=0)
 
 
 @dataclass(frozen=True, eq=False)
 class _Fit:
-    """What the fit of a shell does to noise of variance one and to signal of energy one.
+    """Response of a shell's fit to noise of unit variance and signal of unit energy.
 
     With noise of variance v and a signal of energies S the expected energy of degree l is
-    kept_l S_l + gain_l v, and the expected sum of squares of what a smooth fit leaves over is
+    kept_l S_l + gain_l v, and the expected residual sum of squares of a smooth fit is
     square_sum(residual) v + sum_l lost_l S_l. Both are linear, and so is their solution for v.
     """
 
@@ -132,7 +132,7 @@ class _Fit:
         starts = np.flatnonzero(np.diff(degrees, prepend=-1))
         sizes = np.diff(starts, append=len(degrees))
         residual = np.eye(len(basis)) - basis @ smooth.astype(float)
-        same = degrees[:, None] == degrees  # what a degree leaves in another is not counted
+        same = degrees[:, None] == degrees  # leakage between degrees is not counted
         kept = np.square(np.where(same, fitting @ basis, 0)).sum(axis=0)
         lost = np.square(residual @ basis).sum(axis=0)
         return cls(
@@ -149,19 +149,19 @@ class _Fit:
         return float(np.square(self.residual).sum() - taken.sum())
 
     def variance(self, squares: Array, energies: Array) -> Array:
-        """Return the variance of noise, shape (voxel,); single voxels may be below zero."""
+        """Return the variance of noise, shape (voxel,); it may be negative in single voxels."""
         lost = (self.lost / self.kept)[:_DEGREES].astype(np.float32)
         return (squares - energies[:, :_DEGREES] @ lost) / np.float32(self.freedom)
 
 
 def _variance_of_b0(scan: Scan) -> Array | None:
-    """Return the variance of repeated b0 volumes, shape (voxel,); None when there is one."""
+    """Return the variance over b0 volumes, shape (voxel,); None if there is only one."""
     b0 = scan.volumes[np.ix_(np.flatnonzero(scan.gradients.is_b0), scan.voxels)]
     return b0.var(axis=0, ddof=1) if len(b0) > 1 else None
 
 
 def _squared_residuals(scan: Scan, volumes: Array, residual: Array) -> Array:
-    """Return the sum of squares of what a fit leaves over, shape (voxel,)."""
+    """Return the residual sum of squares, shape (voxel,)."""
     left = residual.astype(np.float32)
     squares = np.empty(len(scan.voxels), dtype=np.float32)
     for start in range(0, len(squares), _BLOCK):

@@ -1,4 +1,4 @@
-"""A scan and a target site to a scan, or to maps: a folder for each method."""
+"""Harmonization methods, which render a scan, or its maps, as a target site."""
 
 from typing import TYPE_CHECKING
 

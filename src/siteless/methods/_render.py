@@ -1,4 +1,4 @@
-"""A scan and a target to a scan, by the model of any method."""
+"""Render a scan as a target site, with the model of any method."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from siteless.methods.patches import index_neighbours
 from siteless.model import Model, SignalModel
 
 Outside = Literal["scaled", "unchanged"]
-# mm. What is not rendered is scaled as what is rendered within about this distance.
+# mm. Voxels that are not rendered are scaled like rendered voxels within about this distance.
 _REACH = 4.0
 # Further away, where the smoothed mask is below this, the mean scale of the scan takes over.
 _NEAR = 0.02
@@ -30,7 +30,7 @@ _NEAR = 0.02
 
 @dataclass(frozen=True, eq=False)
 class Rendering:
-    """A scan rendered as a site, with what tells how far to trust it.
+    """A scan rendered as a site, with maps of its uncertainty.
 
     Maps have a volume for b0 and one for each shell, are in units of the rendered signal, and are
     zero where they do not apply.
@@ -38,25 +38,27 @@ class Rendering:
     Attributes
     ----------
     scan
-        Of the target site.
+        Rendered scan, of the target site.
     spread
-        Standard deviation that the method tells (of the posterior of the code, or of the noise
-        that is left), and over the positions that a head can have within a voxel, shape
-        (x, y, z, 1 + shell).
+        Standard deviation estimated by the method (of the posterior of the code, or of residual
+        noise), combined with that over sub-voxel positions of the head, shape (x, y, z, 1 +
+        shell).
     change
         Root-mean-square difference, over directions, between the rendered scan and the scan at
-        the target's level, shape (x, y, z, 1 + shell); zero where a scan is left unchanged.
+        the target's level, shape (x, y, z, 1 + shell); zero where the scan is unchanged.
     rendered
         Voxels that were rendered, shape (x, y, z), bool.
     learned
-        Voxels of the tissue that the model was learned from.
+        Voxels of the training tissue.
     unfamiliar
-        Voxels among these that are unlike the training voxels of the scan's site.
+        Those of them that are out-of-distribution for the scan's site.
+    unfamiliar_part
+        Fraction of them that are unlike the training voxels, isolated ones too.
     levels
-        Of the scan and of the target: the median b0 of white matter.
+        Reference b0 intensities of the scan and of the target.
     interpolated, left_out
-        b-values whose volumes were acquired at others; and those of shells that the model does
-        not have, whose volumes are left out.
+        b-values that were interpolated from others; and b-values of shells that the model lacks,
+        whose volumes are left out.
     """
 
     scan: Scan
@@ -68,11 +70,7 @@ class Rendering:
     levels: tuple[float, float]
     interpolated: tuple[float, ...]
     left_out: tuple[float, ...]
-
-    @property
-    def unfamiliar_part(self) -> float:
-        """Which part of the learned tissue is unfamiliar."""
-        return float(self.unfamiliar.sum() / self.learned.sum())
+    unfamiliar_part: float
 
 
 def harmonize(
@@ -83,7 +81,7 @@ def harmonize(
     gradients: GradientTable | None = None,
     outside: Outside = "scaled",
 ) -> Scan:
-    """Return a scan as a site would show it: the scan of `render`."""
+    """Render a scan as a site and return only the scan of `render`."""
     return render(model, scan, site, gradients=gradients, outside=outside).scan
 
 
@@ -95,37 +93,37 @@ def render(
     gradients: GradientTable | None = None,
     outside: Outside = "scaled",
 ) -> Rendering:
-    """Render a scan as a site would show it.
+    """Render a scan as a site.
 
-    Voxels that the model's method translates are rendered from their translation. The others are
-    scaled, b0 and each shell by the ratio of rendered to measured signal in rendered voxels near
-    by, so that there is no step at the boundary; or they are left as they are. A scan gets the
-    typical level of the target, and keeps its own when the target is its own site.
+    Voxels that the method translates are rendered from their translation. In other voxels b0 and
+    each shell are scaled by the ratio of rendered to measured signal in nearby rendered voxels,
+    which avoids a step at the boundary; or they are left unchanged. The scan takes the typical
+    reference b0 intensity of the target, except when the target is its own site.
 
     Parameters
     ----------
     model
-        That knows the scan's site and the target; of a method that gives scans.
+        Model that knows the scan's site and the target, of a method that harmonizes scans.
     scan
-        Any scan with the model's shells, or with shells that tell the signal there.
+        Scan with the model's shells, or with shells that support interpolation to them.
     site
-        To render the scan as, or ``average``.
+        Target site, or ``average``.
     gradients
-        In world axes, to render at; the scan's own by default, at the model's shells. With
-        another table, signal outside the brain is zero, as no fit tells it. b0 volumes are the
-        rendered mean b0.
+        Gradient table to render at, in world axes; by default that of the scan at the model's
+        shells. With another table the signal outside the brain, which is not fitted, is zero. b0
+        volumes are the rendered mean b0.
     outside
-        ``scaled`` or ``unchanged``: what is not rendered.
+        Treatment of voxels that are not rendered: ``scaled`` or ``unchanged``.
 
     Returns
     -------
     Rendering
-        Its signal is finite, and nowhere below zero unless the scan's own is.
+        Rendered scan and maps. The signal is finite, and not negative unless that of the scan is.
 
     Raises
     ------
     ModelError
-        When the model's method gives maps alone.
+        When the method harmonizes maps only.
     """
     if not isinstance(model, SignalModel):
         raise ModelError(
@@ -133,51 +131,60 @@ def render(
             remedy="use `siteless harmonize`, or the model's harmonize_maps",
         )
     shells = [shell.b for shell in scan.gradients.shells], model.preparation.shells
-    # The noise of real-valued scans goes below zero; clipping would raise their weak signals.
+    # Real-valued scans have negative noise; clipping would bias their weak signals.
     is_magnitude = not any((volume[scan.voxels] < 0).any() for volume in scan.volumes)
     scan = model.prepare(scan)
-    own = model.preparation.coefficients(scan)
-    made = model.translate(scan, own, site)
-    translated, ratio = made.coefficients, np.float32(made.levels[1] / made.levels[0])
-    scales = np.ones((1 + len(own.bs), scan.mask.size), dtype=np.float32)
+    coefficients = model.preparation.coefficients(scan)
+    translation = model.translate(scan, coefficients, site)
+    translated, ratio = (
+        translation.coefficients,
+        np.float32(translation.levels[1] / translation.levels[0]),
+    )
+    scales = np.ones((1 + len(coefficients.bs), scan.mask.size), dtype=np.float32)
     if outside == "scaled":
-        scales = _scales(own, translated, scan.voxel_size)
+        scales = _scales(coefficients, translated, scan.voxel_size)
     table = scan.gradients if gradients is None else gradients
-    volumes = _scaled(scan, own, scales, gradients)
+    volumes = _scaled(scan, coefficients, scales, gradients)
     volumes[:, np.flatnonzero(translated.mask.T)] = project(translated, table).T
     for volume in volumes:
-        volume[~np.isfinite(volume)] = 0  # there may be NaN outside the brain
+        volume[~np.isfinite(volume)] = 0  # outside the brain there may be NaN
         if is_magnitude:
             np.maximum(volume, 0, out=volume)
     signal = volumes.T.reshape((*scan.mask.shape, len(table)), order="F")
     inside = translated.mask.T[scan.mask.T]
     shift = scales[:, scan.voxels] - (ratio if outside == "scaled" else 1)
-    change = np.sqrt(own.channels.mean_squares(np.square(own.values))) * np.abs(shift.T)
-    difference = translated.values - ratio * own.values[inside]
-    change[inside] = np.sqrt(own.channels.mean_squares(np.square(difference)))
-    learned = model.preparation.where(scan)
-    unfamiliar = np.zeros(scan.mask.shape, dtype=bool)
-    unfamiliar.T[learned.T] = (
-        model.unfamiliar(scan, own) if made.unfamiliar is None else made.unfamiliar
+    change = np.sqrt(coefficients.channels.mean_squares(np.square(coefficients.values))) * np.abs(
+        shift.T
     )
+    difference = translated.values - ratio * coefficients.values[inside]
+    change[inside] = np.sqrt(coefficients.channels.mean_squares(np.square(difference)))
+    learned = model.preparation.where(scan)
+    unfamiliar, flagged = np.zeros(scan.mask.shape, dtype=bool), translation.flagged
+    if flagged is None:
+        flagged = model.unfamiliar(scan, coefficients)
+    treated = flagged if translation.unfamiliar is None else translation.unfamiliar
+    unfamiliar.T[learned.T] = treated
     return Rendering(
         scan=scan.with_signal(signal, gradients=table, site=Site(site, origin="rendered")),
-        spread=translated.on_grid(np.hypot(made.spread, _spread_within_voxel(translated))),
-        change=own.on_grid(change),
+        spread=translated.on_grid(
+            np.hypot(translation.spread, _deviation_within_voxel(translated))
+        ),
+        change=coefficients.on_grid(change),
         rendered=translated.mask,
         learned=learned,
         unfamiliar=unfamiliar,
-        levels=made.levels,
+        unfamiliar_part=float(flagged.mean()),
+        levels=translation.levels,
         interpolated=interpolated_bs(*shells),
         left_out=unused_bs(*shells),
     )
 
 
-def _spread_within_voxel(rendered: Coefficients) -> Array:
-    """Return the standard deviation over a voxel of what is rendered, shape (voxel, 1 + shell).
+def _deviation_within_voxel(rendered: Coefficients) -> Array:
+    """Return the standard deviation of the rendering within a voxel, shape (voxel, 1 + shell).
 
-    Where a scanner places its voxels on the head is chance. A uniform distribution over a voxel
-    has a variance of 1/12; differences of face neighbours tell how steep the signal is.
+    The position of the voxel grid on the head is random. A uniform distribution over a voxel has a
+    variance of 1/12; differences of face neighbours estimate the gradient of the signal.
     """
     neighbours = index_neighbours(rendered.mask)
     centre = neighbours[:, 0]
@@ -189,19 +196,19 @@ def _spread_within_voxel(rendered: Coefficients) -> Array:
     return np.sqrt(variance)
 
 
-def _scales(own: Coefficients, rendered: Coefficients, voxel_size: Array) -> Array:
-    """Return what b0 and each shell are multiplied by where nothing is rendered.
+def _scales(coefficients: Coefficients, rendered: Coefficients, voxel_size: Array) -> Array:
+    """Return the factors of b0 and each shell where nothing is rendered.
 
     Returns
     -------
     Array
-        Shape (1 + shell, voxel), float32: the ratio of rendered to measured means, smoothed.
+        Smoothed ratios of rendered to measured means, shape (1 + shell, voxel), float32.
     """
-    inside = rendered.mask.T[own.mask.T]
+    inside = rendered.mask.T[coefficients.mask.T]
     sigma = _REACH / voxel_size
-    scales = np.empty((1 + len(own.bs), own.mask.size), dtype=np.float32)
+    scales = np.empty((1 + len(coefficients.bs), coefficients.mask.size), dtype=np.float32)
     for scale, after, before in zip(
-        scales, _means(rendered).T, _means(own)[inside].T, strict=True
+        scales, _means(rendered).T, _means(coefficients)[inside].T, strict=True
     ):
         near, mean = _NEAR * before.mean(), after.sum() / before.sum()
         above = ndimage.gaussian_filter(rendered.on_grid(after), sigma) + near * mean
@@ -216,22 +223,24 @@ def _means(coefficients: Coefficients) -> Array:
 
 
 def _scaled(
-    scan: Scan, own: Coefficients, scales: Array, gradients: GradientTable | None
+    scan: Scan, coefficients: Coefficients, scales: Array, gradients: GradientTable | None
 ) -> Array:
-    """Scale what was measured, or the fit where it is wanted at other gradients.
+    """Scale the measured signal, or the fitted signal at other gradients.
 
     Returns
     -------
     Array
-        Shape (volume, voxel), float32.
+        Scaled signal, shape (volume, voxel), float32.
     """
     table = scan.gradients if gradients is None else gradients
-    shells = 1 + nearest_shells(table, own.bs)
+    shells = 1 + nearest_shells(table, coefficients.bs)
     volumes = np.zeros((len(table), scan.mask.size), dtype=np.float32)
-    mixing = projection_matrix(table, bs=own.bs, order=own.order)
+    mixing = projection_matrix(table, bs=coefficients.bs, order=coefficients.order)
     for number, (volume, shell) in enumerate(zip(volumes, shells, strict=True)):
         if gradients is None:
             np.multiply(scan.volumes[number], scales[shell], out=volume)
         else:
-            volume[scan.voxels] = scales[shell, scan.voxels] * (own.values @ mixing[:, number])
+            volume[scan.voxels] = scales[shell, scan.voxels] * (
+                coefficients.values @ mixing[:, number]
+            )
     return volumes

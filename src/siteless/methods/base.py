@@ -1,8 +1,8 @@
-"""What a method is: its settings, how it learns from a cohort, and the model that it gives.
+"""The base classes of methods: their settings, how they learn and the resulting model.
 
 To add a method, write a subclass of `Method` in a module or folder of its own, and add it to
 `siteless.methods.registry`. The command line, `siteless methods`, `siteless info`, reports and
-citations follow from it. Nothing heavy is imported here, so that help is shown at once.
+citations are derived from it. This module imports nothing heavy, so that help is fast.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import Field, asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
+
+from siteless.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,9 +26,9 @@ if TYPE_CHECKING:
     from siteless.model import Model, ModelCard
     from siteless.tissue import Tissue
 
-    # Computes what a method needs of every scan beside its patches.
+    # Computes further arrays that a method needs of every scan.
     Feature = Callable[[Scan, Coefficients], Mapping[str, Array]]
-    # Called with how many items are done, of how many, and the name of the last one.
+    # Called with the number of finished items, their total, and the name of the last item.
     Progress = Callable[[int, int, str], None]
 
 Item = TypeVar("Item")
@@ -35,7 +37,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Citation:
-    """A paper, by what BibTeX needs."""
+    """A paper, with the fields of its BibTeX entry."""
 
     key: str
     short: str
@@ -46,7 +48,7 @@ class Citation:
     doi: str = ""
 
     def bibtex(self) -> str:
-        """Return the entry of a bibliography."""
+        """Return the BibTeX entry."""
         entries = {
             "author": self.authors,
             "title": f"{{{self.title}}}",
@@ -59,25 +61,25 @@ class Citation:
 
 
 def option(*, help: str, **argument: Any) -> Mapping[str, Any]:
-    """Return metadata that make a field of a method an option of the command line too.
+    """Return metadata that turn a field of a method into a command-line option.
 
     Parameters
     ----------
     help
         What the option does.
     argument
-        Further words of `argparse.ArgumentParser.add_argument`; ``collect`` is called with what
-        argparse returns and gives the value of the field.
+        Further arguments of `argparse.ArgumentParser.add_argument`; ``collect`` converts the
+        parsed value to that of the field.
     """
     return {"help": help, **argument}
 
 
 class Workspace(Protocol):
-    """The disk and the processes that a method learns with."""
+    """The storage and the processes that a method uses for training."""
 
     @property
     def store(self) -> ScanStore:
-        """What is kept of each scan; it may be sent to other processes."""
+        """Stored data of each scan; it can be sent to other processes."""
 
     @property
     def seed(self) -> int:
@@ -85,14 +87,14 @@ class Workspace(Protocol):
 
     @property
     def log(self) -> Path:
-        """File for a table that says how learning went."""
+        """File for a log table of the training."""
 
     @property
     def checkpoint(self) -> Path:
         """File for the state of an interrupted training."""
 
     def stage(self, title: str) -> Progress:
-        """Begin a stage of the work, and return what shows its progress."""
+        """Begin a stage of the work, and return its progress callback."""
 
     def map(
         self, title: str, function: Callable[[Item], Result], items: Sequence[Item]
@@ -102,48 +104,48 @@ class Workspace(Protocol):
     def read_scans(
         self, scans: Sequence[ScanFiles], features: Mapping[str, Feature], *, with_signal: bool
     ) -> None:
-        """Read every scan once, and store its patches, features and, if asked for, signal."""
+        """Read every scan once, and store its patches, features and, if requested, signal."""
 
     def derive(
         self,
         title: str,
-        make: Callable[[Scan, ScanFiles], Sequence[TrainingScan]],
+        make: Callable[[Scan], Sequence[TrainingScan]],
         scans: Sequence[ScanFiles],
         *,
         key: str,
         count: int,
     ) -> list[list[TrainingScan]]:
-        """Make training scans of every scan, which are stored.
+        """Make and store training scans derived from every scan.
 
         Parameters
         ----------
         title
             Title of the stage.
         make
-            Makes `count` training scans of a scan.
+            Function that makes `count` training scans from a scan.
         scans
             Scans of the cohort.
         key
-            Hash of what the training scans depend on beside the scan.
+            Hash of everything else that the training scans depend on.
         count
-            Number of training scans that are made of each scan.
+            Number of training scans per scan.
         """
 
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """What a method has learned.
+    """The result of training.
 
     Attributes
     ----------
     make
-        Makes the model, given its card.
+        Function that makes the model, given its card.
     settings
-        How it was learned, for the card.
+        Settings for the card.
     summary
-        How well, for the card.
+        Summary of the training, for the card.
     log
-        Rows of a training's log that are to be drawn.
+        Rows of the training log to plot.
     """
 
     make: Callable[[ModelCard], Model]
@@ -154,20 +156,20 @@ class Learned:
 
 @dataclass(frozen=True, kw_only=True)
 class Method(ABC):
-    """A way to harmonize scans, with its settings.
+    """A harmonization method and its settings.
 
     Attributes
     ----------
     name
-        As the command line has it.
+        Name on the command line.
     summary
-        What it does, in a line.
+        One-line description.
     sentence
-        What scans were harmonized by, for the methods section of a paper.
+        Description for the methods section of a paper.
     citations
         Papers to cite.
     validates
-        Whether it is trained step by step, and needs people to validate by.
+        Whether it is trained iteratively and needs held-out participants.
     distributed
         Whether ``torchrun`` can train it in several processes.
     """
@@ -198,10 +200,10 @@ class Method(ABC):
     @classmethod
     @abstractmethod
     def model_type(cls) -> type[Model]:
-        """Return the class of its models."""
+        """Return the class of the method's models."""
 
     def resolve(self, cohort: Cohort) -> Self:  # noqa: ARG002
-        """Return the method with its defaults chosen for a cohort.
+        """Return the method with defaults resolved for a cohort.
 
         Raises
         ------
@@ -217,55 +219,55 @@ class Method(ABC):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """Settings that its models are known by, beside those of all methods."""
-        shared = {one.name for one in fields(Method)} | {"reference"}
+        """Settings to record in models, apart from those of all methods."""
+        shared = {setting.name for setting in fields(Method)} | {"reference"}
         return {name: value for name, value in asdict(self).items() if name not in shared}
 
     @property
     def covariate_names(self) -> Sequence[str]:
-        """Columns of the tables that explain people."""
+        """Table columns used as covariates."""
         return ()
 
     @property
     def features(self) -> Mapping[str, Feature]:
-        """What it needs of every scan, by the kind under which it is stored."""
+        """Arrays that the method needs of every scan, by the kind under which they are stored."""
         return {}
 
     @property
     def needs_signal(self) -> bool:
-        """Whether it needs the signal of scans again, after features of all are known."""
+        """Whether the signal of scans is needed again after all features are known."""
         return False
 
     @abstractmethod
     def learn(self, cohort: Cohort, workspace: Workspace) -> Learned:
-        """Learn from scans, whose features and patches are in the workspace."""
+        """Learn from scans whose features and patches are in the workspace."""
 
     @classmethod
-    def extend(
-        cls,
-        model: Model,  # noqa: ARG003
-        site: str,  # noqa: ARG003
-        scans: Sequence[ScanFiles],  # noqa: ARG003
-        workspace: Workspace,  # noqa: ARG003
-    ) -> Model:
-        """Return a model that knows one more site, which it has learned from a few scans.
+    def require_extensible(cls) -> None:
+        """Refuse to extend a model.
 
         Raises
         ------
         ModelError
-            When the method cannot learn a site alone.
+            When the method cannot learn a single new site.
         """
-        from siteless.errors import ModelError
+        if cls.extend.__func__ is Method.extend.__func__:  # type: ignore[attr-defined]
+            raise ModelError(
+                f"a model of the method {cls.name} cannot learn another site alone",
+                remedy="fit a model of all sites",
+            )
 
-        raise ModelError(
-            f"a model of the method {cls.name} cannot learn another site alone",
-            remedy="fit a model of all sites",
-        )
+    @classmethod
+    def extend(
+        cls, model: Model, site: str, scans: Sequence[ScanFiles], workspace: Workspace
+    ) -> Model:
+        """Return a model that knows one more site, which it learns from a few scans."""
+        raise NotImplementedError
 
     @classmethod
     def options(cls) -> Mapping[str, Field[Any]]:
-        """Return the fields that are options of the command line, by name."""
-        return {one.name: one for one in fields(cls) if "help" in one.metadata}
+        """Return the fields that are command-line options, by name."""
+        return {setting.name: setting for setting in fields(cls) if "help" in setting.metadata}
 
 
 def parse_reference(text: str) -> tuple[str, list[str]]:
@@ -284,38 +286,53 @@ def parse_reference(text: str) -> tuple[str, list[str]]:
     return column, values.split(",")
 
 
+def merge_reference(pairs: Sequence[tuple[str, list[str]]]) -> dict[str, list[str]]:
+    """Merge the values of each column.
+
+    Examples
+    --------
+    >>> merge_reference([("group", ["control"]), ("group", ["relative"]), ("sex", ["F"])])
+    {'group': ['control', 'relative'], 'sex': ['F']}
+    """
+    merged: dict[str, list[str]] = {}
+    for column, values in pairs:
+        merged.setdefault(column, []).extend(values)
+    return merged
+
+
 @dataclass(frozen=True, kw_only=True)
 class ComparesGroups(Method):
-    """A method that compares the people of sites, or those of them that are a reference.
+    """A method that compares the participants, or a reference group, of each site.
 
     Attributes
     ----------
     reference
-        Values by column of the tables, such as ``{"group": ["control"]}``: site effects are
-        learned from these people alone, so that others keep what makes them differ.
+        Values by table column, such as ``{"group": ["control"]}``. Site effects are learned from
+        these participants only, so that differences of other groups are preserved.
     """
 
     reference: Mapping[str, Collection[str]] = field(
         default_factory=dict,
         metadata=option(
+            action="extend",
             help="learn site effects from these people alone, as group=control; several values "
             "are separated by commas (default: everybody)",
             type=parse_reference,
             nargs="+",
             metavar="COLUMN=VALUE",
-            collect=dict,
+            collect=merge_reference,
         ),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class HasCovariates(ComparesGroups):
-    """A method that explains people by covariates.
+    """A method that adjusts for covariates of participants.
 
     Attributes
     ----------
     covariates
-        Columns of the tables; by default age, sex and group where they are known.
+        Table columns; by default age, sex and group where they are known.
     """
 
     covariates: Sequence[str] | None = field(
@@ -331,11 +348,11 @@ class HasCovariates(ComparesGroups):
 
     @property
     def covariate_names(self) -> Sequence[str]:
-        """Columns of the tables that explain people."""
+        """Table columns used as covariates."""
         return self.covariates or ()
 
     def resolve(self, cohort: Cohort) -> Self:
-        """Choose the covariates; refuse those that are not known for everybody."""
+        """Choose the covariates; raise an error for one that is not known for everybody."""
         from siteless.methods.cohort import choose_covariates
 
         covariates = choose_covariates(cohort, self.covariates)
@@ -344,13 +361,13 @@ class HasCovariates(ComparesGroups):
 
 @dataclass(frozen=True, kw_only=True)
 class UsesTemplate(ComparesGroups):
-    """A method that compares people on a template.
+    """A method that compares participants on a template.
 
     Attributes
     ----------
     same_space
-        Whether scans are in a common space already. By default they are when their names have
-        the entity ``space`` with a standard template.
+        Whether scans are in a common space already. By default this is inferred from an entity
+        ``space`` that names a standard template.
     """
 
     same_space: bool | None = field(

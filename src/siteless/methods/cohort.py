@@ -1,9 +1,9 @@
-"""The scans that a method learns from, and what tables say about the people in them."""
+"""The scans that a method learns from, and the covariates of their participants."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,32 +13,32 @@ from siteless.errors import DatasetError
 from siteless.methods.patches import TrainingScan, TrainingSet
 from siteless.population import Covariate, Design, covariate_columns
 
-# A site with fewer people shows its people, not its scanner.
+# With fewer participants, a site cannot be separated from them.
 _LEAST_PEOPLE = 3
-# Columns of the tables that explain people by default.
+# Table columns that are covariates by default.
 _USUAL_COVARIATES = ("age", "sex", "group")
 
 
 @dataclass(frozen=True)
 class Cohort:
-    """Scans to learn from and to validate by, and what they share.
+    """Training and validation scans, and their common properties.
 
     Attributes
     ----------
     learning, validating
-        Scans to learn from, and scans to choose the best weights by.
+        Training scans, and held-out scans for choosing the best weights.
     left_out
         Scans without a shell.
     interpolated
         Scans whose shells differ from `shells`.
     sites
-        Labels, in the order of the sites' numbers.
+        Labels of the sites, in the order of their indices.
     shells
-        b-values that all scans are brought to.
+        b-values that all scans are interpolated to.
     order
-        Highest degree of the harmonics.
+        lmax of the harmonics.
     reference
-        Scans that site effects are learned from; None for all.
+        Scans from which site effects are learned; None for all.
     """
 
     learning: tuple[ScanFiles, ...]
@@ -52,11 +52,20 @@ class Cohort:
 
     @property
     def scans(self) -> tuple[ScanFiles, ...]:
-        """All that are read, those to learn from first."""
+        """All scans, training scans first."""
         return (*self.learning, *self.validating)
 
+    def limited_to(self, scans: Collection[ScanFiles]) -> Cohort:
+        """Restrict the cohort to some scans."""
+        kept = {scan.dwi for scan in scans}
+        learning, validating = (
+            tuple(scan for scan in group if scan.dwi in kept)
+            for group in (self.learning, self.validating)
+        )
+        return replace(self, learning=learning, validating=validating)
+
     def design(self, covariates: Sequence[str] = ()) -> Design:
-        """Return who was scanned where, of the scans to learn from."""
+        """Return the design of the training scans."""
         reference = None
         if self.reference is not None:
             reference = np.array([scan in self.reference for scan in self.learning])
@@ -71,7 +80,7 @@ class Cohort:
     def training_set(
         self, scans: Sequence[TrainingScan], covariates: Sequence[str] = ()
     ) -> TrainingSet:
-        """Return what a training is given, of the patches of `scans` in their order."""
+        """Return a training set from the patches of all `scans`, in their order."""
         learning = len(self.learning)
         rows = columns_of(self.learning, covariates)
         names = [scan.name for scan in self.learning]
@@ -85,14 +94,14 @@ class Cohort:
 
 
 def site_numbers(scans: Sequence[ScanFiles], sites: Sequence[str]) -> list[int]:
-    """Return the number of each scan's site."""
+    """Return the index of each scan's site."""
     return [list(sites).index(str(scan.site)) for scan in scans]
 
 
 def require_people(
     scans: Sequence[ScanFiles], sites: Sequence[str], *, travelling: bool = False
 ) -> None:
-    """Refuse sites with too few people to separate the scanner from them."""
+    """Raise an error for sites with too few participants to separate the scanner from them."""
     if travelling and not scans:
         raise DatasetError(
             "expected people who were scanned at two or more sites, found none",
@@ -110,34 +119,34 @@ def require_people(
             )
 
 
-def choose_covariates(cohort: Cohort, asked: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the columns to regress on: those asked for, or the usual ones where they are known.
+def choose_covariates(cohort: Cohort, requested: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the covariates: the requested ones, or the usual ones where they are known.
 
     Raises
     ------
     DatasetError
-        When a column is known for some scans only, or is asked for and the same for all.
+        When a column is known for some scans only, or a requested one is constant.
     """
     scans = cohort.learning
-    names = _USUAL_COVARIATES if asked is None else asked
+    names = _USUAL_COVARIATES if requested is None else requested
     lacking = {n: [s for s in scans if s.attributes.get(n) in (None, "n/a")] for n in names}
-    for name, some in lacking.items():
-        if asked is not None and len(some) == len(scans):
+    for name, missing in lacking.items():
+        if requested is not None and len(missing) == len(scans):
             known = {column for scan in scans for column in scan.attributes}
             columns = sorted(known - {"subject", "site", "split", "session"})
             raise DatasetError(
                 f"no table has the column {name!r}",
                 remedy=f"choose --covariates of {', '.join(columns) or 'none'}",
             )
-        if some and (asked is not None or len(some) < len(scans)):
+        if missing and (requested is not None or len(missing) < len(scans)):
             raise DatasetError(
-                f"the {name} of {_people(some)} is unknown",
+                f"the {name} of {_people(missing)} is unknown",
                 remedy="add it to participants.tsv, or name other --covariates",
-                path=some[0].dwi,
+                path=missing[0].dwi,
             )
     learned = learn_covariates(scans, [name for name in names if not lacking[name]])
     constant = [covariate.name for covariate in learned if not covariate.means]
-    if constant and asked is not None:
+    if constant and requested is not None:
         raise DatasetError(
             f"the {constant[0]} is the same for everybody", remedy="name other --covariates"
         )
@@ -150,10 +159,10 @@ def _people(scans: Sequence[ScanFiles]) -> str:
 
 
 def learn_covariates(scans: Sequence[ScanFiles], names: Sequence[str]) -> list[Covariate]:
-    """Learn what columns of the tables hold."""
+    """Learn the encoding of table columns."""
     return [Covariate.of(name, [scan.attributes[name] for scan in scans]) for name in names]
 
 
 def columns_of(scans: Sequence[ScanFiles], names: Sequence[str]) -> Array:
-    """Return the covariates of scans as numbers, shape (scan, column)."""
+    """Return the regressors of scans, shape (scan, column)."""
     return covariate_columns(learn_covariates(scans, names), [scan.attributes for scan in scans])

@@ -1,4 +1,4 @@
-"""The methods there are."""
+"""The available methods."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ METHODS: dict[str, type[Method]] = {
 
 
 def load_model(path: Path | str) -> Model:
-    """Read a model of any method, and make sure that it is what was written.
+    """Read a model of any method, and verify its integrity.
 
     Raises
     ------
     ModelError
-        When the file is none of siteless's, truncated, or changed since it was written.
+        When the file is not a siteless model, is truncated, or has changed since it was written.
     """
     from siteless.errors import ModelError
     from siteless.model import damaged, read_model_file

@@ -1,4 +1,4 @@
-"""What methods share that multiply harmonics: unchanged, scaled and RISH."""
+"""The base class of models that scale harmonics: unchanged, scaled and RISH."""
 
 from __future__ import annotations
 
@@ -14,33 +14,37 @@ from siteless.model import SignalModel, Translation
 
 @dataclass(frozen=True, eq=False)
 class ScalingModel(SignalModel):
-    """Multiplies b0, and each degree of each shell's harmonics, over the whole brain."""
+    """Scales b0 and each degree of each shell's harmonics over the whole brain."""
 
     @abstractmethod
-    def gains(self, scan: Scan, own: Coefficients, site: str) -> Array:
-        """Return what b0 and the degrees of shells are multiplied by, beside the level.
+    def gains(self, scan: Scan, coefficients: Coefficients, site: str) -> Array:
+        """Return the gains of b0 and of each shell's degrees, relative to the reference intensity.
 
         Returns
         -------
         Array
-            Shape (voxel or 1, 1 + shell * degree): of b0, and of each degree relative to b0.
+            Gain of b0, and of each degree relative to b0, shape (voxel or 1, 1 + shell * degree).
         """
 
-    def translate(self, scan: Scan, own: Coefficients, site: str) -> Translation:
-        """Multiply a scan's coefficients by the gains."""
+    def translate(self, scan: Scan, coefficients: Coefficients, site: str) -> Translation:
+        """Scale a scan's coefficients by the gains."""
         levels = self.levels(scan, site)
-        relative = self.gains(scan, own, site)
+        relative = self.gains(scan, coefficients, site)
         b0 = relative[:, :1] * np.float32(levels[1] / levels[0])
         gains = np.hstack([b0, b0 * relative[:, 1:]])
-        values = own.values * own.channels.spread_degrees(gains)
-        return Translation(replace(own, values=values), _spread(scan, own, gains), levels)
+        values = coefficients.values * coefficients.channels.spread_degrees(gains)
+        return Translation(
+            replace(coefficients, values=values),
+            _noise_deviation(scan, coefficients, gains),
+            levels,
+        )
 
 
-def _spread(scan: Scan, own: Coefficients, gains: Array) -> Array:
-    """Return the standard deviation of the noise that is left, shape (voxel, 1 + shell)."""
-    noise = fit_noise(scan, own)
-    degrees = gains[:, 1:].reshape(len(gains), len(own.bs), -1)
+def _noise_deviation(scan: Scan, coefficients: Coefficients, gains: Array) -> Array:
+    """Return the standard deviation of residual noise, shape (voxel, 1 + shell)."""
+    noise = fit_noise(scan, coefficients)
+    degrees = gains[:, 1:].reshape(len(gains), len(coefficients.bs), -1)
     shells = (noise.energies * np.square(degrees)).sum(axis=2) / np.float32(4 * np.pi)
-    # Of the weakest shell: what a fit misses of stronger ones, it takes for noise.
+    # The weakest shell has the least unmodelled signal, which looks like noise.
     b0 = noise.variance[:, 0] / scan.gradients.is_b0.sum() * np.square(gains[:, 0])
     return np.sqrt(np.column_stack([b0, shells]).clip(min=0)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What is learned of a site whatever the method."""
+"""Site properties that are learned for every method."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from siteless.harmonics import table_at_shells
 from siteless.methods.patches import TrainingScan
 from siteless.model import LearnedSite, Preparation, Typical
 
-# Voxels that show what is typical of a site: of a scan, and at most of all its scans.
+# Largest number of voxels that describe a typical site: per scan, and in total.
 _TYPICAL_PER_SCAN, _TYPICAL_PER_SITE = 20_000, 2_000_000
 
 
@@ -22,11 +22,11 @@ def learned_site(
     *,
     level: float,
 ) -> LearnedSite:
-    """Return what is learned of a site whatever the method, from its training scans."""
+    """Return the properties of a site from its training scans."""
     most = min(_TYPICAL_PER_SCAN, _TYPICAL_PER_SITE // len(scans))
     centres = (scan.neighbours[:, 0] for scan in scans)
-    rows = [own[:: max(1, len(own) // most)] for own in centres]
-    samples = [scan.values[own] for scan, own in zip(scans, rows, strict=True)]
+    rows = [chosen[:: max(1, len(chosen) // most)] for chosen in centres]
+    samples = [scan.values[chosen] for scan, chosen in zip(scans, rows, strict=True)]
     protocol, _ = table_at_shells(_protocol(files), preparation.shells)
     return LearnedSite(
         level=level,
@@ -37,7 +37,7 @@ def learned_site(
 
 
 def _protocol(scans: Sequence[ScanFiles]) -> GradientTable:
-    """Return the table of the first scan that has as many volumes as most."""
+    """Return the table of the first scan with the most common number of volumes."""
     tables = [read_gradient_table(files) for files in scans]
     sizes = Counter(map(len, tables))
     [(usual, _)] = sizes.most_common(1)

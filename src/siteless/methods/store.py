@@ -1,9 +1,10 @@
-"""What is made of each scan once, and kept on disk."""
+"""Store derived data of each scan on disk."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,11 +13,13 @@ import numpy as np
 from siteless.acquisition import Array, GradientTable, Scan
 from siteless.bids import ScanFiles, fingerprint, read_scan
 from siteless.errors import errors_at
+from siteless.methods.budget import Budget
 from siteless.methods.patches import (
     TrainingScan,
     is_stored,
     make_training_scan,
     open_scan,
+    same_places,
     store_scan,
 )
 from siteless.model import Preparation
@@ -25,57 +28,69 @@ from siteless.storage import cache_key, is_whole, load_arrays, save_arrays
 if TYPE_CHECKING:
     from siteless.methods.base import Feature
 
-# Raised when what is stored of a scan changes.
+# Increased when the stored data change.
 _FORMAT = 12
 _PATCHES, _SIGNAL = "patches", "signal"
 
 
 @dataclass(frozen=True)
 class ScanStore:
-    """A folder of what methods learn from.
+    """A folder of stored scans that methods learn from.
 
     Attributes
     ----------
     folder
-        Fits may share it.
+        Path of the folder; fits may share it.
     preparation
-        How scans are prepared: a part of the key that a stored scan is known by.
+        Processing of the scans, which is part of the key of a stored scan.
+    budget
+        How much is stored.
     """
 
     folder: Path
     preparation: Preparation
+    budget: Budget = field(default_factory=Budget)
 
     def file(self, kind: str, scan: ScanFiles, *parts: str) -> Path:
-        """Return the file of something that is stored of a scan."""
+        """Return the file of stored data of a scan."""
         source = str(scan.dwi.resolve()), scan.subject, fingerprint(scan)
         key = f"{scan.name}-{cache_key(source, asdict(self.preparation), _FORMAT)}"
         return self.folder / kind / f"{'-'.join([key, *parts])}.safetensors"
 
     def read(self, kind: str, scan: ScanFiles, *parts: str) -> dict[str, Array]:
-        """Read something that is stored of a scan."""
+        """Read stored data of a scan."""
         return load_arrays(self.file(kind, scan, *parts))
 
     def patches(self, scan: ScanFiles) -> TrainingScan:
-        """Return the patches of a scan that `make` has stored."""
-        return open_scan(self.file(_PATCHES, scan))
+        """Return the patches of a scan stored by `make`."""
+        return open_scan(self._patches(scan))
+
+    def _patches(self, scan: ScanFiles) -> Path:
+        most = self.budget.patches
+        return self.file(_PATCHES, scan, *([] if most is None else [str(most)]))
+
+    def kept(self, scans: Sequence[ScanFiles]) -> tuple[ScanFiles, ...]:
+        """Return the scans whose signal is stored."""
+        return tuple(scan for scan in scans if self.budget.keeps_signal(scan))
 
     def make(
         self, files: ScanFiles, *, features: Mapping[str, Feature], with_signal: bool
     ) -> None:
-        """Read a scan and store what is made of it, but for what is there already.
+        """Read a scan and store its derived data, unless they exist.
 
         Parameters
         ----------
         files
-            The scan.
+            Files of the scan.
         features
-            What is stored beside the patches, by its kind.
+            Features to store with the patches, by their kind.
         with_signal
-            Whether the denoised signal of the brain is stored too, for `derive`.
+            Whether to store the denoised signal of the brain too, for `derive`.
         """
-        patches = self.file(_PATCHES, files)
+        patches, most = self._patches(files), self.budget.patches
         lacking = [kind for kind in features if not is_whole(self.file(kind, files))]
         lacks_patches = not is_stored(patches)
+        with_signal = with_signal and self.budget.keeps_signal(files)
         lacks_signal = with_signal and not is_whole(self.file(_SIGNAL, files))
         if not (lacking or lacks_patches or lacks_signal):
             return
@@ -87,13 +102,18 @@ class ScanStore:
             scan = self.preparation.at_shells(scan)
             coefficients = self.preparation.coefficients(scan)
             if lacks_patches:
-                made = make_training_scan(scan, coefficients, self.preparation, files.subject)
-                store_scan(made, patches)
+                training_scan = make_training_scan(
+                    scan,
+                    coefficients,
+                    self.preparation,
+                    choose=None if most is None else partial(same_places, most=most),
+                )
+                store_scan(replace(training_scan, subject=files.subject), patches)
             for kind in lacking:
                 save_arrays(self.file(kind, files), features[kind](scan, coefficients))
 
     def signal(self, files: ScanFiles) -> Scan:
-        """Return a scan, denoised, whose signal is stored; it is zero outside the brain."""
+        """Return a denoised scan from its stored signal, which is zero outside the brain."""
         arrays = self.read(_SIGNAL, files)
         signal = np.zeros((*arrays["mask"].shape, len(arrays["bvals"])), np.float32, order="F")
         signal[arrays["mask"]] = arrays["signal"]
@@ -111,20 +131,20 @@ class ScanStore:
         self,
         files: ScanFiles,
         *,
-        make: Callable[[Scan, ScanFiles], Sequence[TrainingScan]],
+        make: Callable[[Scan], Sequence[TrainingScan]],
         key: str,
         count: int,
     ) -> None:
-        """Make training scans of a scan whose signal is stored, unless they are there already."""
+        """Derive training scans from a stored signal, unless they exist."""
         paths = self.derived(files, key, count)
         if all(map(is_stored, paths)):
             return
         with errors_at(files.dwi):
-            for scan, path in zip(make(self.signal(files), files), paths, strict=True):
-                store_scan(scan, path)
+            for scan, path in zip(make(self.signal(files)), paths, strict=True):
+                store_scan(replace(scan, subject=files.subject), path)
 
     def derived(self, scan: ScanFiles, key: str, count: int) -> list[Path]:
-        """Return the files of the training scans that `derive` stores."""
+        """Return the files of the training scans stored by `derive`."""
         return [self.file("derived", scan, key, str(number)) for number in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""Scans to maps of what tissue does to water: anisotropy, diffusivity, kurtosis."""
+"""Compute maps of tissue microstructure: anisotropy, diffusivity, kurtosis."""
 
 from siteless.microstructure._maps import (
     MAPS,

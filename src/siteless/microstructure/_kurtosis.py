@@ -1,4 +1,4 @@
-"""Mean kurtosis of many voxels at once."""
+"""Compute the mean kurtosis of many voxels at once."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ _BLOCK = 1024
 
 
 def mean_kurtosis(signal: Array, table: Any) -> Array:
-    """Fit the kurtosis model by weighted least squares, and take the mean over directions.
+    """Fit the kurtosis model by weighted least squares and return the mean kurtosis.
 
     Parameters
     ----------
     signal
-        Shape (voxel, volume).
+        Diffusion signal, shape (voxel, volume).
     table
-        DIPY's, of b0 and two shells or more.
+        DIPY gradient table with b0 and at least two shells.
 
     Returns
     -------
     Array
-        Shape (voxel,), any number; zero where the tensor has an axis without diffusion.
+        Mean kurtosis, shape (voxel,), unbounded; zero where an eigenvalue is zero.
     """
     from dipy.reconst import dki
     from dipy.reconst.utils import dki_design_matrix
 
     model = LogLinear(dki_design_matrix(table))
-    found = np.empty(len(signal))
+    kurtosis = np.empty(len(signal))
     for start in range(0, len(signal), _BLOCK):
         block = slice(start, start + _BLOCK)
         fitted = _dipy_parameters(model, model.fit(signal[block].astype(float)))
-        found[block] = dki.mean_kurtosis(fitted, min_kurtosis=None, max_kurtosis=None)
-    return found
+        kurtosis[block] = dki.mean_kurtosis(fitted, min_kurtosis=None, max_kurtosis=None)
+    return kurtosis
 
 
 def _dipy_parameters(model: LogLinear, numbers: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Models that are linear in the logarithm of the signal, fitted to many voxels at once."""
+"""Fit models that are linear in the logarithm of the signal to many voxels at once."""
 
 from __future__ import annotations
 
@@ -9,46 +9,48 @@ import numpy as np
 
 from siteless.acquisition import Array
 
-# In units of the signal, as DIPY has it: the logarithm of less is that of this.
+# Smallest signal of which a logarithm is taken, as in DIPY.
 _LEAST_SIGNAL = 1e-4
-# Keeps equations solvable where directions do not tell all numbers; far below what data tell.
+# Regularizes under-determined directions; negligible compared with the data.
 _RIDGE = 1e-12
-# As DIPY has it: of a diffusion so slow that no volume decays by more, nothing is known.
+# Smallest decay from which a diffusivity can be estimated, as in DIPY.
 _LEAST_DECAY = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
 class LogLinear:
-    """A model of the signal's logarithm: of a tensor, or of a tensor and its kurtosis.
+    """A linear model of the log signal: a tensor, or a tensor and its kurtosis.
 
     Attributes
     ----------
     design
-        Shape (volume, number), the tensor's six numbers first, in DIPY's order.
+        Design matrix, shape (volume, parameter), with the six tensor elements first, in DIPY's
+        order.
     """
 
     design: Array
 
     def fit(self, signal: Array) -> Array:
-        """Fit by least squares, weighted by the square of what an unweighted fit expects.
+        """Fit by least squares, weighted by the squared signal of an unweighted fit.
 
         Parameters
         ----------
         signal
-            Shape (voxel, volume).
+            Diffusion signal, shape (voxel, volume).
 
         Returns
         -------
         Array
-            Shape (voxel, number), in the units of the design.
+            Parameters, shape (voxel, parameter), in the units of the design.
         """
         logs = np.log(np.maximum(signal, _LEAST_SIGNAL))
         expected = logs @ self._projection
         weights = np.exp(2 * (expected - expected.max(axis=1, keepdims=True)))
         squares = self._weighted_squares(weights)
-        # Where the signal is all but gone, so are the weights: numbers are of very unequal size.
+        # Where the signal has decayed, weights nearly vanish: equations are scaled to unit
+        # diagonal.
         sizes = np.sqrt(np.einsum("vnn->vn", squares))
-        sizes[sizes == 0] = 1  # directions in a plane do not see across it
+        sizes[sizes == 0] = 1  # coplanar directions leave an element undetermined
         squares /= sizes[:, :, None] * sizes[:, None]
         squares += _RIDGE * np.eye(sizes.shape[1])
         moments = (weights * logs) @ self.design / sizes
@@ -60,12 +62,13 @@ class LogLinear:
         Parameters
         ----------
         numbers
-            Shape (voxel, number), of a fit.
+            Parameters of a fit, shape (voxel, parameter).
 
         Returns
         -------
         tuple
-            Shape (voxel, 3), descending, mm2/s, all above zero; and (voxel, 3, 3), columns.
+            Eigenvalues, shape (voxel, 3), descending, mm2/s, above zero; eigenvectors as columns,
+                shape (voxel, 3, 3).
         """
         from dipy.reconst.dti import from_lower_triangular
 
@@ -75,11 +78,11 @@ class LogLinear:
 
     @cached_property
     def _projection(self) -> Array:
-        """From logarithms to those of an unweighted fit, shape (volume, volume)."""
+        """Projection of the log signal to an unweighted fit, shape (volume, volume)."""
         return self.design @ np.linalg.pinv(self.design)
 
     def _weighted_squares(self, weights: Array) -> Array:
-        """Return X'WX, shape (voxel, number, number), of which half is computed."""
+        """Return X'WX, shape (voxel, parameter, parameter), by computing one triangle."""
         count = self.design.shape[1]
         rows, columns = np.triu_indices(count)
         place = np.empty((count, count), dtype=int)

@@ -1,8 +1,8 @@
-"""Return-to-origin probability by MAP-MRI: what DIPY fits to a voxel, fitted to many at once.
+"""Return-to-origin probability by MAP-MRI: DIPY's fit, for many voxels at once.
 
 The signal is a sum of products of Hermite functions along the axes of the voxel's tensor, scaled
-by its eigenvalues, and is fitted with a penalty on its Laplacian. DIPY gives a function of order n
-the factor i^-n; here the signs that follow are in the constants, and functions are as they are.
+by its eigenvalues, and is fitted with a penalty on its Laplacian. DIPY multiplies a function of
+order n by i^-n; here the resulting signs are part of the constants.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ import numpy as np
 from siteless.acquisition import Array
 from siteless.microstructure._log_linear import LogLinear
 
-# Two or three shells do not tell the radial order of 6: RTOP of a noiseless Gaussian is then wrong
-# by up to 30 %, with order 4 and this weight of the Laplacian by at most 6 %.
+# Two or three shells do not support radial order 6: the RTOP of a noiseless Gaussian then has an
+# error of up to 30 %. With order 4 and this Laplacian weight the error is at most 6 %.
 _RADIAL_ORDER, _LAPLACIAN = 4, 0.05
 # mm2/s. Smaller eigenvalues are raised to this, or to the largest if that is smaller.
 _LEAST_DIFFUSIVITY = 1e-4
-# Voxels at a time: their functions then stay near the core.
+# Voxels per block, whose functions then stay in the cache.
 _BLOCK = 256
 
 
 @dataclass(frozen=True, eq=False)
 class _Functions:
-    """The products of Hermite functions, and what does not depend on the voxel.
+    """Constants of the products of Hermite functions.
 
     Attributes
     ----------
     orders
-        Along each axis, shape (function, 3).
+        Order along each axis, shape (function, 3).
     without_weighting
         Values at b = 0, shape (function,).
     at_origin
-        Return to the origin if all scales were 1/sqrt(2 pi), shape (function,).
+        Return-to-origin probabilities for scales of 1/sqrt(2 pi), shape (function,).
     roughness
-        Of second derivatives along axes j and k, if all scales were 1: shape
-        (3, 3, function, function).
+        Integrals of products of second derivatives along axes j and k, for scales of 1, shape (3,
+        3, function, function).
     """
 
     orders: Array
@@ -49,48 +49,50 @@ class _Functions:
 
 
 def return_to_origin(signal: Array, table: Any) -> Array:
-    """Fit MAP-MRI and return the probability.
+    """Fit MAP-MRI and return the return-to-origin probability.
 
     Parameters
     ----------
     signal
-        Shape (voxel, volume).
+        Diffusion signal, shape (voxel, volume).
     table
-        DIPY's, of b0 and two shells or more.
+        DIPY gradient table with b0 and at least two shells.
 
     Returns
     -------
     Array
-        Shape (voxel,), mm^-3, at a diffusion time of 1/(4 pi^2) s; zero where there is no signal.
+        Probability, shape (voxel,), mm^-3, at a diffusion time of 1/(4 pi^2) s; zero where there
+        is
+            no signal.
     """
     from dipy.reconst.dti import design_matrix
 
     model, functions = LogLinear(design_matrix(table)), _functions()
     weighting = table.bvecs * np.sqrt(2 * table.bvals)[:, None]
-    found = np.empty(len(signal))
+    probability = np.empty(len(signal))
     for start in range(0, len(signal), _BLOCK):
         block = signal[start : start + _BLOCK].astype(float)
         diffusivities, axes = model.frame(model.fit(block))
         raised = np.minimum(np.maximum(diffusivities, _LEAST_DIFFUSIVITY), diffusivities[:, :1])
         x = (axes * np.sqrt(raised)[:, None]).swapaxes(1, 2) @ weighting.T
         scales = np.sqrt(raised / (2 * np.pi**2))
-        found[start : start + _BLOCK] = _return(block, x, scales, functions)
-    return found
+        probability[start : start + _BLOCK] = _return(block, x, scales, functions)
+    return probability
 
 
 def _return(signal: Array, x: Array, scales: Array, functions: _Functions) -> Array:
-    """Fit functions with a penalty.
+    """Fit functions with a penalty and return the return-to-origin probability.
 
     Parameters
     ----------
     signal
-        Shape (voxel, volume).
+        Diffusion signal, shape (voxel, volume).
     x
-        Where Hermite functions are taken along each axis, shape (voxel, 3, volume).
+        Arguments of the Hermite functions along each axis, shape (voxel, 3, volume).
     scales
-        Shape (voxel, 3), mm.
+        Scale along each axis, shape (voxel, 3), mm.
     functions
-        To fit.
+        Functions to fit.
     """
     values = _evaluate(x, functions.orders)
     normal = values @ values.swapaxes(1, 2) + _LAPLACIAN * _roughness(scales, functions)
@@ -134,7 +136,7 @@ def _functions() -> _Functions:
 
 
 def _derived_along(j: int, k: int, orders: Array) -> Array:
-    """Integrate products of functions derived twice, the one along axis j, the other along k."""
+    """Integrate products of second derivatives, along axis j and along axis k."""
     from dipy.reconst.mapmri import mapmri_STU_reg_matrices
 
     both, either, neither = mapmri_STU_reg_matrices(_RADIAL_ORDER)

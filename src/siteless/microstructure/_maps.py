@@ -1,4 +1,4 @@
-"""Which maps there are, and how each comes from a scan."""
+"""The supported maps and how they are computed from a scan."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from siteless.microstructure._kurtosis import mean_kurtosis
 from siteless.microstructure._mapmri import return_to_origin
 from siteless.tissue import fit_tensor
 
-# s/mm2. Above this more than kurtosis bends the signal.
+# s/mm2. Above this, terms beyond kurtosis matter.
 _KURTOSIS_LIMIT = 3100.0
-# Numbers of a kurtosis tensor, which as many directions must tell.
+# Elements of a kurtosis tensor, which require as many directions.
 _KURTOSIS_NUMBERS = 15
 
 
-# mm^-3, of water that diffuses by 1e-4 mm2/s in every direction, slower than in any tissue.
-# Where noise hides all decay, a fit gives any number.
+# mm^-3. RTOP of isotropic diffusion by 1e-4 mm2/s, slower than in any tissue. Where noise hides
+# the decay, a fit can be arbitrarily large.
 _MOST_RESTRICTED = (np.pi / 1e-4) ** 1.5
 
 
 @dataclass(frozen=True)
 class MapKind:
-    """A map, and what it can show.
+    """A map and its range.
 
     Attributes
     ----------
-    told
-        What it is, in a line.
+    description
+        One-line description.
     units
-        As BIDS writes them.
+        Units as in BIDS.
     lowest, highest
-        Values that it can have.
+        Range of values.
     shells
-        How many it needs.
+        Least number of shells.
     """
 
-    told: str
+    description: str
     units: str
     lowest: float
     highest: float
@@ -64,12 +64,12 @@ MAPS = {
 
 
 def default_maps(gradients: GradientTable) -> tuple[str, ...]:
-    """Return the maps that a gradient table supports, but for RTOP, which must be named."""
+    """Return the maps that a gradient table supports, except RTOP, which must be requested."""
     return ("fa", "md", "mk") if _lacks(["mk"], gradients) is None else ("fa", "md")
 
 
 def require_maps(names: Sequence[str], gradients: GradientTable) -> None:
-    """Refuse maps that there are not, or that a gradient table does not support."""
+    """Raise an error for maps that are unknown or not supported by a gradient table."""
     unknown = [name for name in names if name not in MAPS]
     if unknown or not names:
         raise DatasetError(
@@ -87,36 +87,36 @@ def compute_maps(scan: Scan, names: Sequence[str]) -> dict[str, Array]:
     Parameters
     ----------
     scan
-        With the shells that the maps need.
+        Scan with the required shells.
     names
-        Of `MAPS`.
+        Keys of `MAPS`.
 
     Returns
     -------
     dict
-        By name, in their order: shape (x, y, z), float32, zero outside the brain and where there
-        is no b0.
+        Maps by name, in the order of `names`: shape (x, y, z), float32, zero outside the brain and
+            where b0 is zero.
 
     Raises
     ------
     SitelessError
-        When there is no such map, or the scan's shells do not support it.
+        When a map is unknown, or the scan's shells do not support it.
     """
     require_maps(names, scan.gradients)
-    found: dict[str, Array] = {}
-    with threadpool_limits(1, user_api="blas"):  # sums by threads would change the last bits
+    maps: dict[str, Array] = {}
+    with threadpool_limits(1, user_api="blas"):  # sums over several threads round differently
         if {"fa", "md"} & set(names):
             tensor = fit_tensor(scan.volumes, scan.voxels, scan.gradients)
-            found |= {"fa": tensor.fa, "md": tensor.md}
+            maps |= {"fa": tensor.fa, "md": tensor.md}
         if "mk" in names:
-            found["mk"] = mean_kurtosis(*_seen(scan, _kurtosis_volumes(scan.gradients)))
+            maps["mk"] = mean_kurtosis(*_seen(scan, _kurtosis_volumes(scan.gradients)))
         if "rtop" in names:
-            found["rtop"] = return_to_origin(*_seen(scan, np.arange(len(scan.gradients))))
-    return {name: _on_grid(found[name], scan, MAPS[name]) for name in names}
+            maps["rtop"] = return_to_origin(*_seen(scan, np.arange(len(scan.gradients))))
+    return {name: _on_grid(maps[name], scan, MAPS[name]) for name in names}
 
 
 def _lacks(names: Sequence[str], gradients: GradientTable) -> str | None:
-    """Say what the shells lack for maps; None if nothing."""
+    """Describe what a gradient table lacks for maps; None if it supports them."""
     bs = ", ".join(f"b={shell.b:.0f}" for shell in gradients.shells) or "b0 only"
     for name in names:
         if len(gradients.shells) < MAPS[name].shells:
@@ -141,7 +141,7 @@ def _on_grid(values: Array, scan: Scan, kind: MapKind) -> Array:
 
 
 def _kurtosis_volumes(gradients: GradientTable) -> Array:
-    """Return b0 and the shells that tell kurtosis; the two weakest if there are no two such."""
+    """Return the volumes of b0 and of shells for kurtosis: at least the two weakest."""
     weak = [shell for shell in gradients.shells if shell.b <= _KURTOSIS_LIMIT]
     shells = weak if len(weak) > 1 else gradients.shells[:2]
     weighted = [shell.volumes for shell in shells]
@@ -149,7 +149,7 @@ def _kurtosis_volumes(gradients: GradientTable) -> Array:
 
 
 def _seen(scan: Scan, volumes: Array) -> tuple[Array, Any]:
-    """Return the brain's signal in some volumes, shape (voxel, volume), and their DIPY table."""
+    """Return the brain's signal in some volumes, (voxel, volume), and their DIPY table."""
     from dipy.core.gradients import gradient_table
 
     signal = scan.volumes[np.ix_(volumes, scan.voxels)].T

@@ -1,4 +1,4 @@
-"""What a method has learned, with all that is needed to use it, in one file."""
+"""Models: what a method has learned, with all that is needed to apply it."""
 
 from siteless.model._card import LearnedSite, ModelCard
 from siteless.model._file import damaged, read_model_file, save_model

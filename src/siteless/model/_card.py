@@ -1,4 +1,4 @@
-"""What a person must know of a model, and what siteless needs to use it."""
+"""The description of a model, for users and for siteless."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from siteless.model._typical import Typical
 
 @dataclass(frozen=True)
 class LearnedSite:
-    """What a model knows of a site, beside how to render it.
+    """Properties of a training site, whatever the method.
 
     Attributes
     ----------
     level
-        Median over its training scans of white matter's b0.
+        Typical reference b0 intensity of its training scans.
     bvals, bvecs
-        Its protocol: the gradient table, in world axes, of a training scan.
+        Protocol of the site: the gradient table of a training scan, in world axes.
     typical
-        How its training voxels are distributed.
+        Distribution of its training voxels.
     """
 
     level: float
@@ -32,22 +32,22 @@ class LearnedSite:
 
 @dataclass(frozen=True)
 class ModelCard:
-    """What a model is, whatever its method.
+    """A description of a model, whatever its method.
 
     Attributes
     ----------
     method
-        By which scans are harmonized, as `siteless methods` names it.
+        Name of the method, as in `siteless methods`.
     sites
-        By label, in the order of their numbers.
+        Sites by label, in the order of their indices.
     preparation
-        What was done to scans before they were learned from, and is to be done to others.
+        Processing of scans before training and harmonization.
     seed, settings
-        How it was learned; settings are those of the method.
+        Random seed and settings of the method.
     summary
-        From what it was learned, and how well.
+        Training data and quality of the training.
     versions
-        Of the libraries that it was learned with.
+        Versions of the libraries used in training.
     """
 
     method: str

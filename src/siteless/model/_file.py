@@ -1,4 +1,4 @@
-"""A model as one safetensors file, which can be loaded without running code from it."""
+"""Save a model as one safetensors file, which can be loaded without executing code."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ _FORMAT = 11
 
 
 def save_model(model: Model, path: Path) -> None:
-    """Write a model, whole or not at all; the same model gives the same bytes."""
-    told = {"format": _FORMAT, "identity": model.identity, **asdict(model.card)}
+    """Write a model, completely or not at all; equal models give equal bytes."""
+    metadata = {"format": _FORMAT, "identity": model.identity, **asdict(model.card)}
     arrays = {name: np.asarray(array, order="C") for name, array in model.arrays.items()}
-    # One key of metadata, as safetensors does not keep the order of several.
-    content = save(arrays, metadata={"siteless": json.dumps(told)})
+    # A single key, as safetensors does not preserve the order of keys.
+    content = save(arrays, metadata={"siteless": json.dumps(metadata)})
     write_whole(path, content)
 
 
 def read_model_file(path: Path) -> tuple[ModelCard, dict[str, Array], str]:
-    """Read the card, the arrays and the identity that a model was written with.
+    """Read the card, the arrays and the stored identity of a model.
 
     Raises
     ------
     ModelError
-        When the file is none of siteless's, or truncated.
+        When the file is not a siteless model, or is truncated.
     """
     if not path.is_file():
         raise MissingFileError("the model is not there", remedy="correct the path", path=path)
     _require_readable(path)
-    told, arrays = _read(path)
-    identity = told.pop("identity", None)
-    if told.pop("format", None) != _FORMAT:
+    metadata, arrays = _read(path)
+    identity = metadata.pop("identity", None)
+    if metadata.pop("format", None) != _FORMAT:
         raise ModelError(
             "the model is of another version of siteless", remedy="fit it again", path=path
         )
     try:
-        return _card(told), arrays, str(identity)
+        return _card(metadata), arrays, str(identity)
     except (AttributeError, KeyError, TypeError):
         raise damaged(path) from None
 
 
 def damaged(path: Path) -> ModelError:
-    """Return the error of a file that is not what was written."""
+    """Return the error for a file that has changed since it was written."""
     return ModelError(
         "the model has changed since it was written", remedy="copy it again", path=path
     )
@@ -74,10 +74,10 @@ def _require_readable(path: Path) -> None:
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     try:
         with safe_open(path, framework="np") as stored:
-            told = json.loads((stored.metadata() or {})["siteless"])
-            if not isinstance(told, dict):
+            metadata = json.loads((stored.metadata() or {})["siteless"])
+            if not isinstance(metadata, dict):
                 raise KeyError("siteless")
-            return told, {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+            return metadata, {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
     except (KeyError, json.JSONDecodeError):
         problem = "expected a model of siteless, but the file is of another program"
         raise ModelError(
@@ -91,19 +91,19 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
         ) from None
 
 
-def _card(told: dict[str, Any]) -> ModelCard:
-    """Make a card from what JSON kept of it."""
-    sites = {label: _site(_as_tuples(site)) for label, site in told.pop("sites").items()}
-    settings = _as_tuples(told.pop("settings"))
-    preparation = Preparation(**_as_tuples(told.pop("preparation")))
-    return ModelCard(sites=sites, settings=settings, preparation=preparation, **told)
+def _card(metadata: dict[str, Any]) -> ModelCard:
+    """Make a card from JSON."""
+    sites = {label: _site(_as_tuples(site)) for label, site in metadata.pop("sites").items()}
+    settings = _as_tuples(metadata.pop("settings"))
+    preparation = Preparation(**_as_tuples(metadata.pop("preparation")))
+    return ModelCard(sites=sites, settings=settings, preparation=preparation, **metadata)
 
 
-def _site(told: dict[str, Any]) -> LearnedSite:
-    return LearnedSite(typical=Typical(**told.pop("typical")), **told)
+def _site(metadata: dict[str, Any]) -> LearnedSite:
+    return LearnedSite(typical=Typical(**metadata.pop("typical")), **metadata)
 
 
 def _as_tuples(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _as_tuples(one) for key, one in value.items()}
+        return {key: _as_tuples(item) for key, item in value.items()}
     return tuple(map(_as_tuples, value)) if isinstance(value, list) else value

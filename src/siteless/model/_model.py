@@ -1,4 +1,4 @@
-"""What the models of all methods share: a card, levels, protocols, and what they refuse."""
+"""The base classes of all models."""
 
 from __future__ import annotations
 
@@ -21,128 +21,131 @@ from siteless.model._preparation import Preparation
 from siteless.population import Covariate
 from siteless.tissue import white_matter_level
 
-# The target that favours no site: the mean of what every site of the model would show.
+# A target that favours no site: the mean of renderings as every site of the model.
 AVERAGE = "average"
 
 
 @dataclass(frozen=True, eq=False)
 class Translation:
-    """A scan's coefficients as another site would show them.
+    """Harmonized coefficients of a scan.
 
     Attributes
     ----------
     coefficients
-        Of the voxels that the method translates, which its mask tells.
+        Coefficients of the translated voxels, which are those of its mask.
     spread
         Standard deviation of b0 and, as a root mean square over directions, of each shell, as
-        far as the method knows it; shape (voxel, 1 + shell), in units of the signal.
+        estimated by the method; shape (voxel, 1 + shell), in units of the signal.
     levels
-        Of the scan and of the translation: the median b0 of white matter.
+        Reference b0 intensities of the scan and of the translation.
     unfamiliar
-        Voxels of the learned tissue that the method has treated as unlike its training voxels,
-        shape (voxel of the tissue,), bool; None where it treats all alike.
+        Voxels of the training tissue that the method treats as out-of-distribution, shape (voxel
+        of the tissue,), bool; None if it treats all voxels alike.
+    flagged
+        Likewise, voxels that are unlike the training voxels, isolated ones too.
     """
 
     coefficients: Coefficients
     spread: Array
     levels: tuple[float, float]
     unfamiliar: Array | None = None
+    flagged: Array | None = None
 
 
 class SiteFields(Protocol):
-    """What sites do to all of a brain alike: point spreads, and smooth fields over the head."""
+    """Global effects of sites: point-spread functions, and smooth fields over the head."""
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """Labels."""
+        """Labels of the sites."""
 
     @property
     def spreads(self) -> Array:
-        """What scans are blurred by to be as blurred as the most blurred site's, (site,), mm2."""
+        """Variance of the blur that matches each site to the most blurred one, (site,), mm2."""
 
     @property
     def box(self) -> tuple[Array, Array]:
-        """The lowest and the highest corner of the heads, mm."""
+        """Lowest and highest corner of the training heads, mm."""
 
     def changes(self, places: Array) -> Array:
-        """Return the change of amplitudes from the mean of sites, shape (site, place, feature).
+        """Return relative deviations of amplitudes from the mean of sites, (site, place, feature).
 
-        Features are b0, and relative to it degrees 0 and 2 of each shell.
+        Features are b0 and, relative to it, degrees 0 and 2 of each shell.
         """
 
 
 @dataclass(frozen=True, eq=False)
 class Model(ABC):
-    """What a method has learned: a card, and arrays."""
+    """A trained model: a card and arrays."""
 
     card: ModelCard
 
     @property
     def site_fields(self) -> SiteFields | None:
-        """What sites do to all of a brain alike, if the method learns it."""
+        """Global effects of sites, if the method learns them."""
         return None
 
     @classmethod
     @abstractmethod
     def from_arrays(cls, card: ModelCard, arrays: Mapping[str, Array]) -> Self:
-        """Make a model of what its file holds."""
+        """Make a model from its card and arrays."""
 
     @property
     @abstractmethod
     def arrays(self) -> Mapping[str, Array]:
-        """All that was learned, beside the card."""
+        """All learned parameters, apart from the card."""
 
     @cached_property
     def identity(self) -> str:
-        """Hash of all that the model is, in hexadecimal digits."""
-        told = json.dumps(asdict(self.card), sort_keys=True)
-        digest = hashlib.sha256(told.encode())
+        """Hash of the card and the arrays, in hexadecimal digits."""
+        content = json.dumps(asdict(self.card), sort_keys=True)
+        digest = hashlib.sha256(content.encode())
         for name, array in sorted(self.arrays.items()):
             digest.update(f"{name} {array.dtype} {array.shape}".encode())
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
     def describe(self) -> Sequence[tuple[str, str]]:
-        """Say how the model was learned and how well: a word and a line each."""
+        """Describe how the model was trained and how well, as pairs of a title and a line."""
         return ()
 
     @property
     def preparation(self) -> Preparation:
-        """What is done to a scan first."""
+        """Processing that a scan needs first."""
         return self.card.preparation
 
     def prepare(self, scan: Scan) -> Scan:
-        """Return a scan as those that were learned from; refuse what was not learned."""
+        """Process a scan like the training scans; raise an error for an unsupported scan."""
         self.require_known(scan.gradients, scan.site)
         return self.preparation.prepare(scan)
 
-    def unfamiliar(self, scan: Scan, own: Coefficients) -> Array:
-        """Tell which voxels of the learned tissue are unlike the training scans' of their site.
+    def unfamiliar(self, scan: Scan, coefficients: Coefficients) -> Array:
+        """Return which voxels of the training tissue are out-of-distribution for their site.
 
         Returns
         -------
         Array
-            Shape (voxel of the tissue,), bool.
+            Out-of-distribution voxels, shape (voxel of the tissue,), bool.
         """
-        rows = own.values[self.preparation.where(scan).T[scan.mask.T]]
+        rows = coefficients.values[self.preparation.where(scan).T[scan.mask.T]]
         typical = self.card.sites[str(scan.site)].typical
-        return typical.is_unlike(rows / np.float32(white_matter_level(scan)), own.order)
+        return typical.is_unlike(rows / np.float32(white_matter_level(scan)), coefficients.order)
 
     def level(self, site: str) -> float:
-        """Return a target's typical level; the average's is the sites' geometric mean."""
+        """Return a target's typical reference b0 intensity (geometric mean for the average)."""
         levels = [self.card.sites[label].level for label in self.labels(site)]
         return geometric_mean(levels) if len(levels) > 1 else levels[0]
 
     def levels(self, scan: Scan, site: str) -> tuple[float, float]:
-        """Return the level of a scan, and the one that it has as a site.
+        """Return the reference b0 intensities of a scan and of its rendering as a site.
 
-        At home nothing is to change, and the scan's own level is known.
+        A scan that is rendered as its own site keeps its intensity.
         """
-        own = white_matter_level(scan)
-        return own, own if site == str(scan.site) else self.level(site)
+        level = white_matter_level(scan)
+        return level, level if site == str(scan.site) else self.level(site)
 
     def protocol(self, site: str) -> GradientTable:
-        """Return the gradient table of a site, in world axes."""
+        """Return the gradient table of a site's protocol, in world axes."""
         if site == AVERAGE:
             raise ModelError(
                 "the average of sites has no gradient table of its own",
@@ -153,7 +156,7 @@ class Model(ABC):
         return GradientTable(np.array(known.bvals), np.array(known.bvecs))
 
     def labels(self, site: str) -> list[str]:
-        """Return the sites that a target is made of."""
+        """Return the labels of the sites that a target averages."""
         if site == AVERAGE:
             return list(self.card.sites)
         if site not in self.card.sites:
@@ -164,18 +167,17 @@ class Model(ABC):
         return [site]
 
     def numbers(self, site: str) -> list[int]:
-        """Return the numbers of the sites that a target is made of."""
+        """Return the indices of the sites that a target averages."""
         known = list(self.card.sites)
         return [known.index(label) for label in self.labels(site)]
 
     def require_known(self, gradients: GradientTable, site: Site | None) -> int:
-        """Return the number of a scan's site; refuse what was not learned.
+        """Return the index of a scan's site; raise an error for an unsupported scan.
 
         Raises
         ------
         SitelessError
-            When the shells do not tell the signal at the model's, or the site is not among its
-            sites.
+            When the shells do not support the model's, or the model does not know the site.
         """
         table_at_shells(gradients, self.preparation.shells)
         labels = list(self.card.sites)
@@ -189,28 +191,28 @@ class Model(ABC):
 
 @dataclass(frozen=True, eq=False)
 class SignalModel(Model):
-    """A model of a method that gives scans, not maps alone.
+    """A model that harmonizes the signal of scans.
 
     Attributes
     ----------
     uncertainty
-        What the standard deviation that `translate` gives is of; empty where it gives none.
+        Source of the standard deviation that `translate` returns; empty if there is none.
     """
 
     uncertainty: ClassVar[str] = "the noise that is left"
 
     @abstractmethod
-    def translate(self, scan: Scan, own: Coefficients, site: str) -> Translation:
-        """Return a scan's coefficients as a site, or the average of sites, would show them.
+    def translate(self, scan: Scan, coefficients: Coefficients, site: str) -> Translation:
+        """Render a scan's coefficients as a site, or as the average of sites.
 
         Parameters
         ----------
         scan
-            As `prepare` gives it.
-        own
-            Its coefficients.
+            Scan from `prepare`.
+        coefficients
+            Coefficients of the scan.
         site
-            Of the model, or ``average``.
+            Target site, or ``average``.
         """
 
 
@@ -231,25 +233,25 @@ class LatentCodes(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class LatentModel(SignalModel):
-    """A model of a method that has a latent code."""
+    """A model with a latent code."""
 
     @abstractmethod
     def encode(self, scan: Scan, coefficients: Coefficients | None = None) -> LatentCodes:
-        """Return the codes of a scan as `prepare` gives it."""
+        """Return the latent codes of a scan from `prepare`."""
 
 
 @dataclass(frozen=True, eq=False)
 class HarmonizedMaps:
-    """Maps of a scan as a site would show them.
+    """Harmonized maps of a scan.
 
     Attributes
     ----------
     maps
-        By name, each of shape (x, y, z), float32, zero outside the brain.
+        Harmonized maps by name, shape (x, y, z), float32, zero outside the brain.
     source
-        Likewise, as they were.
+        Maps before harmonization.
     known
-        Voxels that the model knows, shape (x, y, z), bool; elsewhere maps are unchanged.
+        Voxels that the model covers, shape (x, y, z), bool; elsewhere maps are unchanged.
     """
 
     maps: Mapping[str, Array]
@@ -259,7 +261,7 @@ class HarmonizedMaps:
 
 @dataclass(frozen=True, eq=False)
 class MapModel(Model):
-    """A model of a method that gives maps, and no scans."""
+    """A model that harmonizes maps, not scans."""
 
     @property
     @abstractmethod
@@ -269,20 +271,20 @@ class MapModel(Model):
     @property
     @abstractmethod
     def covariates(self) -> tuple[Covariate, ...]:
-        """What must be known about people."""
+        """Covariates that the model requires."""
 
     @abstractmethod
     def render_maps(
         self, scan: Scan, site: str, attributes: Mapping[str, str] | None = None
     ) -> HarmonizedMaps:
-        """Compute the maps of a scan, and bring them to a site.
+        """Compute the maps of a scan and harmonize them to a site.
 
         Parameters
         ----------
         scan
-            A scan of a site of the model.
+            Scan from a site of the model.
         site
-            A site of the model, or ``average``.
+            Target site, or ``average``.
         attributes
-            The covariates that the model was learned with, as the dataset's tables have them.
+            Values of the model's covariates, as in the dataset's tables.
         """

@@ -1,4 +1,4 @@
-"""From a scan to what a method sees of it."""
+"""Process scans before training and harmonization."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from siteless.tissue import Tissue, tissue_mask
 
 @dataclass(frozen=True)
 class Preparation:
-    """What is done to a scan before a method learns from it or harmonizes it.
+    """Processing of a scan before training or harmonization.
 
     Attributes
     ----------
     shells
-        b-values that scans are brought to, s/mm2.
+        b-values that scans are interpolated to, s/mm2.
     order, basis
-        Of the spherical harmonics.
+        lmax and basis of the spherical harmonics.
     fit
         How coefficients are fitted.
     tissue
-        What is learned from.
+        Tissue that the method learns from.
     denoiser
-        That scans go through first; empty for none.
+        Denoiser that is applied first; empty for none.
     """
 
     shells: tuple[float, ...]
@@ -36,22 +36,22 @@ class Preparation:
     basis: str = "MRtrix3 (tournier07), scanner axes"
 
     def prepare(self, scan: Scan) -> Scan:
-        """Return a scan denoised and at the shells."""
+        """Denoise a scan and interpolate it to the shells."""
         return self.at_shells(self.denoised(scan))
 
     def denoised(self, scan: Scan) -> Scan:
-        """Return a scan denoised, if that is asked for."""
+        """Denoise a scan, if requested."""
         return denoise(scan, self.denoiser) if self.denoiser else scan
 
     def at_shells(self, scan: Scan) -> Scan:
-        """Return a scan at the shells."""
+        """Interpolate a scan to the shells."""
         return at_shells(scan, self.shells)
 
     def coefficients(self, scan: Scan) -> Coefficients:
-        """Return the coefficients of a scan that `prepare` has given."""
-        found = fit_coefficients(scan, order=self.order, fit=self.fit)
-        return replace(found, bs=self.shells)  # the same shells, if not to the digit
+        """Return the coefficients of a scan from `prepare`."""
+        coefficients = fit_coefficients(scan, order=self.order, fit=self.fit)
+        return replace(coefficients, bs=self.shells)  # nominal rather than measured b-values
 
     def where(self, scan: Scan) -> Array:
-        """Return the voxels of the tissue, shape (x, y, z), bool."""
+        """Return the mask of the tissue, shape (x, y, z), bool."""
         return tissue_mask(scan, self.tissue)

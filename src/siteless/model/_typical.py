@@ -1,9 +1,9 @@
-"""Whether a voxel is like those that a model has learned from.
+"""Detect voxels that are out-of-distribution for a model.
 
 A voxel is described by its mean b0 and by each shell's rotation-invariant energies, as logarithms
-and in units of the scan's level. How far it is from the training voxels of its site is
-Mahalanobis's distance. The signal is judged, not its code: an encoder may not see what it has not
-learned.
+in units of the scan's level. Its Mahalanobis distance to the training voxels of its site is
+compared with a limit. The signal is tested rather than its latent code, as an encoder may ignore
+features it was not trained on.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ import numpy as np
 from siteless.acquisition import Array
 from siteless.harmonics import Channels
 
-# Part of the training voxels that lie beyond the limit.
+# Fraction of the training voxels beyond the limit.
 RARE = 1e-3
-# Degrees 0, 2 and 4: higher ones are mostly noise.
+# Degrees 0, 2 and 4; higher ones are mostly noise.
 _DEGREES = 3
-# Below these parts of the scan's level there is noise alone.
+# Amplitudes below this fraction of the scan's level are noise.
 _DARK = 1e-3
-# Keeps a feature that hardly varies from deciding: a variance of logarithms.
+# Added to variances of logarithms, so that a nearly constant feature does not dominate.
 _LEAST_VARIANCE = 1e-6
 
 
 @dataclass(frozen=True)
 class Typical:
-    """How the training voxels of a site are distributed.
+    """The distribution of a site's training voxels.
 
     Attributes
     ----------
     mean
-        Of each feature.
+        Mean of each feature.
     precision
-        Inverse of the features' covariance, a row for each.
+        Inverse covariance of the features, by rows.
     limit
-        Distance that all but one voxel in a thousand of the training scans are below.
+        Distance that one in a thousand training voxels exceeds.
     """
 
     mean: tuple[float, ...]
@@ -47,7 +47,7 @@ class Typical:
 
     @classmethod
     def of(cls, samples: Sequence[Array], order: int) -> Self:
-        """Learn from voxels' coefficients, shape (voxel, channel) each, in units of the level."""
+        """Estimate from coefficients in units of the level, shape (voxel, channel) each."""
         features = np.concatenate([_features(values, order) for values in samples])
         mean, ridge = features.mean(axis=0), _LEAST_VARIANCE * np.eye(features.shape[1])
         precision = np.linalg.inv(np.cov(features.T) + ridge)
@@ -61,7 +61,7 @@ class Typical:
 
 
 def _features(values: Array, order: int) -> Array:
-    """Return logarithms of amplitudes, shape (voxel, 1 + shell * degree)."""
+    """Return log amplitudes, shape (voxel, 1 + shell * degree)."""
     energies = Channels.of(values, order).energies(values)[:, :, :_DEGREES]
     amplitudes = np.sqrt(energies.reshape(len(values), -1))
     features = np.column_stack([values[:, 0], amplitudes]).astype(float)
@@ -69,5 +69,5 @@ def _features(values: Array, order: int) -> Array:
 
 
 def _distance(offset: Array, precision: Array) -> Array:
-    """Return Mahalanobis's distance of each row, shape (voxel,)."""
+    """Return the Mahalanobis distance of each row, shape (voxel,)."""
     return np.sqrt(np.einsum("vi,vi->v", offset @ precision, offset))

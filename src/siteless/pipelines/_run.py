@@ -52,7 +52,7 @@ class Run:
         function: Callable[[Item], Result],
         items: Sequence[Item],
         *,
-        name: Callable[[Item], str] = lambda item: item.name,  # type: ignore[attr-defined]
+        name: Callable[[Item], str] = lambda item: str(getattr(item, "name", item)),
         lost: Callable[[Item], Result] | None = None,
     ) -> list[Result]:
         """Apply a function to every item, and return the results in order.

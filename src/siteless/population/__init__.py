@@ -1,4 +1,4 @@
-"""People: who was scanned where, their covariates, and site effects, separated from both."""
+"""Site effects, separated from participants and their covariates."""
 
 from siteless.population._covariates import Covariate, covariate_columns
 from siteless.population._design import Design

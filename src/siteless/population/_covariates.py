@@ -1,4 +1,4 @@
-"""What tables tell of people, as numbers that a regression takes."""
+"""Participant variables from tables, as columns of a regression."""
 
 from __future__ import annotations
 
@@ -11,27 +11,25 @@ import numpy as np
 from siteless.acquisition import Array
 from siteless.errors import DatasetError
 
-# Distinct values that a spline needs, and the percentiles that its knots lie at.
+# Distinct values that a spline requires, and the percentiles of its knots.
 _LEAST_VALUES, _KNOTS = 20, (10, 50, 90)
 
 
 @dataclass(frozen=True)
 class Covariate:
-    """A column of a table, as it was among the scans that were learned from.
+    """A column of a table, as encoded from the training scans.
 
     Attributes
     ----------
     name
-        Of the column.
+        Name of the column.
     words
-        That were there, sorted; none for numbers.
+        Categories, sorted; empty for a numeric covariate.
     means
-        Of the columns of numbers that it becomes: itself, with a second column that bends it
-        where there are knots, or one for all but the first of the words; none when it was the
-        same for everybody.
+        Means of its regressors: the value and, with knots, a spline term; or an indicator for each
+        category but the first. Empty when it was the same for everybody.
     knots
-        Three values between which numbers may act along a natural cubic spline; none for a
-        straight line.
+        Three knots of a natural cubic spline; empty for a linear effect.
     """
 
     name: str
@@ -40,8 +38,8 @@ class Covariate:
     knots: tuple[float, ...] = ()
 
     @classmethod
-    def of(cls, name: str, told: Sequence[str]) -> Self:
-        """Learn from what is told of each scan.
+    def of(cls, name: str, values: Sequence[str]) -> Self:
+        """Learn the encoding from the value of each scan.
 
         Examples
         --------
@@ -50,44 +48,46 @@ class Covariate:
                [-0.25]])
         """
         words: tuple[str, ...] = ()
-        strange = [word for word in told if not _is_number(word)]
-        if strange and len(strange) < len(told):
+        strange = [word for word in values if not _is_number(word)]
+        if strange and len(strange) < len(values):
             raise DatasetError(
                 f"expected numbers only, or words only, as the {name}, found "
-                f"{next(word for word in told if _is_number(word))!r} and {strange[0]!r}",
+                f"{next(word for word in values if _is_number(word))!r} and {strange[0]!r}",
                 remedy="correct participants.tsv",
             )
         knots: tuple[float, ...] = ()
         if not strange:
-            numbers = np.array([float(word) for word in told])
+            numbers = np.array([float(word) for word in values])
             knots = _knots(numbers)
             columns = _bent(numbers, knots).T.tolist()
         else:
-            words = tuple(sorted(set(told)))
-            columns = [[float(one == word) for one in told] for word in words[1:]]
+            words = tuple(sorted(set(values)))
+            columns = [[float(value == word) for value in values] for word in words[1:]]
         varies = [column for column in columns if len(set(column)) > 1]
         return cls(name, words, tuple(float(np.mean(column)) for column in varies), knots)
 
-    def columns(self, told: Sequence[str]) -> Array:
-        """Return numbers less their means, shape (scan, column).
+    def columns(self, values: Sequence[str]) -> Array:
+        """Return centred regressors, shape (scan, column).
 
         Raises
         ------
         DatasetError
-            When what is told is no number, or a word that was not there.
+            When a value is not a number, or is an unknown category.
         """
         if not self.means:
-            return np.zeros((len(told), 0))
+            return np.zeros((len(values), 0))
         if self.words:
-            self._require([word in self.words for word in told], told)
-            numbers = np.array([[one == word for word in self.words[1:]] for one in told], float)
+            self._require([word in self.words for word in values], values)
+            numbers = np.array(
+                [[value == word for word in self.words[1:]] for value in values], float
+            )
         else:
-            self._require([_is_number(word) for word in told], told)
-            numbers = _bent(np.array([float(word) for word in told]), self.knots)
+            self._require([_is_number(word) for word in values], values)
+            numbers = _bent(np.array([float(word) for word in values]), self.knots)
         return numbers - self.means
 
-    def _require(self, known: Sequence[bool], told: Sequence[str]) -> None:
-        unknown = [word for word, fine in zip(told, known, strict=True) if not fine]
+    def _require(self, known: Sequence[bool], values: Sequence[str]) -> None:
+        unknown = [word for word, fine in zip(values, known, strict=True) if not fine]
         if unknown:
             expected = f"one of {', '.join(self.words)}" if self.words else "a number"
             raise DatasetError(
@@ -99,7 +99,7 @@ class Covariate:
 def covariate_columns(
     covariates: Sequence[Covariate], scans: Sequence[Mapping[str, str]]
 ) -> Array:
-    """Return the numbers of what tables tell of scans, shape (scan, column).
+    """Return the regressors of all covariates, shape (scan, column).
 
     Raises
     ------
@@ -108,18 +108,18 @@ def covariate_columns(
     """
     parts = [np.zeros((len(scans), 0))]
     for covariate in covariates:
-        told = [scan.get(covariate.name, "n/a") for scan in scans]
-        if covariate.means and "n/a" in told:
+        values = [scan.get(covariate.name, "n/a") for scan in scans]
+        if covariate.means and "n/a" in values:
             raise DatasetError(
                 f"the {covariate.name} of the scan is unknown, and the model needs it",
                 remedy="add it to participants.tsv",
             )
-        parts.append(covariate.columns(told))
+        parts.append(covariate.columns(values))
     return np.hstack(parts)
 
 
 def _knots(numbers: Array) -> tuple[float, ...]:
-    """Return the knots of a spline, or none where few people would bend it."""
+    """Return the knots of a spline, or none if there are few distinct values."""
     if len(set(numbers.tolist())) < _LEAST_VALUES:
         return ()
     return tuple(np.percentile(numbers, _KNOTS).tolist())

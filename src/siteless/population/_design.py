@@ -1,4 +1,4 @@
-"""Who was scanned where, and what else is known of them."""
+"""The design of a study: who was scanned where, with which covariates."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from siteless.acquisition import Array
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """The site, the person and the covariates of each scan.
+    """The site, the participant and the covariates of each scan.
 
     Attributes
     ----------
     sites
-        Number of each scan's site, shape (scan,).
+        Index of each scan's site, shape (scan,).
     count
         Number of sites.
     people
-        Number of the person in each scan, shape (scan,).
+        Index of each scan's participant, shape (scan,).
     covariates
-        Shape (scan, column).
+        Centred covariates, shape (scan, column).
     reference
-        Scans that site effects are estimated from, shape (scan,), bool.
+        Reference scans, from which site effects are estimated, shape (scan,), bool.
     """
 
     sites: Array
@@ -46,7 +46,7 @@ class Design:
         covariates: Array | None = None,
         reference: Array | None = None,
     ) -> Self:
-        """Make a design from the site label and the person of each scan."""
+        """Make a design from the site label and the participant of each scan."""
         numbers = np.array([list(sites).index(label) for label in labels])
         _, persons = np.unique(np.asarray(people), return_inverse=True)
         if covariates is None:
@@ -56,7 +56,7 @@ class Design:
         return cls(numbers, len(sites), persons, covariates, reference)
 
     def part(self, chosen: Array) -> Self:
-        """Return the design of some scans, chosen by a mask of shape (scan,)."""
+        """Return the design of a subset of scans, given a mask of shape (scan,)."""
         _, people = np.unique(self.people[chosen], return_inverse=True)
         return replace(
             self,
@@ -71,7 +71,7 @@ class Design:
         return replace(self, covariates=np.hstack([self.covariates, columns]))
 
     def means_of_people(self, values: Array) -> Array:
-        """Give each scan the mean of its person's values, shape (scan,)."""
+        """Return for each scan the mean over its participant's scans, shape (scan,)."""
         sums = np.bincount(self.people, values)
         means: Array = (sums / np.bincount(self.people))[self.people]
         return means
@@ -83,20 +83,25 @@ class Design:
 
     @property
     def is_connected(self) -> bool:
-        """Whether people who travelled connect every site with every other."""
+        """Whether travelling subjects connect all sites."""
+        return not self.connections.any()
+
+    @property
+    def connections(self) -> Array:
+        """Index of each site's group of sites connected by travelling subjects, shape (site,)."""
         visits = np.zeros((self.count, self.people.max() + 1), dtype=bool)
         visits[self.sites, self.people] = True
-        count, _ = connected_components(csr_array(visits.astype(int) @ visits.T))
-        return bool(count == 1)
+        _, groups = connected_components(csr_array(visits.astype(int) @ visits.T))
+        return np.asarray(groups)
 
     @property
     def travelled(self) -> bool:
-        """Whether somebody was scanned more than once."""
+        """Whether any participant was scanned more than once."""
         return len(np.unique(self.people)) < len(self.people)
 
     @property
     def people_of_sites(self) -> Array:
-        """Number of people at each site, shape (site,)."""
+        """Number of participants at each site, shape (site,)."""
         pairs = np.unique(np.column_stack([self.sites, self.people]), axis=0)
         return np.bincount(pairs[:, 0], minlength=self.count)
 

@@ -1,17 +1,19 @@
-"""Site effects, separated from differences between people and shrunk by their uncertainty.
+"""Site effects, separated from differences between participants and shrunk to zero.
 
 A feature of a scan is modelled as
 
     y = mean + site + covariates + person + rest,
 
 with normal person and rest terms. Sites and covariates are estimated by generalised least squares,
-so that people who were scanned at several sites count for what they are worth.
+which weights travelling subjects optimally.
 
-The variances of a group of features share a prior, whose weight is estimated (Smyth 2004), as
-single variances are known badly where people are few; their posterior means are used. Site effects
-of a group share a normal prior of unknown standard deviation, which is integrated out over a
-logarithmic grid. Where the scans prove a difference the estimate is kept; where chance in who was
-scanned explains it, the estimate is shrunk to zero.
+With few participants a single variance is poorly estimated. The variances of a group of features
+therefore share a prior, whose weight is estimated (Smyth 2004), and their posterior means are
+used. Site effects of a group share a normal prior of unknown standard deviation, which is
+integrated out over a logarithmic grid. An effect that the scans clearly show is kept; one that
+sampling of participants can explain is shrunk to zero. Sites connected by travelling subjects,
+such as a scanner before and after an upgrade, may be much more alike than others, so differences
+between connected sites have a separate prior.
 """
 
 from __future__ import annotations
@@ -25,23 +27,22 @@ from scipy.special import digamma, polygamma
 from siteless.acquisition import Array
 from siteless.population._design import Design
 
-# Standard deviations of sites that are considered, relative to that of people, and their prior:
-# half-Cauchy, which prefers small ones and yet lets large ones be found.
+# Grid of standard deviations of sites, relative to that of participants, and its prior:
+# half-Cauchy, which favours small values but allows large ones.
 _RATIOS = np.geomspace(0.02, 50, 60)
 _TYPICAL_RATIO = 0.2
 _LOG_PRIOR = -np.log(_TYPICAL_RATIO / _RATIOS + _RATIOS / _TYPICAL_RATIO)
-# Correlations that are considered between scans of one person.
+# Grid of correlations between scans of one participant.
 _CORRELATIONS = np.array([0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99])
-# A covariate explains at most about as many standard deviations of people; it keeps the
+# Prior standard deviation of covariate effects, relative to that of participants. It keeps the
 # regression defined where a covariate and the site coincide.
 _MOST_OF_COVARIATE = 10.0
-# Degrees of freedom that are needed to estimate how much people differ, and how much scans of one
-# person are taken to differ where there are fewer.
+# Degrees of freedom that the residual variance requires, and the relative variance that is assumed
+# with fewer.
 _LEAST_FREEDOM, _CERTAIN = 0.5, 1e-6
-# Degrees of freedom below which a prior of variances is left out; and those that a posterior,
-# whose mean exists above 2, has at least.
+# Least degrees of freedom of a prior of variances, and of a posterior, whose mean exists above 2.
 _LEAST_PRIOR, _LEAST_TOTAL = 1e-2, 2.5
-# Standard deviations beyond which people count less, and how often their weights are updated.
+# Standard deviations beyond which participants are downweighted, and iterations of the weights.
 _FAR, _TURNS = 2.5, 4
 _TINY = np.finfo(float).tiny
 # Rounding errors of values, relative to the largest.
@@ -50,28 +51,30 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class SiteEffects:
-    """Effects of sites on features.
+    """Estimated effects of sites on features.
 
     Attributes
     ----------
     mean
-        Mean of each feature over sites, at mean covariates, shape (feature,).
+        Mean of each feature over sites at mean covariates, shape (feature,).
     sites, variance
-        Shrunken effects, whose sum over sites is zero before shrinkage, and their posterior
-        variance, shape (site, feature).
+        Posterior mean and variance of site effects, which sum to zero before shrinkage, shape
+        (site, feature).
     raw
         Effects before shrinkage, shape (site, feature).
     covariates
         Effects of covariates, shape (column, feature).
     of_people
-        Variance between scans of different people at one site, shape (feature,).
+        Variance between participants at one site, shape (feature,).
     scales, log_evidence
-        Standard deviations of sites that were considered for each group of features, and their
-        log posterior, shape (group, scale).
+        Grid of the standard deviation of sites for each group of features, and its log posterior,
+        shape (group, scale).
+    log_prior_of_new
+        Log prior of the same standard deviations for a site that is not known yet.
     people
-        Number of people that the effects of each site are estimated from, shape (site,).
+        Number of reference participants at each site, shape (site,).
     chance
-        Sampling variance of `raw`, over `of_people`, shape (site,).
+        Sampling variance of `raw`, divided by `of_people`, shape (site,).
     """
 
     mean: Array
@@ -82,40 +85,45 @@ class SiteEffects:
     of_people: Array
     scales: Array
     log_evidence: Array
+    log_prior_of_new: Array
     people: Array
     chance: Array
 
 
 def estimate_site_effects(values: Array, design: Design, groups: Array) -> SiteEffects:
-    """Estimate what each site adds to features.
+    """Estimate the effect of each site on features.
 
     Parameters
     ----------
     values
         Features of each scan, shape (scan, feature).
     design
-        Sites, people and covariates of the scans.
+        Sites, participants and covariates of the scans.
     groups
-        Number of the group that each feature belongs to, shape (feature,). The effects in a group
-        share a prior.
+        Index of each feature's group, shape (feature,). Effects in a group share a prior.
     """
     reference = design.of_reference
     regression = _Regression.fit(values[design.reference], reference).moderated(groups)
     raw, scatter = regression.centred_sites(design.count)
-    spread, contrasts = np.linalg.eigh(scatter)
-    found = contrasts.T @ raw * regression.proves_sites
-    scales, evidence, sites, variance = [], [], np.zeros_like(raw), np.zeros_like(raw)
+    blocks = _contrasts(reference.connections, scatter)
+    sites, variance = np.zeros_like(raw), np.zeros_like(raw)
+    scales, evidence, of_new_site = [], [], []
     for group in range(int(groups.max()) + 1):
-        own = groups == group
-        noise = spread[:, None].clip(min=0) * regression.variance[own]
-        prior = _prior_scales(regression.variance[own])
-        # The first contrast is the mean, which is zero.
-        fit = _LOG_PRIOR + _log_evidence(found[1:, own], noise[1:], prior)
-        kept, left = _shrink(found[:, own], noise, prior, fit)
-        sites[:, own] = contrasts[:, 1:] @ kept[1:]
-        variance[:, own] = np.square(contrasts[:, 1:]) @ left[1:]
+        members = groups == group
+        prior = _prior_scales(regression.variance[members])
+        log_posterior = _LOG_PRIOR
+        for block in blocks:
+            estimates = block.weights @ raw[:, members] * regression.proves_sites
+            noise = block.sampling[:, None] * regression.variance[members]
+            log_posterior = _LOG_PRIOR + _log_evidence(estimates, noise, prior)
+            kept, left = _shrink(estimates, noise, prior, log_posterior)
+            sites[:, members] += block.patterns @ kept
+            variance[:, members] += np.square(block.patterns) @ left
         scales.append(prior)
-        evidence.append(fit)
+        evidence.append(log_posterior)
+        of_new_site.append(
+            log_posterior if reference.connections.any() else _doubted(log_posterior)
+        )
     of_people = regression.variance
     if not regression.proves_sites:
         variance = np.square(raw)
@@ -129,35 +137,101 @@ def estimate_site_effects(values: Array, design: Design, groups: Array) -> SiteE
         of_people=of_people,
         scales=np.stack(scales),
         log_evidence=np.stack(evidence),
+        log_prior_of_new=np.stack(of_new_site),
         people=reference.people_of_sites,
         chance=np.diag(scatter).clip(min=0),
     )
 
 
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """Contrasts of sites that share a prior, with independent errors.
+
+    Attributes
+    ----------
+    weights
+        Give the contrasts of effects before shrinkage, shape (contrast, site).
+    patterns
+        Effects of sites for contrasts of one, shape (site, contrast).
+    sampling
+        Sampling variance of the contrasts, in units of the variance of people, (contrast,).
+    """
+
+    weights: Array
+    patterns: Array
+    sampling: Array
+
+
+def _contrasts(connections: Array, scatter: Array) -> list[_Block]:
+    """Return the contrasts between connected sites, and those between groups of such sites.
+
+    Errors of the two are uncorrelated: what the first predict of the second is taken away, so that
+    a group is not known as badly as its least known site.
+
+    Parameters
+    ----------
+    connections
+        Index of each site's group, shape (site,).
+    scatter
+        Covariance of the effects before shrinkage, shape (site, site).
+    """
+    groups = np.eye(connections.max() + 1)[connections]
+    means = groups @ np.linalg.pinv(groups)
+    within = _basis(np.eye(len(means)) - means)
+    between = _basis(means - 1 / len(means))
+    covariance = within.T @ scatter @ within
+    predicted = between.T @ scatter @ within @ np.linalg.pinv(covariance, hermitian=True)
+    blocks = []
+    for weights, patterns in (
+        (within.T, within + between @ predicted),
+        (between.T - predicted @ within.T, between),
+    ):
+        sampling, vectors = np.linalg.eigh(weights @ scatter @ weights.T)
+        if len(sampling):
+            sampling = sampling.clip(min=0)
+            blocks.append(_Block(vectors.T @ weights, patterns @ vectors, sampling))
+    return blocks
+
+
+def _doubted(log_posterior: Array) -> Array:
+    """Mix a posterior with the prior, for a new site may differ more than connected sites do."""
+    posterior, prior = (log - np.logaddexp.reduce(log) for log in (log_posterior, _LOG_PRIOR))
+    return np.logaddexp(posterior, prior)
+
+
+def _basis(projection: Array) -> Array:
+    """Return orthonormal columns that span what a projection keeps."""
+    rank = round(float(np.trace(projection)))
+    _, vectors = np.linalg.eigh(projection)
+    return vectors[:, len(vectors) - rank :]
+
+
 def estimate_new_site(
     values: Array, known: SiteEffects, people: int, groups: Array
 ) -> tuple[Array, Array]:
-    """Return the effect of a further site on features and its variance, shape (feature,) each.
+    """Return the effect of a new site and its variance, shape (feature,) each.
 
     Parameters
     ----------
     values
-        Mean over its scans of the features, without the mean of the known sites and the effects
-        of covariates, shape (feature,).
+        Features averaged over the new site's scans, after subtracting the mean of the known sites
+        and covariate effects, shape (feature,).
     known
-        Effects of the sites that are known.
+        Effects of the known sites.
     people
-        Number of people who were scanned there.
+        Number of participants at the new site.
     groups
         As for `estimate_site_effects`.
     """
     effect, variance = np.zeros_like(values), np.zeros_like(values)
     noise = known.of_people / people
-    for group, (prior, evidence) in enumerate(zip(known.scales, known.log_evidence, strict=True)):
-        own = groups == group
-        found = values[None, own], noise[None, own]
-        kept, left = _shrink(*found, prior, evidence + _log_evidence(*found, prior))
-        effect[own], variance[own] = kept[0], left[0]
+    for group, (prior, evidence) in enumerate(
+        zip(known.scales, known.log_prior_of_new, strict=True)
+    ):
+        members = groups == group
+        observed = values[None, members], noise[None, members]
+        kept, left = _shrink(*observed, prior, evidence + _log_evidence(*observed, prior))
+        effect[members], variance[members] = kept[0], left[0]
     return effect, variance
 
 
@@ -165,21 +239,21 @@ def _prior_scales(variance: Array) -> Array:
     return _RATIOS * np.sqrt(max(float(variance.mean()), _TINY))
 
 
-def _log_evidence(found: Array, noise: Array, scales: Array) -> Array:
-    """Return the log-likelihood of effects under each standard deviation of sites, (scale,)."""
+def _log_evidence(effects: Array, noise: Array, scales: Array) -> Array:
+    """Return the log-likelihood of effects for each standard deviation of sites, (scale,)."""
     total = np.square(scales)[:, None, None] + noise
-    terms = np.log(np.maximum(total, _TINY)) + np.square(found) / np.maximum(total, _TINY)
+    terms = np.log(np.maximum(total, _TINY)) + np.square(effects) / np.maximum(total, _TINY)
     return -terms.sum(axis=(1, 2)) / 2
 
 
-def _shrink(found: Array, noise: Array, scales: Array, evidence: Array) -> tuple[Array, Array]:
+def _shrink(effects: Array, noise: Array, scales: Array, evidence: Array) -> tuple[Array, Array]:
     """Return the posterior mean and variance of effects, averaged over the scales."""
     weight = np.exp(evidence - evidence.max())
     weight = (weight / weight.sum())[:, None, None]
     prior = np.square(scales)[:, None, None]
     share = prior / np.maximum(prior + noise, _TINY)
-    mean = (weight * share).sum(axis=0) * found
-    variance = (weight * (share * noise + np.square(share * found - mean))).sum(axis=0)
+    mean = (weight * share).sum(axis=0) * effects
+    variance = (weight * (share * noise + np.square(share * effects - mean))).sum(axis=0)
     return mean, variance
 
 
@@ -190,13 +264,14 @@ class _Regression:
     Attributes
     ----------
     weights, variance
-        Shape (column, feature), and the variance of a scan about the fit, (feature,).
+        Regression coefficients, shape (column, feature), and residual variance of a scan,
+        (feature,).
     scatter
-        Covariance of the weights, over that variance, shape (column, column).
+        Covariance of the coefficients, divided by that variance, shape (column, column).
     freedom
-        Degrees of freedom that the variance was estimated with.
+        Degrees of freedom of the variance.
     proves_sites
-        False where each site has one person, whose difference may be their own.
+        False if each site has one participant, who cannot be separated from the site.
     """
 
     weights: Array
@@ -207,9 +282,9 @@ class _Regression:
 
     @classmethod
     def fit(cls, values: Array, design: Design) -> _Regression:
-        """Fit with the correlation between scans of one person that is most likely.
+        """Fit with the most likely correlation between scans of one participant.
 
-        People who are far from all others, as those with a damaged scan are, count less.
+        Outlying participants, such as those with a damaged scan, are downweighted.
         """
         weights = np.ones(len(values))
         for _ in range(_TURNS):
@@ -228,13 +303,13 @@ class _Regression:
         """Return the fit and its restricted log-likelihood."""
         whitening = _Whitening.of(design.people, correlation)
         root = np.sqrt(usual)[:, None]
-        columns, given = root * whitening(design.columns), root * whitening(values)
+        columns, whitened = root * whitening(design.columns), root * whitening(values)
         scale = design.covariates.std(axis=0).clip(min=np.finfo(float).eps)
         penalty = np.append(np.zeros(design.count), np.square(scale / _MOST_OF_COVARIATE))
         gram = columns.T @ columns + np.diag(penalty)
         scatter = np.linalg.inv(gram)
-        weights = scatter @ (columns.T @ given)
-        left = np.square(given - columns @ weights).sum(axis=0)
+        weights = scatter @ (columns.T @ whitened)
+        left = np.square(whitened - columns @ weights).sum(axis=0)
         free = len(values) - float(np.trace(scatter @ (columns.T @ columns)))
         least = np.square(_ROUNDING * np.abs(values).max(axis=0)) + _TINY
         if free < _LEAST_FREEDOM:
@@ -246,17 +321,17 @@ class _Regression:
         return cls(weights, variance, scatter, free), float(likelihood)
 
     def moderated(self, groups: Array) -> _Regression:
-        """Return it with the posterior means of variances, given those of the same group."""
+        """Return the regression with posterior mean variances, using the prior of each group."""
         if self.freedom < _LEAST_FREEDOM:
             return self
         variance = self.variance.copy()
         for group in range(int(groups.max()) + 1):
-            own = groups == group
-            variance[own] = _moderated(variance[own], self.freedom)
+            members = groups == group
+            variance[members] = _moderated(variance[members], self.freedom)
         return replace(self, variance=variance)
 
     def usualness(self, values: Array, design: Design) -> Array:
-        """Return the weight of each scan's person, at most 1, shape (scan,)."""
+        """Return the weight of each scan's participant, at most 1, shape (scan,)."""
         squares = np.square(values - design.columns @ self.weights) / self.variance
         counts = np.bincount(design.people)
         of_people = np.bincount(design.people, squares.mean(axis=1)) / counts
@@ -264,18 +339,18 @@ class _Regression:
         return usual[design.people] if self.proves_sites else np.ones(len(values))
 
     def centred_sites(self, count: int) -> tuple[Array, Array]:
-        """Return the sites' weights about their mean, and their covariance."""
+        """Return the centred coefficients of the sites and their covariance."""
         centre = np.eye(count) - 1 / count
         return centre @ self.weights[:count], centre @ self.scatter[:count, :count] @ centre
 
 
 def _moderated(variance: Array, freedom: float) -> Array:
-    """Return the posterior mean of variances whose prior is estimated from their scatter.
+    """Return posterior mean variances, with a prior estimated from their scatter.
 
     The prior is a scaled inverse chi-squared distribution; a single variance has none. The
-    variance of logarithms of estimates is the sum of trigamma functions of half the degrees of
-    freedom of both. The mean exceeds the estimates, as few degrees of freedom leave larger
-    variances possible.
+    variance of the log estimates is the sum of trigamma functions of half the degrees of freedom
+    of the prior and of the data. With few degrees of freedom the posterior mean exceeds the
+    estimates.
     """
     prior, common = _prior_of_variances(variance, freedom)
     total = max(prior + freedom, _LEAST_TOTAL)
@@ -284,10 +359,10 @@ def _moderated(variance: Array, freedom: float) -> Array:
 
 
 def _prior_of_variances(variance: Array, freedom: float) -> tuple[float, float]:
-    """Return the degrees of freedom of the prior of variances, and its scale."""
+    """Return the degrees of freedom and the scale of the prior of variances."""
     if len(variance) == 1:
         return 0.0, 0.0
-    # No more than the scatter of so few estimates can show.
+    # Limits to what the scatter of so few estimates can show.
     low, high = _LEAST_PRIOR, freedom * (len(variance) - 1)
     half = freedom / 2
     logs = np.log(variance) - digamma(half) + np.log(half)
@@ -302,10 +377,10 @@ def _prior_of_variances(variance: Array, freedom: float) -> tuple[float, float]:
 
 @dataclass(frozen=True, eq=False)
 class _Whitening:
-    """Makes scans of one person, which are equally correlated, independent.
+    """Decorrelates the equally correlated scans of one participant.
 
-    The covariance of a person's n scans is (1 - r) I + r 11', whose inverse square root takes a
-    part of their mean away.
+    The covariance of a participant's n scans is (1 - r) I + r 11', whose inverse square root
+    subtracts a part of their mean.
     """
 
     people: Array

@@ -1,4 +1,4 @@
-"""Whether scans can show what a site does."""
+"""Whether a study's design identifies site effects."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from siteless.acquisition import Array
 from siteless.errors import DatasetError
 from siteless.population._design import Design
 
-# Part of a covariate's variance that must lie within sites to separate the two.
+# Least within-site fraction of a covariate's variance that separates it from the site.
 _LEAST_WITHIN = 0.1
 
 
 def require_identifiable(
     design: Design, covariates: Mapping[str, Array], sites: Sequence[str]
 ) -> None:
-    """Refuse a design in which nothing separates the scanner from who was scanned.
+    """Raise an error for a design that cannot separate scanners from participants.
 
-    People who travelled between all sites separate them, whatever their covariates are.
+    Travelling subjects who connect all sites separate them, whatever their covariates.
 
     Parameters
     ----------
     design
-        Who was scanned where.
+        Design of the study.
     covariates
-        Columns of each covariate by its name, shape (scan, column).
+        Regressors of each covariate by name, shape (scan, column).
     sites
-        Labels.
+        Labels of the sites.
 
     Raises
     ------
     DatasetError
-        When a site has no reference scan, or a covariate nearly follows from the site.
+        When a site has no reference scan, or a covariate is nearly determined by the site.
     """
     empty = [s for n, s in enumerate(sites) if not (design.sites[design.reference] == n).any()]
     if empty:
@@ -41,11 +41,11 @@ def require_identifiable(
             f"site {empty[0]} has no scan of the reference group",
             remedy="give another --reference, or leave the site out with --sites",
         )
-    own = design.of_reference
-    if own.is_connected:
+    reference = design.of_reference
+    if reference.is_connected:
         return
     for name, columns in covariates.items():
-        if _share_within(columns[design.reference], own) < _LEAST_WITHIN:
+        if _share_within(columns[design.reference], reference) < _LEAST_WITHIN:
             raise DatasetError(
                 f"{name} and site cannot be separated: {name} hardly varies within sites, and "
                 "nobody was scanned at several",
@@ -55,18 +55,20 @@ def require_identifiable(
 
 
 def sites_of_one_person(design: Design, sites: Sequence[str]) -> list[str]:
-    """Return the sites with a single person who was scanned nowhere else."""
+    """Return the sites with a single participant who was scanned nowhere else."""
     visits = {p: set(design.sites[design.people == p].tolist()) for p in np.unique(design.people)}
     people = {
         site: [p for p, seen in visits.items() if site in seen] for site in range(len(sites))
     }
     return [
-        sites[site] for site, own in people.items() if len(own) == 1 and len(visits[own[0]]) == 1
+        sites[site]
+        for site, visitors in people.items()
+        if len(visitors) == 1 and len(visits[visitors[0]]) == 1
     ]
 
 
 def _share_within(columns: Array, design: Design) -> float:
-    """Return the part of the variance of columns that lies within sites."""
+    """Return the fraction of the variance of columns that lies within sites."""
     total = np.square(columns - columns.mean(axis=0)).sum()
     means = [columns[design.sites == site].mean(axis=0) for site in range(design.count)]
     within = np.square(columns - np.stack(means)[design.sites]).sum()

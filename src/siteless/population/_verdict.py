@@ -1,4 +1,4 @@
-"""How much of a site's difference is the scanner's, and how sure that is."""
+"""Summarize how much of a site's difference is attributed to the scanner."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ import numpy as np
 from siteless.acquisition import Array
 from siteless.population._effects import SiteEffects
 
-# Numbers of people a site that the expected error is quoted for.
+# Participants per site for which the expected error is reported.
 NUMBERS = (3, 5, 10, 20, 40)
 _TINY = np.finfo(float).tiny
 
 
 @dataclass(frozen=True)
 class SiteVerdict:
-    """What is known about the effect of a site.
+    """A summary of the effect of a site.
 
-    Differences are from the mean of the sites, as root mean squares over features.
+    All values are root mean squares over features; differences are from the mean of sites.
 
     Attributes
     ----------
     site
-        Label.
+        Label of the site.
     people
-        Number of people that the effect was estimated from.
+        Number of participants that the effect is estimated from.
     difference
-        Difference that was found, with covariates taken into account.
+        Estimated difference, adjusted for covariates.
     chance
-        Difference that is expected if all scanners are alike, as people differ.
+        Difference that is expected from sampling participants if all scanners are alike.
     scanner
-        Part of the difference that is taken for the scanner's, and removed.
+        Part of the difference that is attributed to the scanner and removed.
     error
         Standard error of that part.
     expected_errors
-        Standard error that is expected with as many people a site as `NUMBERS` says.
+        Expected standard error with each number of participants per site in `NUMBERS`.
     """
 
     site: str
@@ -51,30 +51,30 @@ class SiteVerdict:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Read what `asdict` made, from a file."""
+        """Read the output of `asdict` from JSON."""
         return cls(**{**values, "expected_errors": tuple(values["expected_errors"])})
 
     @property
     def left(self) -> float:
-        """Part of the difference that is left to people; its square and the scanner's add up."""
+        """Part of the difference attributed to participants; squares of both parts add up."""
         return math.sqrt(max(self.difference**2 - self.scanner**2, 0))
 
 
 def judge_sites(
     effects: SiteEffects, sites: Sequence[str], groups: Array, units: Array
 ) -> list[SiteVerdict]:
-    """Return the verdict on each site.
+    """Return a summary of each site.
 
     Parameters
     ----------
     effects
         Effects of the sites.
     sites
-        Labels.
+        Labels of the sites.
     groups
         As for `estimate_site_effects`.
     units
-        What each feature is multiplied by before squares are summed, shape (feature,).
+        Scale of each feature in the sum of squares, shape (feature,).
     """
 
     def total(squares: Array) -> Array:
@@ -105,9 +105,9 @@ def judge_sites(
 
 
 def _expected_variance(effects: SiteEffects, noise: Array, groups: Array) -> Array:
-    """Return the error variance of shrunken effects whose raw error variance is `noise`.
+    """Return the error variance of shrunken effects, given that of raw effects, `noise`.
 
-    It is averaged over the standard deviations of sites that the scans leave possible.
+    It is averaged over the posterior of the standard deviation of sites.
     """
     weight = np.exp(effects.log_evidence - effects.log_evidence.max(axis=1, keepdims=True))
     weight /= weight.sum(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Images of people brought to a common space: affine, then diffeomorphic, by DIPY."""
+"""Register images of different subjects with DIPY: affine, then diffeomorphic."""
 
 from siteless.registration._alignment import Alignment, Grid, place, resample_grid
 from siteless.registration._register import correlation, overlap, register, register_affine

@@ -1,4 +1,4 @@
-"""Where voxels are in the world, and how one image's world lies on another's."""
+"""Voxel grids in world space, and alignments between the spaces of two images."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from siteless.errors import SitelessError
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Voxels and where they are.
+    """A voxel grid in world space.
 
     Parameters
     ----------
     shape
         Number of voxels along x, y and z.
     affine
-        Voxel to world (RAS+, mm), shape (4, 4); of either handedness, and oblique or not.
+        Voxel to world (RAS+, mm), shape (4, 4), of either handedness; it may be oblique.
 
     Examples
     --------
@@ -53,12 +53,12 @@ class Grid:
 
     @property
     def corners(self) -> Array:
-        """Corners of the field of view, the voxels' outer edges, in the world, (3, 8), mm."""
+        """World coordinates of the corners of the field of view, shape (3, 8), mm."""
         edges = [(-0.5, size - 0.5) for size in self.shape]
         return apply(self.affine, np.array(list(product(*edges))).T)
 
     def crop(self, first: Array, last: Array) -> Grid:
-        """Return the grid from one voxel to another, both included; they may lie outside."""
+        """Return the grid between two voxels, both included; they may lie outside this grid."""
         sizes = np.asarray(last) - first + 1
         affine = self.affine.copy()
         affine[:3, 3] = apply(self.affine, np.asarray(first, dtype=float)[:, None])[:, 0]
@@ -66,17 +66,17 @@ class Grid:
 
 
 def resample_grid(grid: Grid, voxel_size: float) -> Grid:
-    """Return isotropic voxels along the world's axes over a grid's field of view.
+    """Return a grid of isotropic voxels along the world axes over a grid's field of view.
 
-    Whatever the handedness and obliquity of grids, the results are of one kind. The new voxels
-    cover the old ones, and both have the same centre.
+    The orientation of the result does not depend on that of the grid. The new voxels cover the old
+    ones, and both grids have the same centre.
 
     Parameters
     ----------
     grid
-        The field of view to cover.
+        Grid to cover.
     voxel_size
-        In mm.
+        Size of the new voxels, mm.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def resample_grid(grid: Grid, voxel_size: float) -> Grid:
     (6, 6, 8)
     """
     low, high = grid.corners.min(axis=1), grid.corners.max(axis=1)
-    # Less than a thousandth of a voxel is the rounding of an affine, not tissue.
+    # A thousandth of a voxel is rounding error of the affine.
     sizes = np.maximum(np.ceil((high - low) / voxel_size - 1e-3), 1).astype(int)
     affine = np.diag([voxel_size, voxel_size, voxel_size, 1.0])
     affine[:3, 3] = (low + high) / 2 - voxel_size * (sizes - 1) / 2
@@ -93,14 +93,14 @@ def resample_grid(grid: Grid, voxel_size: float) -> Grid:
 
 @dataclass(frozen=True, eq=False)
 class Warp:
-    """A smooth displacement of the world and its inverse.
+    """A smooth displacement field and its inverse.
 
     Attributes
     ----------
     grid
-        Where displacements are given.
+        Grid of the displacements.
     forward, backward
-        Displacements in mm, shape (3, x, y, z), float32; each undoes the other.
+        Displacements in mm, shape (3, x, y, z), float32; each is the inverse of the other.
     """
 
     grid: Grid
@@ -110,7 +110,7 @@ class Warp:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Alignment:
-    """How one image's grid lies on another's.
+    """An alignment of two images.
 
     A point of the static image's world is displaced by the warp, if there is one, and then
     mapped by the affine to the moving image's world.
@@ -118,9 +118,9 @@ class Alignment:
     Attributes
     ----------
     moving, static
-        The images' grids.
+        Grids of the images.
     affine
-        Displaced static world to moving world (mm), shape (4, 4).
+        Maps the displaced static world to the moving world (mm), shape (4, 4).
     warp
         Displacement of the static world; None when the alignment is affine.
     """
@@ -136,7 +136,7 @@ class Alignment:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """All that the alignment is, beside the two grids, for a file."""
+        """Arrays to store; with the two grids they define the alignment."""
         if self.warp is None:
             return {"affine": self.affine}
         warp = {"grid": self.warp.grid.affine, "forward": self.warp.forward}
@@ -144,7 +144,7 @@ class Alignment:
 
     @classmethod
     def from_arrays(cls, moving: Grid, static: Grid, arrays: Mapping[str, Array]) -> Self:
-        """Make an alignment of two grids from what a file holds."""
+        """Make an alignment of two grids from stored arrays."""
         warp = None
         if "forward" in arrays:
             _, x, y, z = arrays["forward"].shape
@@ -166,7 +166,7 @@ class Alignment:
         return points
 
     def to_static(self, values: Array) -> Array:
-        """Bring values of the moving grid to the static one.
+        """Resample values of the moving grid to the static one.
 
         Parameters
         ----------
@@ -176,20 +176,20 @@ class Alignment:
         Returns
         -------
         Array
-            Shape (x, y, z) or (x, y, z, feature) of the static grid, float32. Linear between
-            voxels; zero beyond the moving grid.
+            Values on the static grid, shape (x, y, z) or (x, y, z, feature), float32. They are
+            interpolated linearly, and zero beyond the moving grid.
         """
         points = _voxel_centres(self.static)
         return _interpolate(values, self.moving, self.points_in_moving(points))
 
     def to_moving(self, values: Array) -> Array:
-        """Bring values of the static grid to the moving one: the inverse of `to_static`."""
+        """Resample values of the static grid to the moving one: the inverse of `to_static`."""
         points = _voxel_centres(self.moving)
         return _interpolate(values, self.static, self.points_in_static(points))
 
 
 def place(moving_grid: Grid, static_grid: Grid) -> Alignment:
-    """Align grids that are in one space already, by their affines alone.
+    """Align grids that share a world space.
 
     Examples
     --------
@@ -203,7 +203,7 @@ def place(moving_grid: Grid, static_grid: Grid) -> Alignment:
 
 def apply(affine: Array, points: Array) -> Array:
     """Apply an affine, shape (4, 4), to points, shape (3, ...)."""
-    # einsum, not a matrix product: BLAS may round by the number of its threads.
+    # The rounding of BLAS may depend on its number of threads, that of einsum does not.
     turned = np.einsum("ij,j...->i...", affine[:3, :3], points)
     return turned + affine[:3, 3].reshape(3, *(1,) * (points.ndim - 1))
 
@@ -213,7 +213,7 @@ def _voxel_centres(grid: Grid) -> Array:
 
 
 def _displacement(grid: Grid, field: Array, points: Array) -> Array:
-    """Interpolate a displacement, shape (3, x, y, z), at points; beyond, its edge goes on."""
+    """Interpolate a displacement, shape (3, x, y, z), at points, extending its edge values."""
     voxels = apply(np.linalg.inv(grid.affine), points)
     return np.stack([ndimage.map_coordinates(c, voxels, order=1, mode="nearest") for c in field])
 
@@ -229,7 +229,7 @@ def _interpolate(values: Array, grid: Grid, points: Array) -> Array:
     features = values.reshape(*grid.shape, -1)
     out = np.empty((*points.shape[1:], features.shape[3]), dtype=np.float32)
     for index in range(features.shape[3]):
-        # Values fade to zero within a voxel of the edge, so that rounding moves none beyond it.
+        # Values fade to zero within a voxel of the edge, so rounding cannot drop an edge voxel.
         ndimage.map_coordinates(
             features[..., index], voxels, out[..., index], order=1, mode="grid-constant"
         )

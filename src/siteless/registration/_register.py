@@ -1,4 +1,4 @@
-"""Registration of two images: centres of mass, rigid, affine, diffeomorphic."""
+"""Register two images: centres of mass, rigid, affine, diffeomorphic."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from siteless.acquisition import Array
 from siteless.errors import SignalError
 from siteless.registration._alignment import Alignment, Grid, Warp, apply, place, resample_grid
 
-# mm. Images are registered at these resolutions, so that time is bounded whatever theirs is.
+# mm. Fixed resolutions of registration bound its run time.
 _AFFINE_VOXEL_SIZE = 5.0
 _WARP_VOXEL_SIZE = 2.5
-# mm. What is kept around a brain.
+# mm. Margin around the brain.
 _MARGIN = 12.5
-# mm. The unit of length of affine registration: about a brain's radius, so that a unit of
-# translation moves voxels as far as a unit of rotation or scale, and the optimizer sees one scale.
+# mm. Unit of length of affine registration: about a brain's radius, so that a unit of translation
+# moves voxels as far as a unit of rotation or scale, which conditions the optimizer.
 _LENGTH = 60.0
 _AFFINE_EVALUATIONS = (100, 50)
 _AFFINE_FACTORS = (2, 1)
@@ -32,9 +32,9 @@ _CC_SIGMA = 3.0
 def register_affine(
     moving: Array, moving_grid: Grid, static: Array, static_grid: Grid
 ) -> Alignment:
-    """Find the affine map that brings one image to another.
+    """Find the affine alignment of two images.
 
-    Starts with centres of mass; then six and twelve degrees of freedom, by the mutual
+    Centres of mass initialize a rigid and then an affine registration, which maximize the mutual
     information of all voxels.
 
     Parameters
@@ -42,7 +42,7 @@ def register_affine(
     moving, static
         Images of brains, shape (x, y, z), zero outside the brain and positive in it.
     moving_grid, static_grid
-        Where their voxels are.
+        Grids of the images.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def register_affine(
 
 
 def register(moving: Array, moving_grid: Grid, static: Array, static_grid: Grid) -> Alignment:
-    """Find the map that brings one image to another: affine, then diffeomorphic (SyN).
+    """Find the alignment of two images: affine, then diffeomorphic (SyN).
 
     The diffeomorphism maximizes local correlation. Parameters and errors are those of
     `register_affine`.
@@ -79,7 +79,7 @@ def register(moving: Array, moving_grid: Grid, static: Array, static_grid: Grid)
 
 
 def overlap(a: Array, b: Array) -> float:
-    """Return the Dice coefficient of two masks: 1 when they are the same, 0 when disjoint.
+    """Return the Dice coefficient of two masks: 1 when they are equal, 0 when disjoint.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def _require_image(image: Array) -> None:
 
 
 def _work_grid(image: Array, grid: Grid, voxel_size: float) -> Grid:
-    """Return the grid to register on: along the world's axes, around what is not zero."""
+    """Return the grid to register on: along the world axes, around the nonzero voxels."""
     margin = np.ceil(_MARGIN / grid.voxel_size).astype(int)
     (parts,) = ndimage.find_objects((image != 0).astype(np.uint8))
     first, last = (np.array([getattr(part, end) for part in parts]) for end in ("start", "stop"))
@@ -125,7 +125,7 @@ def _work_grid(image: Array, grid: Grid, voxel_size: float) -> Grid:
 
 
 def _to_work(image: Array, alignment: Alignment) -> Array:
-    """Bring an image to a coarser grid, smoothed so that what lies between is averaged."""
+    """Resample an image to a coarser grid, smoothed to avoid aliasing."""
     excess = np.maximum(
         alignment.static.voxel_size[0] ** 2 - np.square(alignment.moving.voxel_size), 0
     )
@@ -135,7 +135,7 @@ def _to_work(image: Array, alignment: Alignment) -> Array:
 
 
 def _centre(image: Array, affine: Array) -> Array:
-    """Return the translation that brings an image's centre of mass to the origin."""
+    """Return the translation of an image's centre of mass to the origin."""
     centre = apply(affine, np.array(ndimage.center_of_mass(np.abs(image))))
     shift = np.eye(4)
     shift[:3, 3] = -centre
@@ -152,7 +152,7 @@ def _optimize_affine(
     scale = np.diag([1 / _LENGTH] * 3 + [1.0])
     from_static = scale @ _centre(static, static_affine)
     from_moving = scale @ _centre(moving, moving_affine)
-    found = np.eye(4)
+    estimate = np.eye(4)
     for transform in (RigidTransform3D(), AffineTransform3D()):
         registration = AffineRegistration(
             metric=MutualInformationMetric(nbins=32, sampling_proportion=None),
@@ -163,16 +163,16 @@ def _optimize_affine(
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = registration.optimize(
+            estimate = registration.optimize(
                 static,
                 moving,
                 transform,
                 None,
                 static_grid2world=from_static @ static_affine,
                 moving_grid2world=from_moving @ moving_affine,
-                starting_affine=found,
+                starting_affine=estimate,
             ).affine
-    return np.linalg.inv(from_moving) @ found @ from_static
+    return np.linalg.inv(from_moving) @ estimate @ from_static
 
 
 def _optimize_warp(moving: Array, static: Array, grid: Grid) -> Warp:
@@ -180,7 +180,7 @@ def _optimize_warp(moving: Array, static: Array, grid: Grid) -> Warp:
     from dipy.align.imwarp import SymmetricDiffeomorphicRegistration
     from dipy.align.metrics import CCMetric
 
-    # Images of few slices, which are halved at each level, must stay wider than the window.
+    # At every level, which halves the image, few slices must still be wider than the window.
     levels = int(np.log2(min(grid.shape) / (2 * _CC_RADIUS + 2))) + 1
     registration = SymmetricDiffeomorphicRegistration(
         CCMetric(3, sigma_diff=_CC_SIGMA, radius=_CC_RADIUS),
@@ -189,9 +189,9 @@ def _optimize_warp(moving: Array, static: Array, grid: Grid) -> Warp:
     registration.verbosity = _SILENT
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = registration.optimize(
+        mapping = registration.optimize(
             static, moving, static_grid2world=grid.affine, moving_grid2world=grid.affine
         )
-    fields = (found.get_forward_field(), found.get_backward_field())
+    fields = (mapping.get_forward_field(), mapping.get_backward_field())
     forward, backward = (np.ascontiguousarray(np.moveaxis(field, -1, 0)) for field in fields)
     return Warp(grid, forward, backward)

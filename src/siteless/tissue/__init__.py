@@ -1,4 +1,4 @@
-"""What a voxel is: its diffusion tensor, and masks of the brain and of white matter."""
+"""Diffusion tensors, and masks of the brain and of white matter."""
 
 from siteless.tissue._level import Tissue, tissue_mask, white_matter_level
 from siteless.tissue._masks import (

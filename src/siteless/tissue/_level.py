@@ -1,4 +1,4 @@
-"""Voxels to work on, and how bright they are: MRI units are arbitrary."""
+"""Tissue masks, and the reference b0 intensity that defines a scan's units."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def tissue_mask(scan: Scan, tissue: Tissue) -> Array:
 
 
 def white_matter_level(scan: Scan) -> float:
-    """Return the median b0 of white matter, which the scan's signal is divided by.
+    """Return the reference b0 intensity of a scan: the median b0 of its white matter.
 
     Raises
     ------
     SignalError
-        When there is no white matter, or its b0 is not above zero.
+        When there is no white matter, or its median b0 is not above zero.
     """
     voxels = np.flatnonzero(scan.white_matter.T)
     b0 = scan.volumes[np.ix_(np.flatnonzero(scan.gradients.is_b0), voxels)]

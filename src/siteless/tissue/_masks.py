@@ -1,4 +1,4 @@
-"""Masks for scans that come without."""
+"""Compute masks for scans that have none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from siteless.errors import MaskError
 from siteless.tissue._tensor import fit_tensor
 
 WHITE_MATTER_FA = 0.25
-# mm2/s. Voxels that diffuse faster hold cerebrospinal fluid.
+# mm2/s. Faster diffusion indicates cerebrospinal fluid.
 WHITE_MATTER_MD = 1.2e-3
 
 # mm. Gaps in a thresholded brain that are narrower than twice this are closed.
@@ -29,15 +29,15 @@ WHITE_MATTER_METHOD = (
 def brain_mask(b0: Array, voxel_size: Array) -> Array:
     """Find the brain in a mean b0 image.
 
-    Receive coils leave the middle of the head dark, so a threshold alone drops the deep brain;
-    closing and filling slice by slice brings it back.
+    The signal is low far from the receive coils, so a threshold alone loses the deep brain;
+    closing and filling slice by slice recover it.
 
     Parameters
     ----------
     b0
-        Shape (x, y, z).
+        Mean b0 image, shape (x, y, z).
     voxel_size
-        Shape (3,), mm.
+        Voxel size, shape (3,), mm.
     """
     from dipy.segment.mask import median_otsu
 
@@ -57,12 +57,12 @@ def white_matter_mask(signal: Array, gradients: GradientTable, brain: Array) -> 
     Parameters
     ----------
     signal
-        Shape (x, y, z, volume).
+        Diffusion signal, shape (x, y, z, volume).
     gradients
-        One entry a volume.
+        Gradient table of the volumes.
     brain
-        Shape (x, y, z). Its outer layer is left out: partial volume and motion make it look
-        anisotropic.
+        Brain mask, shape (x, y, z). Its outer layer is excluded: partial volume and motion make it
+        look anisotropic.
     """
     inner = ndimage.binary_erosion(brain)
     volumes = signal.T.reshape(signal.shape[3], -1)
@@ -83,7 +83,7 @@ def _largest_part(mask: Array) -> Array:
 
 
 def _close(mask: Array, voxel_size: Array) -> Array:
-    """Close by a ball in mm; distances make that as fast for large balls as for small ones."""
+    """Close a mask with a ball in mm, by distance transforms that are fast for large balls."""
     margins = np.ceil(_CLOSING / voxel_size).astype(int) + 1
     padded = np.pad(mask, [(margin, margin) for margin in margins])
     grown = ndimage.distance_transform_edt(~padded, sampling=voxel_size) <= _CLOSING

@@ -1,4 +1,4 @@
-"""The diffusion tensor, by log-linear least squares over all voxels at once."""
+"""Fit the diffusion tensor by log-linear least squares."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from siteless.acquisition import MIN_DIRECTIONS, Array, GradientTable
 from siteless.errors import GradientTableError
 
-# s/mm2. Above this the signal is no longer close to a Gaussian's, and kurtosis bends the tensor.
+# s/mm2. At higher b-values kurtosis biases the tensor.
 TENSOR_LIMIT = 1300.0
 _BLOCK = 16_384
 
@@ -22,7 +22,7 @@ class Tensor:
     Attributes
     ----------
     eigenvalues
-        Shape (voxel, 3), ascending, mm2/s; negative ones are set to zero.
+        Eigenvalues, shape (voxel, 3), ascending, mm2/s; negative ones are set to zero.
     principal
         Unit vector of the largest eigenvalue, in the axes of the gradient table, (voxel, 3).
     """
@@ -39,23 +39,23 @@ class Tensor:
     def fa(self) -> Array:
         """Fractional anisotropy, shape (voxel,), between 0 and 1."""
         size = np.square(self.eigenvalues).sum(axis=1)
-        spread = np.square(self.eigenvalues - self.md[:, None]).sum(axis=1)
-        return np.sqrt(1.5 * np.divide(spread, size, out=np.zeros_like(size), where=size > 0))
+        deviation = np.square(self.eigenvalues - self.md[:, None]).sum(axis=1)
+        return np.sqrt(1.5 * np.divide(deviation, size, out=np.zeros_like(size), where=size > 0))
 
 
 def fit_tensor(volumes: Array, voxels: Array, gradients: GradientTable) -> Tensor:
     """Fit a tensor to each voxel.
 
-    Uses b0 and the shells up to 1300 s/mm2, or the weakest shell when there is none below.
+    The fit uses b0 and the shells up to 1300 s/mm2, or the weakest shell if all are above.
 
     Parameters
     ----------
     volumes
-        Signal, shape (volume, voxel), as `Scan.volumes`.
+        Signal, shape (volume, voxel), as in `Scan.volumes`.
     voxels
-        Which voxels to fit, as positions along the second axis.
+        Voxels to fit, as indices along the second axis.
     gradients
-        In world axes, so the principal direction is too.
+        Gradient table in world axes, as is the principal direction.
     """
     used = _tensor_volumes(gradients)
     inverse = np.linalg.pinv(_design(gradients.b[used], gradients.directions[used]))

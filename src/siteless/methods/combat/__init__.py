@@ -1,4 +1,4 @@
-"""ComBat on maps, at each voxel of a template."""
+"""ComBat for maps, at each voxel of a template."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""How ComBat learns: maps of scans to a template, and sites' shifts and scales on it."""
+"""Training of ComBat: maps on a template, and the shift and scale of each site."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ from siteless.storage import load_arrays
 if TYPE_CHECKING:
     from siteless.methods.base import Feature
 
-# Of a template's voxel, the part that a scan's brain must cover to be known there.
+# Fraction of a template voxel that a scan's brain must cover.
 _COVERED = 0.5
 
 
-def choose_maps(cohort: Cohort, asked: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the maps that were asked for, or those that the shells support."""
+def choose_maps(cohort: Cohort, requested: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the requested maps, or those that the shells support."""
     require_neurocombat()
     first = cohort.learning[0]
     with errors_at(first.dwi):
         gradients = read_gradient_table(first)
-        maps = default_maps(gradients) if asked is None else tuple(asked)
+        maps = default_maps(gradients) if requested is None else tuple(requested)
         require_maps(maps, gradients)
     return maps
 
 
 def microstructure(maps: Sequence[str]) -> Mapping[str, Feature]:
-    """Return what computes maps of a scan, by the kind under which they are stored."""
+    """Return the function that computes maps, by the kind under which they are stored."""
     return {_kind(maps): partial(_compute, tuple(maps))}
 
 
@@ -67,7 +67,7 @@ def _compute(maps: tuple[str, ...], scan: Scan, _: Coefficients) -> Mapping[str,
 
 
 def require_enough(scans: Sequence[ScanFiles], cohort: Cohort, covariates: Sequence[str]) -> None:
-    """Refuse scans that are too few, or whose sites cannot be separated from covariates."""
+    """Raise an error for too few scans, or sites that cannot be separated from covariates."""
     require_people(scans, cohort.sites)
     columns = columns_of(scans, covariates)
     people = [scan.subject for scan in scans]
@@ -88,7 +88,7 @@ def learn_estimates(settings: Mapping[str, Any], cohort: Cohort, workspace: Work
     sites, columns = site_numbers(accepted, cohort.sites), columns_of(accepted, covariates)
     template, known, values = work.combine(on_template, sites)
     estimates = {name: estimate(maps, sites, columns) for name, maps in values.items()}
-    learned = [asdict(one) for one in learn_covariates(accepted, covariates)]
+    learned = [asdict(covariate) for covariate in learn_covariates(accepted, covariates)]
     return Learned(
         lambda card: CombatModel(card, template, known, estimates),
         {**settings, "learned_covariates": learned},
@@ -102,53 +102,57 @@ class _MapWork(TemplateWork):
 
     @property
     def key(self) -> str:
-        """The maps that are brought."""
+        """Names of the maps."""
         return ",".join(self.names)
 
     def bring(self, scan: ScanFiles, alignment: Alignment) -> Mapping[str, Array]:
-        """Return the maps of microstructure, and which part of a voxel is in the brain."""
+        """Return the maps and the brain fraction of each voxel on the template."""
         maps = self.store.read(_kind(self.names), scan)
         brain = np.any([values != 0 for values in maps.values()], axis=0)
         covered = alignment.to_static(brain.astype(np.float32))
-        # Over the brain's part, as a voxel at its edge is no darker for what is beyond.
+        # Divided by the brain fraction, so that values do not fade at the edge.
         part = np.maximum(covered, _COVERED)
         brought = {f"own_{n}": alignment.to_static(maps[n]) / part for n in self.names}
         return {**brought, "covered": covered}
 
     def combine(
-        self, found: OnTemplate, sites: Sequence[int]
+        self, on_template: OnTemplate, sites: Sequence[int]
     ) -> tuple[BrainMaps, Array, dict[str, Array]]:
-        """Return the mean of scans, the voxels known for all, and maps there, (scan, voxel).
+        """Return the mean of scans, the voxels covered by all, and their maps, (scan, voxel).
 
-        Voxels are of the whole brain: with white matter alone there would be a step at its edge.
+        Voxels cover the whole brain: white matter alone would leave a step at its edge.
 
         Raises
         ------
         SignalError
-            When there is no such voxel.
+            When no voxel is covered by all scans.
         """
         known = np.array(True)  # noqa: FBT003
-        for scan in found.accepted:
-            known = known & (self._read(scan, found)["covered"] >= _COVERED)
-        mean = mean_maps(BrainMaps.from_arrays(self._read(s, found)) for s in found.accepted)
+        for scan in on_template.accepted:
+            known = known & (self._read(scan, on_template)["covered"] >= _COVERED)
+        mean = mean_maps(
+            BrainMaps.from_arrays(self._read(s, on_template)) for s in on_template.accepted
+        )
         values = {
-            name: np.stack([self._read(s, found)[f"own_{name}"][known] for s in found.accepted])
+            name: np.stack(
+                [self._read(s, on_template)[f"own_{name}"][known] for s in on_template.accepted]
+            )
             for name in self.names
         }
-        varies = np.all([_varies(one, np.array(sites)) for one in values.values()], axis=0)
+        varies = np.all([_varies(stack, np.array(sites)) for stack in values.values()], axis=0)
         if not varies.any():
             raise SignalError(
                 "no voxel of the template is covered by all scans",
                 remedy="check masks and fields of view, and leave out those that miss the brain",
             )
         known[known] = varies
-        return mean, known, {name: one[:, varies] for name, one in values.items()}
+        return mean, known, {name: stack[:, varies] for name, stack in values.items()}
 
-    def _read(self, scan: ScanFiles, found: OnTemplate) -> Mapping[str, Array]:
-        return load_arrays(self.aligned(scan, found.template))
+    def _read(self, scan: ScanFiles, on_template: OnTemplate) -> Mapping[str, Array]:
+        return load_arrays(self.aligned(scan, on_template.template))
 
 
 def _varies(values: Array, sites: Array) -> Array:
-    """Whether values, shape (scan, voxel), differ within every site, by which ComBat divides."""
-    spreads = [np.ptp(values[sites == site], axis=0) for site in np.unique(sites)]
-    return np.all(np.array(spreads) > 0, axis=0)
+    """Whether values, (scan, voxel), vary within every site, as ComBat requires."""
+    ranges = [np.ptp(values[sites == site], axis=0) for site in np.unique(sites)]
+    return np.all(np.array(ranges) > 0, axis=0)

@@ -1,4 +1,4 @@
-"""The method ComBat: maps of sites, compared on a template."""
+"""The method ComBat, which compares maps of sites on a template."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from siteless.methods.cohort import Cohort
     from siteless.model import Model
 
-# Of `siteless.microstructure`, whose import takes a while.
+# Maps of `siteless.microstructure`, whose import is slow.
 _MAPS = ("fa", "md", "mk", "rtop")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Combat(UsesTemplate, HasCovariates):
-    """Compares maps of sites at each voxel of a template.
+    """Harmonizes maps with ComBat at each voxel of a template.
 
     Attributes
     ----------
     maps
-        Of `siteless.microstructure.MAPS`; by default FA, MD, and with two shells MK.
+        Keys of `siteless.microstructure.MAPS`; by default FA, MD and, with two shells, MK.
     """
 
     name: ClassVar[str] = "combat"
@@ -58,21 +58,21 @@ class Combat(UsesTemplate, HasCovariates):
 
     @classmethod
     def model_type(cls) -> type[Model]:
-        """Return the class of its models."""
+        """Return the class of the method's models."""
         from siteless.methods.combat._model import CombatModel
 
         return CombatModel
 
     @property
     def features(self) -> Mapping[str, Feature]:
-        """What registration sees of a scan, and its maps of microstructure."""
+        """Maps of a scan for registration, and its microstructure maps."""
         from siteless.methods.combat._learn import microstructure
         from siteless.methods.template import TEMPLATE, template_maps
 
         return {TEMPLATE: template_maps, **microstructure(self.maps or ())}
 
     def resolve(self, cohort: Cohort) -> Self:
-        """Choose maps and covariates; refuse scans that are too few or cannot give the maps."""
+        """Choose maps and covariates; raise an error for too few or unsuitable scans."""
         from siteless.methods.combat._learn import choose_maps, require_enough
         from siteless.methods.template import is_common_space
 

@@ -1,9 +1,9 @@
-"""ComBat (Johnson et al. 2007, Fortin et al. 2017) on maps: a line for each voxel of a template.
+"""ComBat (Johnson et al. 2007, Fortin et al. 2017) for maps, at each voxel of a template.
 
 neuroCombat estimates, at each voxel of a template, a mean with the effects of covariates, a
-standard deviation, and each site's shift and scale of what is left. From these a map y of one
-site becomes a y + b as another would show it. Only a and b are brought from the template to a
-scan's own space, so that the map itself is never resampled and what is special to a person stays.
+standard deviation, and each site's shift and scale of the residuals. From these a map y of one
+site is harmonized to another as a y + b. Only a and b are resampled from the template to the space
+of the scan, so the map itself is never resampled and individual differences are preserved.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from siteless.registration import Alignment
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """What ComBat has learned of a map, at voxels of a template.
+    """ComBat's estimates for a map, at voxels of a template.
 
     Attributes
     ----------
     mean
-        For people of mean covariates, shape (voxel,).
+        Mean at mean covariates, shape (voxel,).
     effects
-        Of each column of the covariates, shape (column, voxel).
+        Effect of each column of the covariates, shape (column, voxel).
     spread
-        Standard deviation of what is left, shape (voxel,).
+        Residual standard deviation, shape (voxel,).
     shift, scale
-        Of each site: the mean of what is left, in units of the spread (gamma), and its standard
-        deviation (the root of delta), shape (site, voxel).
+        Mean of each site's residuals in units of `spread` (gamma), and their standard deviation
+        (the root of delta), shape (site, voxel).
     """
 
     mean: Array
@@ -57,11 +57,11 @@ class Estimates:
         Parameters
         ----------
         source
-            Number of the map's site.
+            Index of the map's site.
         target
-            Number of the site to bring it to; None for that of no site, ComBat's own.
+            Index of the target site; None for ComBat's grand mean.
         columns
-            Of the person's covariates, shape (column,).
+            Covariates of the participant, shape (column,).
         """
         shift, scale = (0.0, 1.0) if target is None else (self.shift[target], self.scale[target])
         gain = scale / self.scale[source]
@@ -70,7 +70,7 @@ class Estimates:
 
 
 def require_neurocombat() -> None:
-    """Refuse to go on without the package that ComBat is of."""
+    """Raise an error unless neuroCombat and its dependencies are installed."""
     for package in ("neuroCombat", "pandas"):
         if find_spec(package) is None:
             raise SitelessError(
@@ -80,16 +80,16 @@ def require_neurocombat() -> None:
 
 
 def estimate(values: Array, sites: Sequence[int], columns: Array) -> Estimates:
-    """Run neuroCombat, and keep what it has estimated.
+    """Run neuroCombat and return its estimates.
 
     Parameters
     ----------
     values
-        A map of each scan at the same voxels, shape (scan, voxel); scans of a site differ.
+        Map of each scan at the same voxels, shape (scan, voxel); it must vary within sites.
     sites
-        Number of each scan's site, from 0 on.
+        Index of each scan's site, from 0.
     columns
-        Covariates less their means, shape (scan, column).
+        Centred covariates, shape (scan, column).
     """
     from neuroCombat import neuroCombat
     from pandas import DataFrame
@@ -98,16 +98,16 @@ def estimate(values: Array, sites: Sequence[int], columns: Array) -> Estimates:
     table = DataFrame(columns, columns=names).assign(site=list(sites))
     silent = contextlib.redirect_stdout(io.StringIO())
     with threadpool_limits(1, user_api="blas"), silent, np.errstate(all="ignore"):
-        found = neuroCombat(values.T.astype(float), table, "site", continuous_cols=names)
-        told = found["estimates"]
-        # The effects of covariates are known by what they add to each scan.
-        effects = np.linalg.pinv(columns) @ told["mod.mean"].T
+        result = neuroCombat(values.T.astype(float), table, "site", continuous_cols=names)
+        estimates = result["estimates"]
+        # Effects of covariates are recovered from their contribution to each scan.
+        effects = np.linalg.pinv(columns) @ estimates["mod.mean"].T
     return Estimates(
-        mean=told["stand.mean"][:, 0].astype(np.float32),
+        mean=estimates["stand.mean"][:, 0].astype(np.float32),
         effects=effects.astype(np.float32),
-        spread=np.sqrt(told["var.pooled"][:, 0]).astype(np.float32),
-        shift=told["gamma.star"].astype(np.float32),
-        scale=np.sqrt(told["delta.star"]).astype(np.float32),
+        spread=np.sqrt(estimates["var.pooled"][:, 0]).astype(np.float32),
+        shift=estimates["gamma.star"].astype(np.float32),
+        scale=np.sqrt(estimates["delta.star"]).astype(np.float32),
     )
 
 
@@ -120,9 +120,9 @@ class CombatModel(MapModel):
     template
         Mean of the training scans.
     known
-        Voxels of the template where every training scan has data, shape (x, y, z), bool.
+        Template voxels covered by every training scan, shape (x, y, z), bool.
     estimates
-        Of each map by name, at these voxels.
+        Estimates of each map by name, at these voxels.
     """
 
     template: BrainMaps
@@ -131,7 +131,7 @@ class CombatModel(MapModel):
 
     @classmethod
     def from_arrays(cls, card: ModelCard, arrays: Mapping[str, Array]) -> Self:
-        """Make a model of what its file holds."""
+        """Make a model from its card and arrays."""
         fields = Estimates.__dataclass_fields__
         estimates = {
             name: Estimates(**{field: arrays[f"{name}_{field}"] for field in fields})
@@ -144,8 +144,8 @@ class CombatModel(MapModel):
         """The template, and the estimates."""
         estimates = {
             f"{name}_{field}": values
-            for name, one in self.estimates.items()
-            for field, values in vars(one).items()
+            for name, fitted in self.estimates.items()
+            for field, values in vars(fitted).items()
         }
         return {**self.template.arrays, "known": self.known, **estimates}
 
@@ -155,63 +155,65 @@ class CombatModel(MapModel):
         return tuple(self.estimates)
 
     def describe(self) -> Sequence[tuple[str, str]]:
-        """Say which maps there are, and how well scans lie on the template."""
+        """Describe the maps, and how well scans match the template."""
         package = self.card.summary["neuroCombat"]
         maps = f"{', '.join(self.card.settings['maps'])}, by neuroCombat {package}; no scans"
         return [("maps", maps), *describe_template(self.card)]
 
     @cached_property
     def covariates(self) -> tuple[Covariate, ...]:
-        """What must be known of people."""
-        return tuple(Covariate(**told) for told in self.card.settings["learned_covariates"])
+        """Covariates that the model requires."""
+        return tuple(
+            Covariate(**covariate) for covariate in self.card.settings["learned_covariates"]
+        )
 
     def harmonize_maps(
         self, scan: Scan, site: str, attributes: Mapping[str, str] | None = None
     ) -> dict[str, Array]:
-        """Return a scan's maps as a site would show them: those of `render_maps`."""
+        """Return only the harmonized maps of `render_maps`."""
         return dict(self.render_maps(scan, site, attributes).maps)
 
     def render_maps(
         self, scan: Scan, site: str, attributes: Mapping[str, str] | None = None
     ) -> HarmonizedMaps:
-        """Compute the maps of a scan, and bring them to a site.
+        """Compute the maps of a scan and harmonize them to a site.
 
         Parameters
         ----------
         scan
-            Of a site of the model.
+            Scan from a site of the model.
         site
-            Of the model, or ``average``: of no site, as ComBat has it.
+            Target site, or ``average`` for ComBat's grand mean.
         attributes
-            The covariates that the model was learned with, as the dataset's tables tell them.
+            Values of the model's covariates, as in the dataset's tables.
 
         Raises
         ------
         SitelessError
-            When the scan's shells or site are not the model's, a covariate is not told, or the
-            scan cannot be registered.
+            When the model does not support the scan's shells or site, a covariate is missing, or
+            the scan cannot be registered.
         """
         source = self.require_known(scan.gradients, scan.site)
         target = None if site == AVERAGE else self.numbers(site)[0]
         columns = covariate_columns(self.covariates, [attributes or {}])[0]
         scan = self.prepare(scan)
-        own = compute_maps(scan, list(self.estimates))
+        source_maps = compute_maps(scan, list(self.estimates))
         if target == source:
-            return HarmonizedMaps(own, own, scan.mask)
+            return HarmonizedMaps(source_maps, source_maps, scan.mask)
         alignment = self._alignment(scan)
-        has_data = np.any([values != 0 for values in own.values()], axis=0)
+        has_data = np.any([values != 0 for values in source_maps.values()], axis=0)
         known = has_data & (alignment.to_moving(self.known.astype(np.float32)) > 0)
         maps = {}
-        for name, values in own.items():
+        for name, values in source_maps.items():
             gain, offset = self._line(name, source, target, columns, alignment)
             changed = (gain * values + offset).clip(MAPS[name].lowest, MAPS[name].highest)
             maps[name] = np.where(known, changed, values).astype(np.float32)
-        return HarmonizedMaps(maps, own, known)
+        return HarmonizedMaps(maps, source_maps, known)
 
     def _line(
         self, name: str, source: int, target: int | None, columns: Array, alignment: Alignment
     ) -> tuple[Array, Array]:
-        """Return a map's gain and offset on a scan's grid; 1 and 0 where nothing is known."""
+        """Return a map's gain and offset on a scan's grid; 1 and 0 outside known voxels."""
         gain, offset = self.estimates[name].line(source, target, columns)
         change = np.zeros((*self.known.shape, 2), dtype=np.float32)
         change[self.known] = np.stack([gain - 1, offset], axis=-1)

@@ -91,6 +91,7 @@ def learn_network(
     if profiles and preparation.tissue == "white-matter":  # the tissue of surveys
         calibrate_sites(network, training_set.whole, cohort.sites, profiles.sharpening)
     learned = learn_covariates(cohort.learning, method.covariate_names)
+    kept = workspace.store.kept(cohort.learning)
     return Learned(
         lambda card: InvariantModel(card, network, profiles),
         {
@@ -101,7 +102,8 @@ def learn_network(
             "network": asdict(network.settings),
         },
         {
-            "patches": sum(len(workspace.store.patches(s).neighbours) for s in cohort.learning),
+            "patches": sum(len(workspace.store.patches(s).neighbours) for s in kept),
+            "network_scans": len(kept),
             "best": without_speed(training.best),
             "site_effects": [asdict(one) for one in profiles.verdict] if profiles else [],
         },
@@ -120,6 +122,7 @@ def _training_set(
     if not method.needs_signal:
         scans = [workspace.store.patches(scan) for scan in cohort.scans]
         return cohort.training_set(scans, method.covariate_names)
+    cohort = cohort.limited_to(workspace.store.kept(cohort.scans))
     derived = derive_parts(workspace, cohort.scans, settings, profiles)
     learning = len(cohort.learning)
     of_learning, of_validating = derived[:learning], derived[learning:]
@@ -154,13 +157,6 @@ def _parts(
     preparation: Preparation,
     settings: TrainingSettings,
     scan: Scan,
-    files: ScanFiles,
 ) -> list[TrainingScan]:
-    return make_parts(
-        scan,
-        profiles,
-        preparation,
-        parts=settings.parts,
-        subject=files.subject,
-        surroundings=settings.surroundings,
-    )
+    parts, surroundings = settings.parts, settings.surroundings
+    return make_parts(scan, profiles, preparation, parts=parts, surroundings=surroundings)

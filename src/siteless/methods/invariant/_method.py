@@ -99,6 +99,12 @@ class Invariant(HasCovariates):
     device: str = field(default="cpu", metadata=option(help="cpu, cuda, ... (default: cpu)"))
     training: TrainingSettings | None = field(default=None)
 
+    def __post_init__(self) -> None:
+        if self.epochs and self.minutes:
+            raise DatasetError(
+                "epochs and minutes both say how long to train", remedy="give one of them"
+            )
+
     @classmethod
     def model_type(cls) -> type[Model]:
         """Return the class of its models."""
@@ -140,10 +146,6 @@ class Invariant(HasCovariates):
 
     def resolve(self, cohort: Cohort) -> Self:
         """Choose the covariates; refuse scans that cannot show what a site does."""
-        if self.epochs and self.minutes:
-            raise DatasetError(
-                "epochs and minutes both say how long to train", remedy="give one of them"
-            )
         from siteless.methods.invariant._learn import require_device, require_separable
 
         require_device(self.device)

@@ -61,6 +61,8 @@ class Codes:
         Voxels that are unlike those that were learned from, but for single ones, shape (voxel,),
         bool; and their coefficients, which no code is trusted with, in units of the level,
         without the field of their site, shape (unfamiliar voxel, channel).
+    flagged
+        Voxels that are unlike those that were learned from, isolated ones too, (voxel,), bool.
     """
 
     mean: Array
@@ -71,6 +73,7 @@ class Codes:
     frames: Array | None
     lost: Array
     unfamiliar: Array
+    flagged: Array
     kept: Array
 
     def on_grid(self) -> Array:
@@ -132,8 +135,10 @@ class InvariantModel(LatentModel):
         spread = self.spread(codes, site, rendered, level=level)
         if self.profiles and self.labels(site) != [str(scan.site)]:
             spread = np.hypot(spread, self._uncertainty_of_sites(scan, site, rendered))
-        unfamiliar = codes.unfamiliar if self.profiles else None
-        return Translation(rendered, spread, (codes.level, level), unfamiliar)
+        levels = codes.level, level
+        if self.profiles is None:
+            return Translation(rendered, spread, levels)
+        return Translation(rendered, spread, levels, codes.unfamiliar, codes.flagged)
 
     def _uncertainty_of_sites(self, scan: Scan, site: str, rendered: Coefficients) -> Array:
         """Return what the uncertain effects of source and target add, shape (voxel, 1 + shell)."""
@@ -193,11 +198,13 @@ class InvariantModel(LatentModel):
             frames,
             lost=np.zeros((len(mean), 1 + len(self.preparation.shells)), dtype=np.float32),
             unfamiliar=np.zeros(len(mean), dtype=bool),
+            flagged=np.zeros(len(mean), dtype=bool),
             kept=np.empty((0, values.shape[1]), dtype=np.float32),
         )
         if profile is None:
             return codes
-        unfamiliar = _clustered(self.unfamiliar(scan, coefficients), where)
+        codes = replace(codes, flagged=self.unfamiliar(scan, coefficients))
+        unfamiliar = _clustered(codes.flagged, where)
         return self._with_own(codes, own[inside] / np.float32(level), unfamiliar, profile)
 
     def _with_own(

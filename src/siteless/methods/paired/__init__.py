@@ -1,4 +1,4 @@
-"""A network that learns from people who were scanned at several sites."""
+"""A network that learns from travelling subjects."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""How the network for travelling people learns."""
+"""Training of the network for travelling subjects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from siteless.methods.patches import TrainingLog, without_speed
 
 
 def learn_translator(settings: PairedSettings, cohort: Cohort, workspace: Workspace) -> Learned:
-    """Train on the patches of the cohort, and keep a log."""
+    """Train on the patches of the cohort, and write a log."""
     log = TrainingLog(workspace.log, workspace.stage("Training"))
     scans = [workspace.store.patches(scan) for scan in cohort.scans]
     training = train_paired(
@@ -21,7 +21,7 @@ def learn_translator(settings: PairedSettings, cohort: Cohort, workspace: Worksp
         settings,
         seed=workspace.seed,
         checkpoint=workspace.checkpoint,
-        watch=log,
+        progress=log,
     )
     log.write(training.log)
     network = training.network
@@ -37,12 +37,12 @@ def learn_translator(settings: PairedSettings, cohort: Cohort, workspace: Worksp
 
 
 def travelled_pairs(cohort: Cohort) -> tuple[tuple[str, str], ...]:
-    """Return the pairs of sites that somebody was scanned at, in both directions.
+    """Return the pairs of sites connected by a travelling subject, in both directions.
 
     Raises
     ------
     DatasetError
-        When there is a site that nobody travelled to.
+        When no travelling subject was scanned at a site.
     """
     visits = {(scan.subject, str(scan.site)) for scan in cohort.learning}
     pairs = {(a, b) for x, a in visits for y, b in visits if x == y and a != b}

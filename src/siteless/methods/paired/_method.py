@@ -1,4 +1,4 @@
-"""The method that learns from people who travelled."""
+"""The method that learns from travelling subjects."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Paired(Method):
-    """Trains a network on people who were scanned at several sites.
+    """Trains a network on travelling subjects.
 
     Attributes
     ----------
     training
-        How to train; None for the defaults.
+        Settings of the training; None for the defaults.
     """
 
     name: ClassVar[str] = "paired"
@@ -39,7 +39,7 @@ class Paired(Method):
 
     @classmethod
     def model_type(cls) -> type[Model]:
-        """Return the class of its models."""
+        """Return the class of the method's models."""
         from siteless.methods.paired._model import PairedModel
 
         return PairedModel
@@ -52,23 +52,23 @@ class Paired(Method):
 
     @property
     def fit(self) -> FitName:
-        """How coefficients are fitted, as the training says."""
+        """How coefficients are fitted, according to the training settings."""
         return self._training.fit
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """Settings that its models are known by."""
+        """Settings to record in models."""
         return {"training": asdict(self._training)}
 
     def resolve(self, cohort: Cohort) -> Self:
-        """Refuse sites that nobody travelled to."""
+        """Raise an error for a site without travelling subjects."""
         from siteless.methods.paired._learn import travelled_pairs
 
         travelled_pairs(cohort)
         return self
 
     def learn(self, cohort: Cohort, workspace: Workspace) -> Learned:
-        """Train, and keep a log."""
+        """Train the network, and write a log."""
         from siteless.methods.paired._learn import learn_translator
 
         return learn_translator(self._training, cohort, workspace)

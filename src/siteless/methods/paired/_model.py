@@ -1,4 +1,4 @@
-"""The supervised method: a network that has seen people at both sites."""
+"""The supervised method: a network trained on travelling subjects."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PairedModel(SignalModel):
     network: Translator
 
     def describe(self) -> Sequence[tuple[str, str]]:
-        """Say how well the network was validated."""
+        """Describe the validation of the network."""
         people = (
             len(self.card.summary["validation_people"]) if self.card.summary["validated"] else 0
         )
@@ -40,7 +40,7 @@ class PairedModel(SignalModel):
 
     @classmethod
     def from_arrays(cls, card: ModelCard, arrays: Mapping[str, Array]) -> Self:
-        """Make the network that the card tells of, with its weights."""
+        """Make the network described by the card, and load its weights."""
         network = Translator(TranslatorSettings(**card.settings["network"]))
         return cls(card, with_weights(network, arrays))
 
@@ -49,28 +49,30 @@ class PairedModel(SignalModel):
         """Weights of the network."""
         return weights_of(self.network)
 
-    def translate(self, scan: Scan, own: Coefficients, site: str) -> Translation:
-        """Translate the voxels of the learned tissue; a scan of the target stays as it is."""
+    def translate(self, scan: Scan, coefficients: Coefficients, site: str) -> Translation:
+        """Translate the voxels of the training tissue; a scan of the target stays unchanged."""
         levels, source = self.levels(scan, site), self.require_known(scan.gradients, scan.site)
         self._require_travelled(str(scan.site), site)
         where = self.preparation.where(scan)
         patches = index_neighbours(scan.mask, scan.affine)[where.T[scan.mask.T]]
-        values = own.values / np.float32(levels[0])
+        values = coefficients.values / np.float32(levels[0])
 
         def translate(block: slice) -> Array:
-            given = torch.from_numpy(cut(values, patches[block]))
-            made = [
-                given[:, 0] if target == source else self._as(given.flatten(1), source, target)
+            patch = torch.from_numpy(cut(values, patches[block]))
+            rendered = [
+                patch[:, 0] if target == source else self._as(patch.flatten(1), source, target)
                 for target in self.numbers(site)
             ]
-            return (torch.stack(made).mean(dim=0) * levels[1]).numpy()
+            return (torch.stack(rendered).mean(dim=0) * levels[1]).numpy()
 
-        made = np.concatenate(over_blocks(translate, len(patches)))
-        spread = np.zeros((len(made), 1 + len(own.bs)), dtype=np.float32)  # it knows none
-        return Translation(replace(own, values=made, mask=where), spread, levels)
+        translated = np.concatenate(over_blocks(translate, len(patches)))
+        spread = np.zeros(
+            (len(translated), 1 + len(coefficients.bs)), dtype=np.float32
+        )  # not estimated
+        return Translation(replace(coefficients, values=translated, mask=where), spread, levels)
 
     def _require_travelled(self, source: str, site: str) -> None:
-        """Refuse a pair of sites that nobody was scanned at."""
+        """Raise an error for a pair of sites without travelling subjects."""
         known = {tuple(pair) for pair in self.card.summary["pairs"]}
         for target in self.labels(site):
             if target != source and (source, target) not in known:

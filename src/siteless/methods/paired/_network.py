@@ -1,4 +1,4 @@
-"""A network that learns from pairs: one site's patch to another site's centre voxel."""
+"""A network that translates patches of one site to centre voxels of another."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class TranslatorSettings:
     channels
         Coefficients of a voxel.
     sites
-        Sites that it can translate between.
+        Number of sites to translate between.
     neighbours
         Voxels of a patch.
     hidden
         Widths of the hidden layers.
     activation
-        Between layers.
+        Activation between layers.
     """
 
     channels: int
@@ -37,17 +37,18 @@ class TranslatorSettings:
 
     @property
     def inputs(self) -> int:
-        """Numbers in a patch."""
+        """Number of inputs."""
         return self.neighbours * self.channels
 
 
 class Translator(nn.Module):
-    """Patch, source and target site to the centre's coefficients at the target.
+    """Maps a patch, source and target site to the centre's coefficients at the target.
 
-    What it learns is a correction of the centre's own coefficients, and none at first: a linear
-    map for each source and target, which a few layers would be slow to learn for all of them, and
-    what the layers add. Both see coefficients less the `offset`, divided by the `scale`, of their
-    channel, shape (channel,) each: the same for all sites, since they are told the site.
+    The network learns a correction of the centre's coefficients, which is initially zero. It is
+    the sum of a linear map for each source and target, which layers alone would learn slowly, and
+    of the output of the layers. Both see coefficients minus the `offset`, divided by the `scale`
+    of the channel, shape (channel,) each. These are the same for all sites, since the site is an
+    input.
     """
 
     offset: Tensor
@@ -68,7 +69,7 @@ class Translator(nn.Module):
         self.register_buffer("scale", torch.ones(settings.channels))
 
     def set_units(self, offset: Tensor, scale: Tensor) -> None:
-        """Set what coefficients are centred and divided by, shape (channel,) each."""
+        """Set the offset and the scale of coefficients, shape (channel,) each."""
         self.offset.copy_(offset)
         self.scale.copy_(scale)
 
@@ -80,12 +81,13 @@ class Translator(nn.Module):
         patch
             Coefficients in units of the scan's level, the centre's first, shape (patch, input).
         source, target
-            Numbers of sites, shape (patch,).
+            Indices of sites, shape (patch,).
 
         Returns
         -------
         Tensor
-            The centres' coefficients in units of the target scan's level, shape (patch, channel).
+            Coefficients of the centres in units of the target scan's level, shape (patch,
+            channel).
         """
         voxels = patch.unflatten(1, (self.settings.neighbours, -1))
         seen = ((voxels - self.offset) / self.scale).flatten(1)
@@ -95,9 +97,9 @@ class Translator(nn.Module):
         return voxels[:, 0] + self.scale * (correction + self.correction(hidden))
 
     def _linear(self, seen: Tensor, number: Tensor) -> Tensor:
-        """Apply to each patch the map of its source and target, shape (patch, channel)."""
+        """Apply the linear map of each patch's source and target, shape (patch, channel)."""
         mapped = seen.new_zeros(len(seen), self.settings.channels)
-        for own in number.unique().tolist():
-            rows = torch.nonzero(number == own).squeeze(1)
-            mapped = mapped.index_add(0, rows, seen[rows] @ self.linear[own].T)
+        for pair in number.unique().tolist():
+            rows = torch.nonzero(number == pair).squeeze(1)
+            mapped = mapped.index_add(0, rows, seen[rows] @ self.linear[pair].T)
         return mapped

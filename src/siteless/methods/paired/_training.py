@@ -18,27 +18,27 @@ from siteless.acquisition import Array
 from siteless.errors import DatasetError, TrainingError
 from siteless.methods.invariant.training._units import channel_units
 from siteless.methods.paired._network import Translator, TranslatorSettings
-from siteless.methods.patches import Row, TrainingScan, TrainingSet, Watch
+from siteless.methods.patches import Row, TrainingCallback, TrainingScan, TrainingSet
 from siteless.methods.patches._resume import Resumable, copied, describe, one_cycle
 
-# Of a batch, each from one pair of scans.
+# Groups in a batch, each from one pair of scans.
 _GROUPS = 16
 _VALIDATION_PATCHES = 16_384
 _EVALUATIONS, _CLOSEST = 50, 20
-# mm, or mm a voxel: by how much two grids may differ and be one.
+# mm, or mm per voxel. Largest difference between affines of one grid.
 _SAME_GRID = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """The same places of one person, seen by two sites.
+    """The same locations of one travelling subject at two sites.
 
     Attributes
     ----------
     source, target
-        Scans of the person.
+        Scans of the travelling subject.
     rows
-        The patches of either that have the same centre, shape (patch, 2), int32.
+        Patches of both scans with the same centre, shape (patch, 2), int32.
     """
 
     source: TrainingScan
@@ -47,15 +47,15 @@ class Pair:
 
     @property
     def sites(self) -> tuple[str, str]:
-        """Where the scans are from."""
+        """Sites of the scans."""
         return self.source.site, self.target.site
 
     @property
     def weights(self) -> Array:
-        """What the square of a channel's error adds to the signal's, shape (channel,).
+        """Weights of squared channel errors in the error of the signal, shape (channel,).
 
-        The basis is orthonormal: the mean over directions is the sum over the sphere's 4 pi. B0
-        and the shells count as the target's volumes do, where b0 is one, being their mean.
+        As the basis is orthonormal, the mean over directions is the sum divided by 4 pi. Shells
+        are weighted by their number of volumes in the target; b0 counts as one volume, the mean.
         """
         volumes = np.bincount(self.target.shell)
         b0, *shells = volumes / volumes.sum()
@@ -64,12 +64,12 @@ class Pair:
 
 
 def find_pairs(scans: Sequence[TrainingScan]) -> list[Pair]:
-    """Match the scans of each person at different sites, in both directions.
+    """Match the scans of each travelling subject at different sites, in both directions.
 
     Raises
     ------
     DatasetError
-        When two scans of a person are not on one grid, or have no place in common.
+        When two scans of a subject are not on one grid, or have no voxel in common.
     """
     return [
         _match(source, target)
@@ -106,7 +106,7 @@ def _show_grid(scan: TrainingScan) -> str:
 
 @dataclass(frozen=True)
 class PairedSettings:
-    """How to train a translator.
+    """Settings for training a translator.
 
     Attributes
     ----------
@@ -115,13 +115,13 @@ class PairedSettings:
     hidden, activation
         As in `siteless.methods.paired.TranslatorSettings`.
     batch
-        Patches in an update.
+        Patches per update.
     updates
-        Length of training.
+        Number of updates.
     learning_rate
-        Of AdamW, at its highest: it rises over the first tenth and falls to zero at the end.
+        Highest learning rate of AdamW: it rises over the first tenth and falls to zero at the end.
     weight_decay
-        Of AdamW.
+        Weight decay of AdamW.
     patience
         Evaluations without improvement after which training ends.
     """
@@ -143,19 +143,19 @@ class PairedSettings:
 
 @dataclass(frozen=True, eq=False)
 class PairedTraining:
-    """What training gives.
+    """The result of training.
 
     Attributes
     ----------
     network
-        With the best weights on the validation pairs, or the last without any.
+        Network with the best weights on the validation pairs, or the last weights without any.
     log
-        A row for each evaluation. Losses are the mean square of the signal's error in units of
-        the target's level; ``val_rmse_percent`` is the square root, in percent.
+        A row for each evaluation. Losses are mean squared errors of the signal in units of the
+        target's level; ``val_rmse_percent`` is the square root, in percent.
     best
-        The row that the weights are of.
+        Row of the log for these weights.
     validated
-        Whether there were validation pairs; else the training pairs were judged.
+        Whether there were validation pairs; otherwise training pairs were evaluated.
     """
 
     network: Translator
@@ -166,7 +166,7 @@ class PairedTraining:
 
 @dataclass(frozen=True, eq=False)
 class _Batch:
-    """Patches, where they go from and to, what is there, and how much channels count."""
+    """Patches with their source and target sites, wanted coefficients and channel weights."""
 
     patch: Tensor
     source: Tensor
@@ -176,83 +176,83 @@ class _Batch:
 
 
 def train_paired(
-    lesson: TrainingSet,
+    training_set: TrainingSet,
     settings: PairedSettings,
     *,
     seed: int = 0,
     checkpoint: Path | None = None,
-    watch: Watch | None = None,
+    progress: TrainingCallback | None = None,
 ) -> PairedTraining:
-    """Train a translator on people who were scanned at several sites, in one process.
+    """Train a translator on travelling subjects, in one process.
 
     Parameters
     ----------
     lesson
-        What to learn from: scans of the same person are matched.
+        Training set, in which scans of the same subject are matched.
     settings
-        How to train.
+        Settings of the training.
     seed
-        Of all that is random.
+        Random seed.
     checkpoint
-        File to keep the state in; where there is one already, training goes on from it.
+        File for the state of the training, which is resumed if the file exists.
     watch
-        Called with the updates done, their total, and the log.
+        Called with the number of finished updates, their total, and the log.
 
     Raises
     ------
     DatasetError
-        When nobody was scanned at two sites, or a person's scans do not match.
+        When there are no travelling subjects, or a subject's scans do not match.
     TrainingError
-        When the loss is no longer finite, or the checkpoint is of another training.
+        When the loss is not finite, or the checkpoint belongs to another training.
     """
-    learner = _Learner(lesson, settings, seed)
+    trainer = _Trainer(training_set, settings, seed)
     if checkpoint and checkpoint.exists():
-        learner.load(checkpoint)
+        trainer.load(checkpoint)
     interval = max(settings.updates // _EVALUATIONS, _CLOSEST)
-    start, first = time.monotonic(), learner.update
-    while learner.update < settings.updates and learner.waited < settings.patience:
-        learner.step()
-        if learner.update % interval == 0 or learner.update == settings.updates:
+    start, first = time.monotonic(), trainer.update
+    while trainer.update < settings.updates and trainer.waited < settings.patience:
+        trainer.step()
+        if trainer.update % interval == 0 or trainer.update == settings.updates:
             seconds = time.monotonic() - start
-            learner.evaluate(speed=(learner.update - first) * settings.batch / seconds)
+            trainer.evaluate(speed=(trainer.update - first) * settings.batch / seconds)
             if checkpoint:
-                learner.save(checkpoint)
-        if watch:
-            watch(learner.update, settings.updates, learner.log)
-    learner.network.load_state_dict(learner.best_weights)
+                trainer.save(checkpoint)
+        if progress:
+            progress(trainer.update, settings.updates, trainer.log)
+    trainer.network.load_state_dict(trainer.best_weights)
     return PairedTraining(
-        learner.network.eval(), tuple(learner.log), learner.best, learner.validates
+        trainer.network.eval(), tuple(trainer.log), trainer.best, trainer.validates
     )
 
 
 class _Sampler:
-    """Draws batches in which every two sites, in either order, have the same share."""
+    """Draws batches in which all ordered pairs of sites have the same share."""
 
     def __init__(self, pairs: Sequence[Pair], sites: Sequence[str]) -> None:
         self.pairs, self.sites = pairs, tuple(sites)
         between = list(dict.fromkeys(pair.sites for pair in pairs))
-        self.between = [[pair for pair in pairs if pair.sites == two] for two in between]
+        self.between = [[pair for pair in pairs if pair.sites == sites] for sites in between]
 
     def draw(self, patches: int, *, seed: Sequence[int]) -> _Batch:
         """Draw a batch of about `patches`."""
         rng = np.random.default_rng(seed)
         order = rng.permutation(len(self.between))
         chosen = [self.between[order[group % len(order)]] for group in range(_GROUPS)]
-        pairs = [own[rng.integers(len(own))] for own in chosen]
+        pairs = [candidates[rng.integers(len(candidates))] for candidates in chosen]
         return self._gather(pairs, max(1, patches // _GROUPS), rng)
 
     def draw_from_each(self, patches: int, *, seed: Sequence[int]) -> _Batch:
-        """Draw a batch with a group of every pair."""
+        """Draw a batch with one group for every pair."""
         size = max(1, patches // len(self.pairs))
         return self._gather(self.pairs, size, np.random.default_rng(seed))
 
     def _gather(self, pairs: Sequence[Pair], size: int, rng: np.random.Generator) -> _Batch:
         patches, wanted = [], []
         for pair in pairs:
-            own, other = pair.rows[rng.integers(len(pair.rows), size=size)].T
-            neighbours = pair.source.neighbours[own]
+            source_rows, target_rows = pair.rows[rng.integers(len(pair.rows), size=size)].T
+            neighbours = pair.source.neighbours[source_rows]
             patches.append(pair.source.values[neighbours].reshape(size, -1))
-            wanted.append(pair.target.values[pair.target.neighbours[other, 0]])
+            wanted.append(pair.target.values[pair.target.neighbours[target_rows, 0]])
         sites = torch.tensor([[self.sites.index(site) for site in pair.sites] for pair in pairs])
         source, target = sites.repeat_interleave(size, dim=0).T
         weights = torch.from_numpy(np.stack([pair.weights for pair in pairs])).float()
@@ -265,28 +265,28 @@ class _Sampler:
         )
 
 
-class _Learner(Resumable):
-    """Network, optimiser and how far they are: everything that a checkpoint keeps."""
+class _Trainer(Resumable):
+    """Network, optimiser and counters: everything that a checkpoint stores."""
 
     stateful = ("network", "optimiser")
     counters = ("update", "waited", "best", "best_weights", "log")
 
-    def __init__(self, lesson: TrainingSet, settings: PairedSettings, seed: int) -> None:
+    def __init__(self, training_set: TrainingSet, settings: PairedSettings, seed: int) -> None:
         torch.manual_seed(seed)
         self.settings, self.seed = settings, seed
-        self.plan = describe(lesson, asdict(settings), seed)
-        pairs, judging = _require_pairs(lesson.scans), find_pairs(lesson.validation)
-        self.network = _make_network(pairs, lesson.sites, settings)
+        self.plan = describe(training_set, asdict(settings), seed)
+        pairs, validating = _require_pairs(training_set.scans), find_pairs(training_set.validation)
+        self.network = _make_network(pairs, training_set.sites, settings)
         self.optimiser = torch.optim.AdamW(
             self.network.parameters(),
             lr=settings.learning_rate,
             weight_decay=settings.weight_decay,
             fused=True,
         )
-        self.sampler = _Sampler(pairs, lesson.sites)
-        judge = _Sampler(judging or pairs, lesson.sites)
-        self.validates = bool(judging)
-        self.held_out = judge.draw_from_each(_VALIDATION_PATCHES, seed=(seed, 2))
+        self.sampler = _Sampler(pairs, training_set.sites)
+        validator = _Sampler(validating or pairs, training_set.sites)
+        self.validates = bool(validating)
+        self.held_out = validator.draw_from_each(_VALIDATION_PATCHES, seed=(seed, 2))
         self.patches = sum(len(pair.rows) for pair in pairs)
         self.update = self.waited = self.count = 0
         self.sum = 0.0
@@ -314,7 +314,7 @@ class _Learner(Resumable):
         self.sum, self.count = self.sum + float(loss.detach()), self.count + 1
 
     def evaluate(self, speed: float) -> None:
-        """Add a row to the log, and keep the weights if they are the best so far."""
+        """Add a row to the log, and keep the best weights."""
         with torch.no_grad():
             loss = float(_loss(self.network, self.held_out))
         if not math.isfinite(loss):
@@ -353,7 +353,7 @@ def _require_pairs(scans: Sequence[TrainingScan]) -> list[Pair]:
 def _make_network(
     pairs: Sequence[Pair], sites: Sequence[str], settings: PairedSettings
 ) -> Translator:
-    """Make a network whose units are those of the paired scans, one for all sites."""
+    """Make a network with units from the paired scans, shared by all sites."""
     scans = list({id(pair.source): pair.source for pair in pairs}.values())
     shape = TranslatorSettings(
         channels=scans[0].values.shape[1],
@@ -369,6 +369,6 @@ def _make_network(
 
 
 def _loss(network: Translator, batch: _Batch) -> Tensor:
-    """Return the mean square of the error of the signal, in units of the target's level."""
+    """Return the mean squared error of the signal, in units of the target's level."""
     translated = network(batch.patch, batch.source, batch.target)
     return ((translated - batch.wanted).square() * batch.weights).sum(dim=1).mean()

@@ -1,4 +1,4 @@
-"""Patches of coefficients, and training scans that are made of them."""
+"""Patches of coefficients, and training scans."""
 
 from siteless.methods.patches._blocks import over_blocks, weights_of, with_weights
 from siteless.methods.patches._neighbourhood import (
@@ -10,13 +10,19 @@ from siteless.methods.patches._neighbourhood import (
     stitch,
     surrounded,
 )
-from siteless.methods.patches._scan import TrainingScan, gather_patches, make_training_scan
+from siteless.methods.patches._scan import (
+    TrainingScan,
+    evenly_spaced,
+    gather_patches,
+    make_training_scan,
+    same_places,
+)
 from siteless.methods.patches._store import is_stored, open_scan, store_scan
 from siteless.methods.patches._training_set import (
     Row,
+    TrainingCallback,
     TrainingLog,
     TrainingSet,
-    Watch,
     count_people,
     describe_validation,
     without_speed,
@@ -25,14 +31,15 @@ from siteless.methods.patches._training_set import (
 __all__ = [
     "FACES",
     "Row",
+    "TrainingCallback",
     "TrainingLog",
     "TrainingScan",
     "TrainingSet",
-    "Watch",
     "channel_blocks",
     "count_people",
     "cut",
     "describe_validation",
+    "evenly_spaced",
     "gather_patches",
     "index_neighbours",
     "is_stored",
@@ -40,6 +47,7 @@ __all__ = [
     "neighbour_means",
     "open_scan",
     "over_blocks",
+    "same_places",
     "stitch",
     "store_scan",
     "surrounded",

@@ -1,4 +1,4 @@
-"""Networks as arrays, and voxels a block at a time on all cores."""
+"""Convert networks to arrays, and process blocks of voxels on all cores."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def over_blocks(function: Callable[[slice], Result], voxels: int) -> list[Result]:
-    """Apply a function of torch to blocks of voxels, and return the results in order.
+    """Apply a torch function to blocks of voxels, and return the results in order.
 
-    A product that torch divides between threads is not the same, to the last bit, for every
-    number of them. So each block has one thread, and blocks run side by side.
+    The rounding of a multi-threaded torch product depends on the number of threads. So each block
+    uses one thread, and blocks run in parallel.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -38,6 +38,6 @@ def weights_of(network: nn.Module) -> dict[str, Array]:
 
 
 def with_weights(network: Network, arrays: Mapping[str, Array]) -> Network:
-    """Give a network its weights, and return it ready for use."""
+    """Load the weights of a network, and return it in evaluation mode."""
     network.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
     return network.eval()

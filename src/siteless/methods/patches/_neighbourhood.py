@@ -1,8 +1,8 @@
-"""A patch is a voxel and its six face neighbours, and may hold means of what surrounds them.
+"""Patches: a voxel, its six face neighbours and, optionally, means of wider surroundings.
 
-Each voxel's coefficients are stored once, and so are means; a patch is row numbers. A neighbour
-outside the brain is replaced by the patch's own centre: it then looks like more of the same
-tissue, where a row of zeros would look like nothing that a scanner measures.
+The coefficients and means of each voxel are stored once; a patch consists of row indices. A
+neighbour outside the brain is replaced by the centre of the patch, which looks like more of the
+same tissue. A row of zeros would look like no tissue at all.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from scipy import sparse
 
 from siteless.acquisition import Array
 
-# Steps from a voxel to its neighbours along the axes of the world (or of the image, without an
-# affine); the voxel itself comes first.
+# Steps from a voxel to itself and its neighbours along the world axes (or the image axes, without
+# an affine).
 FACES: tuple[tuple[int, int, int], ...] = (
     (0, 0, 0),
     (-1, 0, 0),
@@ -28,28 +28,28 @@ FACES: tuple[tuple[int, int, int], ...] = (
     (0, 0, -1),
     (0, 0, 1),
 )
-# Of values that are averaged at a time: allocators use memory of up to 32 MiB again, and fresh
-# pages take as long as the sums.
+# Bytes to average per block: allocators reuse memory of up to 32 MiB, and fresh pages would take
+# as long as the sums.
 _BLOCK_BYTES = 24 * 2**20
 
 
 def index_neighbours(mask: ArrayLike, affine: ArrayLike | None = None) -> Array:
-    """Return the row numbers of every voxel's neighbours.
+    """Return the row indices of every voxel's neighbours.
 
-    With an affine they are in the order of the axes of the world, as near as the image's axes
-    come to them: how a scan is stored must not tell its site.
+    With an affine they follow the image axes nearest to the world axes, so that the storage order
+    of a scan does not reveal its site.
 
     Parameters
     ----------
     mask
-        Brain, shape (x, y, z). Voxels are numbered as in `Coefficients`, x fastest.
+        Brain mask, shape (x, y, z). Voxels are in the order of `Coefficients`, x fastest.
     affine
         Voxel to world (RAS+), shape (4, 4).
 
     Returns
     -------
     Array
-        Shape (voxel, neighbour), int32: rows of `Coefficients.values`.
+        Rows of `Coefficients.values`, shape (voxel, neighbour), int32.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def index_neighbours(mask: ArrayLike, affine: ArrayLike | None = None) -> Array:
 
 
 def _image_steps(affine: ArrayLike) -> Array:
-    """Return the step in the image that is nearest to each axis of the world, rows of (3, 3)."""
+    """Return the image step nearest to each world axis, rows of (3, 3)."""
     steps = np.zeros((3, 3), dtype=int)
     for image_axis, (world_axis, sign) in enumerate(io_orientation(affine)):
         steps[int(world_axis), image_axis] = int(sign)
@@ -79,7 +79,7 @@ def _image_steps(affine: ArrayLike) -> Array:
 def surrounded(
     values: Array, neighbours: Array, wanted: Array, passes: Sequence[int]
 ) -> tuple[Array, Array]:
-    """Return patches that also hold means of wider and wider surroundings.
+    """Return patches with additional means of increasingly wide surroundings.
 
     In a pass every voxel becomes the mean of its patch; after n passes the mean has a variance of
     2 n / 7 squared voxels along each axis.
@@ -87,17 +87,17 @@ def surrounded(
     Parameters
     ----------
     values, neighbours
-        As for `cut`, of all voxels.
+        Coefficients and neighbours of all voxels, as in `cut`.
     wanted
         Voxels whose patches are returned, shape (voxel,), bool.
     passes
-        After which means are taken, ascending.
+        Numbers of passes after which means are taken, ascending.
 
     Returns
     -------
     values, neighbours
-        The first with rows of means after those of voxels; the second of the wanted patches, with
-        a column more for each of the passes.
+        Values with rows of means after those of voxels; and neighbours of the wanted patches, with
+        one more column for each mean.
 
     Examples
     --------
@@ -124,14 +124,14 @@ def surrounded(
 
 
 def neighbour_means(neighbours: Array, weights: Array) -> sparse.csr_array:
-    """Return the matrix that makes of every voxel a weighted sum of its neighbours.
+    """Return the matrix that replaces each voxel by a weighted sum of its neighbours.
 
     Parameters
     ----------
     neighbours
-        Row numbers, shape (voxel, neighbour).
-    weights
-        Of the neighbours, shape (neighbour,).
+        Row indices, shape (voxel, neighbour).
+        weights
+            Weights of the neighbours, shape (neighbour,).
     """
     count, size = neighbours.shape
     entries = np.tile(weights, count)
@@ -140,7 +140,7 @@ def neighbour_means(neighbours: Array, weights: Array) -> sparse.csr_array:
 
 
 def channel_blocks(values: Array) -> Iterator[slice]:
-    """Part the channels of many voxels, so that memory of one block is used again for the next."""
+    """Divide channels into blocks, so that each block reuses the memory of the last."""
     size = max(1, _BLOCK_BYTES // max(1, len(values) * values.itemsize))
     return (slice(first, first + size) for first in range(0, values.shape[1], size))
 
@@ -151,29 +151,29 @@ def cut(values: Array, neighbours: Array) -> Array:
     Parameters
     ----------
     values
-        Shape (voxel, channel).
+        Coefficients, shape (voxel, channel).
     neighbours
         Rows of `index_neighbours`, shape (patch, neighbour).
 
     Returns
     -------
     Array
-        Shape (patch, neighbour, channel).
+        Patches, shape (patch, neighbour, channel).
     """
     return values[neighbours]
 
 
 def stitch(patches: Array) -> Array:
-    """Keep the centre of each patch: the voxel that has all its neighbours in view.
+    """Return the centre of each patch, the only voxel with all its neighbours.
 
     Parameters
     ----------
     patches
-        Shape (patch, neighbour, channel).
+        Patches, shape (patch, neighbour, channel).
 
     Returns
     -------
     Array
-        Shape (patch, channel), in the order the patches were cut.
+        Coefficients, shape (patch, channel), in the order of the patches.
     """
     return patches[:, 0]

@@ -1,4 +1,4 @@
-"""Training that can be interrupted: what it keeps, and how it goes on."""
+"""Save and resume interrupted training."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from siteless.errors import TrainingError
 from siteless.methods.patches._training_set import TrainingSet
 from siteless.storage import write_whole
 
-# Of the states that are kept; other formats are not gone on with.
+# Format of saved states; other formats cannot be resumed.
 _FORMAT = 2
 
 
 class Resumable:
-    """A learner whose state can be kept in a file.
+    """A trainer whose state can be saved in a file.
 
     Attributes
     ----------
     stateful
-        Names of what has a state of torch.
+        Names of attributes with a torch state.
     counters
-        Names of what is plain.
+        Names of plain attributes.
     plan
-        Of `describe`: what a state must be of.
+        Description of the training from `describe`, which a state must match.
     """
 
     stateful: ClassVar[tuple[str, ...]]
@@ -39,7 +39,7 @@ class Resumable:
     plan: str
 
     def save(self, path: Path) -> None:
-        """Write all that training needs to go on, whole or not at all."""
+        """Write the state of the training, completely or not at all."""
         state = {name: getattr(self, name).state_dict() for name in self.stateful}
         plain = {name: getattr(self, name) for name in self.counters}
         content = io.BytesIO()
@@ -47,7 +47,7 @@ class Resumable:
         write_whole(path, content.getbuffer())
 
     def load(self, path: Path) -> None:
-        """Go on from where a training of the same plan was."""
+        """Resume a training with the same plan."""
         try:
             state = torch.load(path, weights_only=True, map_location="cpu")
             plan, *_ = [state[name] for name in ("plan", *self.counters, *self.stateful)]
@@ -69,16 +69,17 @@ class Resumable:
             setattr(self, name, state[name])
 
 
-def describe(lesson: TrainingSet, settings: Mapping[str, Any], seed: int) -> str:
-    """Describe a training, so that another one is not mistaken for it."""
+def describe(training_set: TrainingSet, settings: Mapping[str, Any], seed: int) -> str:
+    """Describe a training, to distinguish it from others."""
     scans = [
-        [(s.name, s.site, s.content) for s in part] for part in (lesson.scans, lesson.validation)
+        [(s.name, s.site, s.content) for s in part]
+        for part in (training_set.scans, training_set.validation)
     ]
-    return json.dumps([_FORMAT, settings, seed, list(lesson.sites), scans])
+    return json.dumps([_FORMAT, settings, seed, list(training_set.sites), scans])
 
 
 def one_cycle(update: int, total: int) -> float:
-    """Rise over the first tenth, then fall to zero along a cosine; of the highest rate."""
+    """Return the fraction of the highest rate: a linear rise, then a cosine decay to zero."""
     rise = max(1, total // 10)
     if update < rise:
         return (update + 1) / rise
@@ -86,5 +87,5 @@ def one_cycle(update: int, total: int) -> float:
 
 
 def copied(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return weights that further training does not change."""
+    """Return a copy of weights."""
     return {name: weight.detach().clone() for name, weight in weights.items()}

@@ -1,9 +1,9 @@
-"""What training needs of a scan, made once and kept on disk."""
+"""Training data of a scan, made once and stored on disk."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 
@@ -16,37 +16,37 @@ from siteless.model import Preparation
 from siteless.storage import cache_key
 from siteless.tissue import white_matter_level
 
-# Of the scan's level. Voxels darker than this hold no signal to learn from.
+# Fraction of the scan's level below which voxels are not used.
 _DARK = 0.05
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingScan:
-    """Coefficients and signal of the voxels to learn from, in units of the scan's level.
+    """Coefficients and signal of training voxels, in units of the scan's level.
 
     Attributes
     ----------
     site, name, subject
-        Where the scan is from, what it is called, and who was scanned.
+        Site, name and participant of the scan.
     order
-        Highest degree of the harmonics.
-    level
-        Median b0 of white matter.
+        lmax of the harmonics.
+        level
+            Reference b0 intensity of the scan.
     shape, affine
-        Of the grid: its size, and from voxel to world (RAS+, mm), row by row, 16 numbers.
+        Shape of the grid, and its voxel-to-world matrix (RAS+, mm), 16 numbers by rows.
     values
         Coefficients of the centres and their neighbours, and means of surroundings, shape
         (row, channel), float32.
     neighbours
-        Rows of `values` that make a patch, the centre first, shape (patch, neighbour), int32.
+        Rows of `values` in each patch, the centre first, shape (patch, neighbour), int32.
     voxels
-        Where the centres are on the grid, x fastest, ascending, shape (patch,), int32.
+        Indices of the centres on the grid, x fastest, ascending, shape (patch,), int32.
     signal
-        Of the centres: mean b0, then the other volumes, shape (patch, 1 + volume), float32.
+        Mean b0 and the other volumes of the centres, shape (patch, 1 + volume), float32.
     mixing
-        From a voxel's coefficients to its signal, shape (channel, 1 + volume), float32.
+        Matrix from coefficients to signal, shape (channel, 1 + volume), float32.
     shell
-        Which noise a column of the signal has: 0 for b0, then 1, 2, ... for the shells.
+        Shell of each column of the signal: 0 for b0, then 1, 2, ...
     """
 
     site: str
@@ -64,21 +64,44 @@ class TrainingScan:
     shell: Array
 
     def __post_init__(self) -> None:
-        for name in ("shape", "affine"):  # JSON makes lists of tuples
+        for name in ("shape", "affine"):  # JSON turns tuples into lists
             object.__setattr__(self, name, tuple(getattr(self, name)))
 
     @cached_property
     def content(self) -> str:
-        """Hash of all that the scan holds."""
+        """Hash of all fields."""
         return cache_key(*(getattr(self, field.name) for field in fields(self)))
 
 
 def make_training_scan(
-    scan: Scan, coefficients: Coefficients, preparation: Preparation, subject: str = ""
+    scan: Scan,
+    coefficients: Coefficients,
+    preparation: Preparation,
+    *,
+    choose: Callable[[Array], Array] | None = None,
 ) -> TrainingScan:
-    """Gather what training needs of a prepared scan, given its coefficients."""
+    """Gather the training data of a prepared scan, given its coefficients."""
     level = white_matter_level(scan)
-    return gather_patches(scan, coefficients.values, preparation, level=level, subject=subject)
+    return gather_patches(scan, coefficients.values, preparation, level=level, choose=choose)
+
+
+def evenly_spaced(voxels: Array, *, most: int) -> Array:
+    """Return at most `most` voxels of a list, evenly spaced."""
+    return voxels[:: max(1, math.ceil(len(voxels) / most))]
+
+
+def same_places(voxels: Array, *, most: int) -> Array:
+    """Return at most `most` voxels, nearly the same ones for scans on the same grid.
+
+    Examples
+    --------
+    >>> here, there = np.arange(0, 900), np.arange(100, 1000)
+    >>> first, second = same_places(here, most=90), same_places(there, most=90)
+    >>> len(first), len(np.intersect1d(first, second)) > 60
+    (90, True)
+    """
+    scattered = (voxels.astype(np.uint64) * np.uint64(2654435761)) % np.uint64(2**32)
+    return np.sort(voxels[np.argsort(scattered, kind="stable")[:most]])
 
 
 def gather_patches(
@@ -87,38 +110,34 @@ def gather_patches(
     preparation: Preparation,
     *,
     level: float,
-    subject: str,
     surroundings: Sequence[int] = (),
     correction: Array | None = None,
-    most: int | None = None,
+    choose: Callable[[Array], Array] | None = None,
 ) -> TrainingScan:
-    """Gather what training needs of a scan.
+    """Gather the training data of a scan.
 
     Parameters
     ----------
     scan
-        With the volumes that are to be rendered.
+        Scan with the volumes to render.
     values
-        Coefficients of its brain, to render them from.
+        Coefficients of its brain, from which they are rendered.
     preparation
-        Of the scan.
-    level
-        That both are divided by.
-    subject
-        Who was scanned.
-    surroundings
-        Passes of averaging, as for `siteless.methods.patches.surrounded`.
+        Processing of the scan.
+        level
+            Reference b0 intensity, by which both are divided.
+        surroundings
+        Passes of averaging, as in `siteless.methods.patches.surrounded`.
     correction
-        Coefficients that are added to the signal, of the brain.
-    most
-        Patches that are gathered, evenly spaced; None for all.
+        Coefficients of the brain that are added to the signal.
+    choose
+        Function that chooses the centres of patches from voxel indices; None for all.
     """
     values, is_b0 = values / np.float32(level), scan.gradients.is_b0
     b0 = scan.volumes[np.ix_(np.flatnonzero(is_b0), scan.voxels)].mean(axis=0)
     inside = preparation.where(scan).T[scan.mask.T] & (values[:, 0] > _DARK)
-    if most is not None:
-        voxels = np.flatnonzero(inside)
-        inside = np.isin(np.arange(len(inside)), voxels[:: max(1, math.ceil(len(voxels) / most))])
+    if choose is not None:
+        inside &= np.isin(scan.voxels, choose(scan.voxels[inside]))
     neighbours = index_neighbours(scan.mask, scan.affine)
     values, patches = surrounded(values, neighbours, inside, surroundings)
     rows, compact = np.unique(patches, return_inverse=True)
@@ -134,7 +153,7 @@ def gather_patches(
     return TrainingScan(
         site=str(scan.site),
         name=scan.name,
-        subject=subject,
+        subject="",
         order=order,
         level=level,
         shape=scan.mask.shape,

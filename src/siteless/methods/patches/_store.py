@@ -1,4 +1,4 @@
-"""Training scans on disk, mapped into memory: cohorts larger than memory train too."""
+"""Store training scans as memory-mapped files, for cohorts larger than memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from siteless.storage import map_arrays, save_arrays
 
 
 def store_scan(scan: TrainingScan, path: Path) -> None:
-    """Write a scan into a file, which appears when it is whole."""
+    """Write a scan to a file, completely or not at all."""
     values = {field.name: getattr(scan, field.name) for field in fields(scan)}
     arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
     plain = {name: value for name, value in values.items() if name not in arrays}
@@ -22,7 +22,7 @@ def store_scan(scan: TrainingScan, path: Path) -> None:
 
 
 def is_stored(path: Path) -> bool:
-    """Whether a file holds a scan as it was written."""
+    """Whether a file contains an intact scan."""
     try:
         scan, content = _open(path)
         return scan.content == content

@@ -1,4 +1,4 @@
-"""What training is given, and what it tells as it goes on."""
+"""Training sets and training logs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from siteless.methods.patches._scan import TrainingScan
 from siteless.model import ModelCard
 from siteless.population import Design
 
-# Of a log: a figure for each name.
+# A row of a training log.
 Row = dict[str, float]
-# Called with the updates done, their total, and the log.
-Watch = Callable[[int, int, Sequence[Row]], None]
+# Called with the number of finished updates, their total, and the log.
+TrainingCallback = Callable[[int, int, Sequence[Row]], None]
 
 
 def _describe(row: Row) -> str:
@@ -29,34 +29,35 @@ def _describe(row: Row) -> str:
 
 
 def without_speed(row: Row) -> Row:
-    """Return a row of a log without what depends on the machine."""
+    """Return a row of a log without machine-dependent values."""
     return {name: value for name, value in row.items() if name != "patches_per_second"}
 
 
 @dataclass(frozen=True)
 class TrainingLog:
-    """Keeps the log of a training on disk as it grows, and shows its last figures.
+    """Writes the log of a training to disk as it grows, and shows its last row.
 
     Attributes
     ----------
     path
-        A row for each evaluation, tab-separated.
+        Tab-separated table with a row for each evaluation.
     show
-        Called with the updates done, their total, and a line about the last evaluation.
+        Called with the number of finished updates, their total, and a line about the last
+        evaluation.
     """
 
     path: Path
     show: Callable[[int, int, str], None]
 
     def __call__(self, update: int, total: int, log: Sequence[Row]) -> None:
-        """Write the log when it has grown, and show how far the training is."""
+        """Write the log if it has grown, and show the progress."""
         if log and log[-1]["update"] == update:
             self.write(log)
         if rank() == 0:
             self.show(update, total, _describe(log[-1]) if log else "the first figures come soon")
 
     def write(self, log: Sequence[Row]) -> None:
-        """Write all rows, unless another process does."""
+        """Write all rows, in the first process only."""
         if rank() == 0:
             rows = [{name: f"{value:.6g}" for name, value in row.items()} for row in log]
             write_table(self.path, rows)
@@ -64,21 +65,20 @@ class TrainingLog:
 
 @dataclass(frozen=True, eq=False)
 class TrainingSet:
-    """What to learn from: scans, the sites they are of, and scans to choose the best weights by.
+    """Training and validation scans and their sites.
 
     Attributes
     ----------
     scans, validation
-        The latter may be empty.
+        Training scans, and held-out scans, which may be empty.
     sites
-        Labels, in the order of the network's numbers.
+        Labels of the sites, in the order of their indices in the network.
     whole
-        Scans with all their directions, when the others are in parts: codes of such scans are
-        what a model gives.
+        Scans with all directions, if the others are in parts; their codes are those of new scans.
     covariates
-        Covariates of each scan's person by the scan's name, shape (column,); none by default.
+        Covariates of each scan's participant by the scan's name, shape (column,); none by default.
     reference
-        Names of the scans that site effects are estimated from; None for all.
+        Names of the reference scans for site effects; None for all.
     """
 
     scans: Sequence[TrainingScan]
@@ -89,23 +89,23 @@ class TrainingSet:
     reference: Collection[str] | None = None
 
     def design(self, scans: Sequence[TrainingScan]) -> Design:
-        """Return who was scanned where, for some of the scans."""
+        """Return the design of some of the scans."""
         columns = reference = None
         if self.covariates:
-            columns = np.stack([self.covariates[one.name] for one in scans])
+            columns = np.stack([self.covariates[scan.name] for scan in scans])
         if self.reference is not None:
-            reference = np.array([one.name in self.reference for one in scans])
-        people = [one.subject or one.name for one in scans]
-        return Design.of([one.site for one in scans], people, self.sites, columns, reference)
+            reference = np.array([scan.name in self.reference for scan in scans])
+        people = [scan.subject or scan.name for scan in scans]
+        return Design.of([scan.site for scan in scans], people, self.sites, columns, reference)
 
 
 def describe_validation(card: ModelCard, people: int, where: str) -> tuple[str, str]:
-    """Say how well a network was validated, and by how many people."""
+    """Describe the validation of a network."""
     by = count_people(people) if people else "nobody, so on the training scans"
     error = card.summary["best"]["val_rmse_percent"]
     return "validation", f"{by}: RMSE {error:.2f} % of white matter's b0, {where}"
 
 
 def count_people(number: int) -> str:
-    """Return a number of people in words."""
+    """Format a number of participants."""
     return "1 person" if number == 1 else f"{number} people"

@@ -1,4 +1,4 @@
-"""How RISH learns: scans to a template, and energies of sites on it."""
+"""Training of RISH: registration to a template, and site energies on it."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def energy_maps(scan: Scan, coefficients: Coefficients) -> Mapping[str, Array]:
 
 
 def require_comparable(settings: Mapping[str, Any], cohort: Cohort) -> None:
-    """Refuse a cohort whose sites cannot be separated from its people."""
+    """Raise an error for a cohort whose sites cannot be separated from its participants."""
     scans = _compared(settings, cohort)
     require_people(scans, cohort.sites, travelling=settings["travelling"])
     _weights(settings, cohort, scans)
 
 
 def learn_energies(settings: Mapping[str, Any], cohort: Cohort, workspace: Workspace) -> Learned:
-    """Build the template, then the energies of each site on it."""
+    """Build the template, and estimate the energies of each site on it."""
     work = _EnergyWork(workspace.store, settings["same_space"])
     on_template = bring_to_template(workspace, work, _compared(settings, cohort), cohort.sites)
     accepted = on_template.accepted
@@ -58,7 +58,7 @@ def learn_energies(settings: Mapping[str, Any], cohort: Cohort, workspace: Works
 
 
 def _compared(settings: Mapping[str, Any], cohort: Cohort) -> tuple[ScanFiles, ...]:
-    """Return the scans that are compared: all to learn from, or those of travelling people."""
+    """Return the scans to compare: all training scans, or those of travelling subjects."""
     scans = cohort.learning
     if not settings["travelling"]:
         return scans
@@ -80,18 +80,18 @@ def _weights(settings: Mapping[str, Any], cohort: Cohort, scans: Sequence[ScanFi
 class _EnergyWork(TemplateWork):
     @property
     def key(self) -> str:
-        """The distance over which energies are averaged."""
+        """Distance over which energies are averaged."""
         return str(SMOOTHING)
 
     def bring(self, scan: ScanFiles, alignment: Alignment) -> Mapping[str, Array]:
-        """Return energies, averaged over near voxels."""
+        """Return energies on the template, averaged over nearby voxels."""
         energies = Energies(**self.store.read(ENERGIES, scan))
         return vars(smooth_on_template(energies, alignment))
 
     def combine(
         self, scans: Sequence[ScanFiles], weights: Array, template: BrainMaps
     ) -> tuple[BrainMaps, Array, Array]:
-        """Return the mean of scans on the template, the sites' energies, and the noise's."""
+        """Return the mean of scans on the template, and the energies of sites and of noise."""
         files = [self.aligned(scan, template) for scan in scans]
         mean = mean_maps(BrainMaps.from_arrays(load_arrays(file)) for file in files)
         inside = mean.image > 0

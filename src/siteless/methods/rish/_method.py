@@ -1,4 +1,4 @@
-"""The methods RISH and RISH-GLM: energies of sites, compared on a template."""
+"""The methods RISH and RISH-GLM, which compare energies of sites on a template."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ _RISH_GLM = Citation(
 
 @dataclass(frozen=True, kw_only=True)
 class _ComparesEnergies(UsesTemplate, Method):
-    """What both methods share."""
+    """The base of both methods."""
 
     @classmethod
     def model_type(cls) -> type[Model]:
-        """Return the class of its models."""
+        """Return the class of the method's models."""
         from siteless.methods.rish._model import RishModel
 
         return RishModel
 
     @property
     def features(self) -> Mapping[str, Feature]:
-        """What registration sees of a scan, and its energies."""
+        """Maps of a scan for registration, and its energies."""
         from siteless.methods.rish._learn import ENERGIES, energy_maps
         from siteless.methods.template import TEMPLATE, template_maps
 
@@ -64,14 +64,14 @@ class _ComparesEnergies(UsesTemplate, Method):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """Settings that its models are known by."""
+        """Settings to record in models."""
         from siteless.methods.rish._model import CLIP, SMOOTHING
 
         chosen = {"travelling": False, "covariates": (), **super().settings}
         return {**chosen, "smoothing": SMOOTHING, "clip": CLIP}
 
     def resolve(self, cohort: Cohort) -> Self:
-        """Find out whether scans are in a common space; refuse sites with too few people."""
+        """Detect a common space; raise an error for sites with too few participants."""
         from siteless.methods.rish._learn import require_comparable
         from siteless.methods.template import is_common_space
 
@@ -81,7 +81,7 @@ class _ComparesEnergies(UsesTemplate, Method):
         return method
 
     def learn(self, cohort: Cohort, workspace: Workspace) -> Learned:
-        """Build the template, then the energies of each site on it."""
+        """Build the template, and estimate the energies of each site on it."""
         from siteless.methods.rish._learn import learn_energies
 
         return learn_energies(self.settings, cohort, workspace)
@@ -89,12 +89,12 @@ class _ComparesEnergies(UsesTemplate, Method):
 
 @dataclass(frozen=True, kw_only=True)
 class Rish(_ComparesEnergies):
-    """Compares the energies of sites on a template, of groups or of people who travelled.
+    """Compares the energies of sites on a template, between groups or in travelling subjects.
 
     Attributes
     ----------
     travelling
-        Whether people who were scanned at several sites are compared with themselves.
+        Whether to compare travelling subjects with themselves.
     """
 
     name: ClassVar[str] = "rish"
@@ -116,7 +116,7 @@ class Rish(_ComparesEnergies):
 
 @dataclass(frozen=True, kw_only=True)
 class RishGlm(_ComparesEnergies, HasCovariates):
-    """RISH in which a regression on covariates separates the energies of sites from people's."""
+    """RISH with a regression that separates site effects from covariates."""
 
     name: ClassVar[str] = "rish-glm"
     summary: ClassVar[str] = (

@@ -1,9 +1,9 @@
-"""Linear RISH: rotation-invariant energies of two sites, compared where brains are compared.
+"""Linear RISH: rotation-invariant energies of two sites, compared on a template.
 
 Per shell and degree, on the b0-normalised signal, a scan's harmonics are multiplied by
-sqrt(E_target / E_source), where E is the energy that people of a site have at the same place of
-a template. The energies are those of groups, so that what is special to a person stays. b0 has a
-scale of its own, so that diffusivities stay right.
+sqrt(E_target / E_source), where E is the energy of a site's participants at the same location of a
+template. Energies are group means, so individual differences are preserved. b0 has a separate
+scale, so diffusivities remain correct.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from siteless.registration import Alignment
 
 # mm. Energies are averaged over about this distance before they are compared.
 SMOOTHING = 4.0
-# A scale below or above these tells of an error, not of a scanner.
+# A scale outside this range indicates an error rather than a scanner effect.
 CLIP = (0.5, 2.0)
-# Noise is known to about this part of its energy; a signal below that has no scale of its own.
+# Relative error of the noise energy; the scale of a weaker signal is shrunk to 1.
 _NOISE_ERROR = 0.1
-# Of the scan's level. The energy of darker voxels, over b0 squared, is not known.
+# Fraction of the scan's level below which energies over b0 squared are unreliable.
 _DARK = 0.05
-# Where a scan has fewer voxels near than this, what all scans have there takes over.
+# With less weight nearby than this, the shared pattern of all scans dominates.
 _NEAR = 0.01
-# What a scan may have more or less than others, where it must be guessed.
+# Range of a scan's ratio to the shared pattern.
 _GUESS = (0.25, 4.0)
-# Of guessing what scans have in common, and how each compares.
+# Iterations of estimating the shared pattern and the ratios.
 _TURNS = 4
 
 
 @dataclass(frozen=True, eq=False)
 class Energies:
-    """What RISH compares, of voxels, or as sums over voxels that are near.
+    """Energies of voxels, or their sums over nearby voxels.
 
     Attributes
     ----------
     signal
-        b0 in units of the scan's level; then, over b0 squared, the energy of each degree of each
-        shell without the noise's and as a fit without penalty would have it; shape
-        (..., 1 + shell * degree), float32.
+        b0 in units of the scan's level; then the energy of each degree of each shell over b0
+        squared, corrected for noise and for the penalty of the fit; shape (..., 1 + shell *
+        degree), float32.
     noise
-        Energies of noise, likewise; zero for b0, which hardly has any.
+        Energies of noise in the same layout; zero for b0, where it is negligible.
     weight
-        1 for voxels that are bright enough to tell, 0 for others, which add nothing to sums;
-        shape (..., 1).
+        1 for voxels that are bright enough, 0 for others, which do not add to sums; shape (...,
+        1).
     """
 
     signal: Array
@@ -62,14 +62,14 @@ class Energies:
     weight: Array
 
 
-def energies_of(scan: Scan, own: Coefficients, level: float) -> Energies:
-    """Return the energies of a scan's brain voxels, each (voxel, feature)."""
-    noise = fit_noise(scan, own)
-    bright = own.b0[:, None] > _DARK * level
-    square = np.square(np.where(bright, own.b0[:, None], 1))[..., None]
+def energies_of(scan: Scan, coefficients: Coefficients, level: float) -> Energies:
+    """Return the energies of a scan's brain voxels, shape (voxel, feature)."""
+    noise = fit_noise(scan, coefficients)
+    bright = coefficients.b0[:, None] > _DARK * level
+    square = np.square(np.where(bright, coefficients.b0[:, None], 1))[..., None]
     of_noise = noise.energies / noise.kept / square
-    of_signal = rish(own) / noise.kept / square - of_noise
-    b0 = own.b0[:, None] / np.float32(level)
+    of_signal = rish(coefficients) / noise.kept / square - of_noise
+    b0 = coefficients.b0[:, None] / np.float32(level)
     return Energies(
         np.hstack([b0, of_signal.reshape(len(b0), -1)]) * bright,
         np.hstack([0 * b0, of_noise.reshape(len(b0), -1)]) * bright,
@@ -78,7 +78,7 @@ def energies_of(scan: Scan, own: Coefficients, level: float) -> Energies:
 
 
 def smooth_on_template(energies: Energies, alignment: Alignment) -> Energies:
-    """Bring energies on a scan's grid to the template, and sum them over near voxels."""
+    """Resample energies to the template, and sum them over nearby voxels."""
     sigma = (*(SMOOTHING / alignment.static.voxel_size), 0)
 
     def sums(values: Array) -> Array:
@@ -88,52 +88,52 @@ def smooth_on_template(energies: Energies, alignment: Alignment) -> Energies:
 
 
 def site_energies(read: Callable[[int], Energies], weights: Array) -> tuple[Array, Array]:
-    """Add the energies of scans up to those of sites.
+    """Combine the energies of scans into those of sites.
 
-    Where a scan has no voxels near, it is guessed from what all scans have there and from how
-    the scan compares with them elsewhere. So sites that do not cover the same part of the brain
-    are compared there by what they share.
+    Where a scan has no voxels nearby, it is extrapolated from the shared pattern of all scans and
+    from the scan's ratio to it elsewhere. So differences in coverage between sites do not bias
+    them.
 
     Parameters
     ----------
     read
-        Gives the sums of a scan by its number, each (voxel, feature). Scans need not be in memory
-        together.
+        Function that reads the sums of a scan by its index, shape (voxel, feature), so that few
+        scans are in memory.
     weights
-        Of `site_weights`, shape (site, scan).
+        Weights from `site_weights`, shape (site, scan).
 
     Returns
     -------
     energies, noise
-        Shape (site, voxel, feature), and the mean over scans, (voxel, feature).
+        Site energies, shape (site, voxel, feature), and mean noise over scans, (voxel, feature).
     """
     mean, ratios = _shared_pattern(read, weights.shape[1])
     energies, noise = np.zeros((len(weights), *mean.shape)), np.zeros_like(mean)
     total = np.full_like(mean, np.finfo(np.float32).tiny)
     for number, ratio in enumerate(ratios):
-        own = read(number)
-        filled = (own.signal + _NEAR * ratio * mean) / (own.weight + _NEAR)
+        sums = read(number)
+        filled = (sums.signal + _NEAR * ratio * mean) / (sums.weight + _NEAR)
         energies += weights[:, number, None, None] * filled
-        noise, total = noise + own.noise, total + own.weight
+        noise, total = noise + sums.noise, total + sums.weight
     return energies.astype(np.float32), (noise / total).astype(np.float32)
 
 
 def _shared_pattern(read: Callable[[int], Energies], scans: int) -> tuple[Array, Array]:
-    """Return what scans have in common, (voxel, feature), and how each compares, (scan, feature).
+    """Return the shared pattern of scans, (voxel, feature), and their ratios, (scan, feature).
 
-    A scan is its ratio times the pattern, where it has voxels; both are found in turn.
+    A scan is modelled as its ratio times the pattern; both are estimated alternately.
     """
     ratios, least = np.ones((scans, read(0).signal.shape[1])), np.finfo(np.float32).tiny
     for _ in range(_TURNS):
         signal, weight = np.zeros(1), np.full(1, float(least))
         for number, ratio in enumerate(ratios):
-            own = read(number)
-            signal, weight = signal + own.signal, weight + own.weight * ratio
+            sums = read(number)
+            signal, weight = signal + sums.signal, weight + sums.weight * ratio
         mean = signal / weight
         for number in range(scans):
-            own = read(number)
-            expected = np.maximum((own.weight * mean).sum(axis=0), least)
-            ratios[number] = (own.signal.sum(axis=0) / expected).clip(*_GUESS)
+            sums = read(number)
+            expected = np.maximum((sums.weight * mean).sum(axis=0), least)
+            ratios[number] = (sums.signal.sum(axis=0) / expected).clip(*_GUESS)
     return mean, ratios
 
 
@@ -146,9 +146,9 @@ class RishModel(ScalingModel):
     template
         Mean of the training scans.
     energies
-        Of `Energies.signal` in the template's brain, shape (site, voxel, feature).
+        Site energies in the template's brain, as `Energies.signal`, shape (site, voxel, feature).
     noise
-        Mean over the scans of `Energies.noise`, shape (voxel, feature).
+        Mean of `Energies.noise` over scans, shape (voxel, feature).
     """
 
     template: BrainMaps
@@ -157,7 +157,7 @@ class RishModel(ScalingModel):
 
     @classmethod
     def from_arrays(cls, card: ModelCard, arrays: Mapping[str, Array]) -> Self:
-        """Make a model of what its file holds."""
+        """Make a model from its card and arrays."""
         return cls(card, BrainMaps.from_arrays(arrays), arrays["energies"], arrays["noise"])
 
     @property
@@ -166,16 +166,16 @@ class RishModel(ScalingModel):
         return {**self.template.arrays, "energies": self.energies, "noise": self.noise}
 
     def describe(self) -> Sequence[tuple[str, str]]:
-        """Say what was compared, and how well scans lie on the template."""
+        """Describe what was compared, and how well scans match the template."""
         return describe_template(self.card)
 
     def scales(self, source: int, targets: Sequence[int]) -> Array:
-        """Return the scale maps from a site to others' mean, on the template.
+        """Return the scale maps from a site to the mean of targets, on the template.
 
         Returns
         -------
         Array
-            Shape (x, y, z, feature): of b0, and of each degree of each shell relative to b0; 1
+            Scales of b0, and of each shell's degrees relative to b0, shape (x, y, z, feature); 1
             outside the template's brain.
         """
         logs = np.mean([self._logarithm(target) for target in targets], axis=0)
@@ -187,23 +187,23 @@ class RishModel(ScalingModel):
         return scales
 
     def _logarithm(self, site: int) -> Array:
-        """Return a site's log energies; as much is added as noise may hide, so that they exist."""
+        """Return a site's log energies; the error of the noise is added to keep them finite."""
         least = np.maximum(_NOISE_ERROR * self.noise, np.finfo(np.float32).tiny)
         return np.log(np.maximum(self.energies[site], 0) + least)
 
-    def gains(self, scan: Scan, own: Coefficients, site: str) -> Array:
+    def gains(self, scan: Scan, coefficients: Coefficients, site: str) -> Array:
         """Return the scale maps at a scan's voxels, shape (voxel, feature)."""
         source = self.require_known(scan.gradients, scan.site)
         targets = self.numbers(site)
         if targets == [source]:
             return np.ones((1, self.noise.shape[-1]), dtype=np.float32)
         logs = np.log(self.scales(source, targets))
-        maps = np.exp(self._alignment(scan, own).to_moving(logs))
+        maps = np.exp(self._alignment(scan, coefficients).to_moving(logs))
         return maps.swapaxes(0, 2)[scan.mask.T]
 
-    def _alignment(self, scan: Scan, own: Coefficients) -> Alignment:
+    def _alignment(self, scan: Scan, coefficients: Coefficients) -> Alignment:
         return lay_well(
-            BrainMaps.of(scan, own),
+            BrainMaps.of(scan, coefficients),
             self.template,
             same_space=self.card.settings["same_space"],
             typical=Likeness(**self.card.summary["likeness"]),
@@ -213,30 +213,30 @@ class RishModel(ScalingModel):
 def site_weights(
     sites: Sequence[int], people: Sequence[str], covariates: Array, *, travelling: bool
 ) -> Array:
-    """Return the weights by which scans' energies add up to those of each site.
+    """Return the weights of scans in the energies of each site.
 
-    They are the least-squares fit of site effects beside those of covariates, and for travelling
-    people beside those of each person. Without either they are means over people: scans of one
-    person at one site share a weight.
+    They are the least-squares estimator of site effects in a regression with covariates and, for
+    travelling subjects, with effects of participants. Without either they average over
+    participants, whose scans at one site share a weight.
 
     Parameters
     ----------
     sites, people
-        Number of each scan's site, and who was scanned.
+        Index of each scan's site, and its participant.
     covariates
-        Of each scan, shape (scan, covariate).
+        Covariates of each scan, shape (scan, covariate).
     travelling
-        Whether people are compared with themselves.
+        Whether participants are compared with themselves.
 
     Returns
     -------
     Array
-        Shape (site, scan). A site's energies are for people of mean covariates.
+        Weights, shape (site, scan). Energies of a site are those at mean covariates.
 
     Raises
     ------
     DatasetError
-        When sites cannot be told from covariates or people.
+        When sites cannot be separated from covariates or participants.
     """
     site_columns = np.eye(max(sites) + 1)[list(sites)]
     others = covariates

@@ -1,4 +1,4 @@
-"""One factor for each shell and site."""
+"""A method with one factor for each shell and site."""
 
 from typing import TYPE_CHECKING
 

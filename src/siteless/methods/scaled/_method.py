@@ -1,4 +1,4 @@
-"""The method that brings each shell's mean attenuation to the target's."""
+"""The method that matches the mean attenuation of each shell to the target's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Scaled(ComparesGroups):
-    """Brings b0 to the target's level, and each shell to the target's mean attenuation."""
+    """Scales b0 to the target's level, and each shell to the target's mean attenuation."""
 
     name: ClassVar[str] = "scaled"
     summary: ClassVar[str] = "the level of b0, and one factor for each shell and site"
@@ -23,13 +23,13 @@ class Scaled(ComparesGroups):
 
     @classmethod
     def model_type(cls) -> type[Model]:
-        """Return the class of its models."""
+        """Return the class of the method's models."""
         from siteless.methods.scaled._model import ScaledModel
 
         return ScaledModel
 
     def learn(self, cohort: Cohort, workspace: Workspace) -> Learned:
-        """Average over the training scans of a site."""
+        """Average the attenuation over the training scans of each site."""
         from siteless.methods.scaled._model import ScaledModel, site_attenuation
 
         scans = [workspace.store.patches(scan) for scan in cohort.learning]

@@ -1,4 +1,4 @@
-"""The simplest method: a scan's level, and one factor for each shell and site."""
+"""The simplest method: the level of b0, and one factor for each shell and site."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from siteless.model import ModelCard
 
 @dataclass(frozen=True, eq=False)
 class ScaledModel(ScalingModel):
-    """Brings b0 to the target's level, and each shell to the target's mean attenuation.
+    """Scales b0 to the target's level, and each shell to the target's mean attenuation.
 
     Attributes
     ----------
     attenuation
-        Mean of each shell over b0 in the training scans' white matter, shape (site, shell).
+        Ratio of each shell's mean to b0 in white matter of training scans, shape (site, shell).
     """
 
     attenuation: Array
 
     @classmethod
     def from_arrays(cls, card: ModelCard, arrays: Mapping[str, Array]) -> Self:
-        """Make a model of what its file holds."""
+        """Make a model from its card and arrays."""
         return cls(card, arrays["attenuation"])
 
     @property
@@ -37,24 +37,24 @@ class ScaledModel(ScalingModel):
         """Attenuation of each shell at each site."""
         return {"attenuation": self.attenuation}
 
-    def gains(self, scan: Scan, own: Coefficients, site: str) -> Array:
-        """Return the ratio of the target's to the source's attenuation, the same everywhere."""
+    def gains(self, scan: Scan, coefficients: Coefficients, site: str) -> Array:
+        """Return the ratio of the target's to the source's attenuation, for all voxels."""
         source = self.require_known(scan.gradients, scan.site)
         logs = np.log(self.attenuation)
         factors = np.exp(logs[self.numbers(site)].mean(axis=0) - logs[source])
-        degrees = own.order // 2 + 1
+        degrees = coefficients.order // 2 + 1
         return np.concatenate([[1.0], np.repeat(factors, degrees)])[None].astype(np.float32)
 
 
 def mean_attenuation(values: Array, order: int) -> Array:
-    """Return the mean of each shell over that of b0, shape (shell,).
+    """Return the ratio of each shell's mean to that of b0, shape (shell,).
 
     Parameters
     ----------
     values
         Coefficients of a scan's white matter, shape (voxel, channel).
     order
-        Highest degree of the harmonics.
+        lmax of the harmonics.
     """
     b0, *shells = values.mean(axis=0, dtype=float)[Channels.of(values, order).means]
     isotropic = 1 / np.sqrt(4 * np.pi)  # the harmonic of degree 0

@@ -1,4 +1,4 @@
-"""A space that people share, and how scans lie on it."""
+"""A study template, and the registration of scans to it."""
 
 from siteless.methods.template._likeness import (
     BrainMaps,

@@ -1,4 +1,4 @@
-"""A space that people share: the mean of their brains, and how a scan lies on it."""
+"""A study template, and how well scans match it."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from siteless.registration import (
 )
 from siteless.tissue import fit_tensor
 
-# Overlap of white matter and correlation of FA that noise reaches when it is deformed; and the
-# part of what scans typically reach that a scan must.
+# Overlap of white matter and correlation of FA that deformed noise can reach; and the fraction of
+# typical values that a scan must reach.
 _LEAST_OVERLAP, _LEAST_CORRELATION, _TYPICAL_PART = 0.45, 0.3, 0.75
-# Heads of grown people differ less.
+# Changes of length between adult heads are smaller.
 _STRETCH = (0.72, 1.38)
 
 
 @dataclass(frozen=True, eq=False)
 class BrainMaps:
-    """What registration sees of a scan.
+    """Maps of a scan for registration.
 
     Attributes
     ----------
@@ -42,9 +42,9 @@ class BrainMaps:
     fa
         Fractional anisotropy.
     white_matter
-        Between 0 and 1.
+        White-matter fraction, between 0 and 1.
     grid
-        Where the voxels are.
+        Grid of the maps.
     """
 
     image: Array
@@ -53,33 +53,38 @@ class BrainMaps:
     grid: Grid
 
     @classmethod
-    def of(cls, scan: Scan, own: Coefficients) -> Self:
-        """Make the maps of a scan from its signal and its coefficients."""
+    def of(cls, scan: Scan, coefficients: Coefficients) -> Self:
+        """Make the maps of a scan from its signal and coefficients."""
         fa = fit_tensor(scan.volumes, scan.voxels, scan.gradients).fa.astype(np.float32)
-        isotropic = own.shell(0)[:, 0] / np.sqrt(4 * np.pi)
-        attenuation = np.divide(isotropic, own.b0, out=np.zeros_like(own.b0), where=own.b0 > 0)
+        isotropic = coefficients.shell(0)[:, 0] / np.sqrt(4 * np.pi)
+        attenuation = np.divide(
+            isotropic,
+            coefficients.b0,
+            out=np.zeros_like(coefficients.b0),
+            where=coefficients.b0 > 0,
+        )
         return cls(
-            image=own.on_grid(fa + attenuation.clip(0, 1).astype(np.float32)),
-            fa=own.on_grid(fa),
+            image=coefficients.on_grid(fa + attenuation.clip(0, 1).astype(np.float32)),
+            fa=coefficients.on_grid(fa),
             white_matter=scan.white_matter.astype(np.float32),
             grid=Grid(scan.mask.shape, scan.affine),
         )
 
     def on_static(self, alignment: Alignment) -> BrainMaps:
-        """Bring the maps to the static grid of an alignment."""
+        """Resample the maps to the static grid of an alignment."""
         stacked = np.stack([self.image, self.fa, self.white_matter], axis=-1)
         image, fa, white = np.moveaxis(alignment.to_static(stacked), -1, 0)
         return BrainMaps(image, fa, white, alignment.static)
 
     @property
     def arrays(self) -> Mapping[str, Array]:
-        """All that the maps are, for a file."""
+        """Arrays to store."""
         maps = {"image": self.image, "fa": self.fa, "white_matter": self.white_matter}
         return maps | {"affine": self.grid.affine}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array]) -> Self:
-        """Make maps of what a file holds."""
+        """Make maps from stored arrays."""
         maps = {name: arrays[name] for name in ("image", "fa", "white_matter")}
         x, y, z = maps["image"].shape
         return cls(**maps, grid=Grid((x, y, z), arrays["affine"]))
@@ -87,16 +92,16 @@ class BrainMaps:
 
 @dataclass(frozen=True)
 class Likeness:
-    """How well a scan lies on a template, before and after registration.
+    """How well a scan matches a template, before and after registration.
 
     Attributes
     ----------
     overlap_before, overlap
         Dice coefficient of the white-matter masks.
     correlation_before, correlation
-        Of FA, in the template's brain.
+        Correlation of FA in the template's brain.
     shrunk, stretched
-        The least and the greatest change of length by the affine part of the registration.
+        Smallest and largest scale factor of the affine registration.
     """
 
     overlap_before: float
@@ -107,10 +112,10 @@ class Likeness:
     stretched: float = 1.0
 
     def is_poor(self, typical: Likeness) -> bool:
-        """Whether the scan lies on the template much worse than scans typically do.
+        """Whether the scan matches the template much worse than scans typically do.
 
-        Deformation makes any two brains somewhat alike, so that a scan that is upside down is
-        known by comparison with others, and a part of a brain by how it was stretched.
+        Deformation makes any two brains somewhat alike. So an inverted scan is detected by
+        comparison with others, and a partial brain by its scale factors.
         """
         least_overlap = max(_LEAST_OVERLAP, _TYPICAL_PART * typical.overlap)
         least_correlation = max(_LEAST_CORRELATION, _TYPICAL_PART * typical.correlation)
@@ -130,7 +135,7 @@ class Likeness:
 
 
 def _likeness(maps: BrainMaps, template: BrainMaps, alignment: Alignment) -> Likeness:
-    """Tell how well a scan lies on a template by an alignment, and by none."""
+    """Compare a scan with a template, with and without an alignment."""
     before = _alike(maps.on_static(place(maps.grid, template.grid)), template)
     after = _alike(maps.on_static(alignment), template)
     lengths = 1 / np.linalg.svd(alignment.affine[:3, :3], compute_uv=False)
@@ -147,9 +152,9 @@ def _likeness(maps: BrainMaps, template: BrainMaps, alignment: Alignment) -> Lik
 def lay(
     maps: BrainMaps, template: BrainMaps, *, same_space: bool, deform: bool = True
 ) -> tuple[Alignment, Likeness]:
-    """Bring a scan to a template, and tell how well it lies there.
+    """Align a scan with a template, and compare them.
 
-    It is registered, with deformation or without, or left as it is when both share a space.
+    The scan is registered, with or without deformation, unless both share a space.
     """
     find = register if deform else register_affine
     if same_space:
@@ -162,29 +167,29 @@ def lay(
 def lay_well(
     maps: BrainMaps, template: BrainMaps, *, same_space: bool, typical: Likeness
 ) -> Alignment:
-    """Bring a scan to a template, and refuse it when it lies there worse than scans do.
+    """Align a scan with a template; raise an error if they match poorly.
 
     Raises
     ------
     SignalError
-        When it does.
+        When the scan matches the template much worse than scans typically do.
     """
-    alignment, found = lay(maps, template, same_space=same_space)
-    if found.is_poor(typical):
+    alignment, likeness = lay(maps, template, same_space=same_space)
+    if likeness.is_poor(typical):
         raise SignalError(
-            f"the scan could not be registered to the template ({found})",
+            f"the scan could not be registered to the template ({likeness})",
             remedy="check its orientation and masks, or leave it out",
         )
     return alignment
 
 
-def typical_likeness(scans: Sequence[Likeness]) -> Likeness:
-    """Return the median of each figure."""
-    return Likeness(*np.median([astuple(one) for one in scans], axis=0).tolist())
+def typical_likeness(likenesses: Sequence[Likeness]) -> Likeness:
+    """Return the median of each field."""
+    return Likeness(*np.median([astuple(likeness) for likeness in likenesses], axis=0).tolist())
 
 
 def mean_maps(scans: Iterable[BrainMaps]) -> BrainMaps:
-    """Return the mean of maps that are on one grid, which need not be in memory together."""
+    """Return the mean of maps on one grid; an iterator keeps few of them in memory."""
     total, count = np.zeros(1), 0
     for maps in scans:
         total, count = total + np.stack([maps.image, maps.fa, maps.white_matter]), count + 1
@@ -198,7 +203,7 @@ def _alike(maps: BrainMaps, template: BrainMaps) -> tuple[float, float]:
 
 
 def describe_template(card: ModelCard) -> list[tuple[str, str]]:
-    """Say what was compared on a template, and how well scans lie on it."""
+    """Describe what was compared on a template, and how well scans match it."""
     settings, summary = card.settings, card.summary
     travelling = settings.get("travelling", False)
     compared = "travelling people with themselves" if travelling else "groups"

@@ -1,4 +1,4 @@
-"""Scans brought to a template of them all: registration, and a log of how well it went."""
+"""Build a study template, register scans to it, and log the registration."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from siteless.methods.template._likeness import (
 from siteless.registration import Alignment, place, resample_grid
 from siteless.storage import cache_key, is_whole, load_arrays, save_arrays
 
-# Scans that are tried as the start of a template, and that its first mean is of at most.
+# Number of references to try for a template, and largest number of scans in its first mean.
 _REFERENCES, _FIRST = 3, 60
-# mm. Finer than sites are compared at, and what registration works at.
+# mm. Finer than the resolution of site comparisons, and the resolution of registration.
 _VOXEL_SIZE = 2.5
-# Kind under which what registration sees of a scan is stored.
+# Kind under which maps for registration are stored.
 TEMPLATE = "template"
-# Names of spaces that people share begin so, in the entity ``space``.
+# Prefixes of standard spaces in the entity ``space``.
 _TEMPLATES = ("MNI", "ICBM", "IXI549", "OASIS", "NIHPD", "UNCInfant", "Talairach")
 
 
 @dataclass(frozen=True)
 class TemplateWork(ABC):
-    """What is done to each scan; the same in this process and in others."""
+    """Registration of single scans, which can run in several processes."""
 
     store: ScanStore
     same_space: bool
@@ -48,14 +48,14 @@ class TemplateWork(ABC):
     @property
     @abstractmethod
     def key(self) -> str:
-        """Say what `bring` depends on, beside the scan and the template."""
+        """Return what `bring` depends on, apart from the scan and the template."""
 
     @abstractmethod
     def bring(self, scan: ScanFiles, alignment: Alignment) -> Mapping[str, Array]:
-        """Return what sites are compared by, on the template."""
+        """Return the features to compare between sites, on the template."""
 
     def maps(self, scan: ScanFiles) -> BrainMaps:
-        """Read what registration sees of a scan."""
+        """Read the maps of a scan for registration."""
         return BrainMaps.from_arrays(self.store.read(TEMPLATE, scan))
 
     def aligned(self, scan: ScanFiles, template: BrainMaps) -> Path:
@@ -66,49 +66,49 @@ class TemplateWork(ABC):
         return self.store.file(kind, scan, cache_key(*template.arrays.values(), key))
 
     def place(self, reference: BrainMaps, scan: ScanFiles) -> tuple[BrainMaps, Likeness]:
-        """Bring a scan to another, without deformation."""
+        """Align a scan with another, without deformation."""
         maps = self.maps(scan)
-        alignment, found = lay(maps, reference, same_space=self.same_space, deform=False)
-        return maps.on_static(alignment), found
+        alignment, likeness = lay(maps, reference, same_space=self.same_space, deform=False)
+        return maps.on_static(alignment), likeness
 
     def align(self, template: BrainMaps, scan: ScanFiles) -> Likeness:
-        """Register a scan to a template, and keep what it has there, unless that is done."""
+        """Register a scan to a template and store its features there, unless they exist."""
         path = self.aligned(scan, template)
         if is_whole(path):
             return Likeness(*load_arrays(path)["likeness"].tolist())
         maps = self.maps(scan)
-        alignment, found = self._lay(maps, template, scan)
+        alignment, likeness = self._lay(maps, template, scan)
         kept = {**maps.on_static(alignment).arrays, **self.bring(scan, alignment)}
-        save_arrays(path, {**kept, "likeness": np.array(astuple(found))})
-        return found
+        save_arrays(path, {**kept, "likeness": np.array(astuple(likeness))})
+        return likeness
 
     def _lay(
         self, maps: BrainMaps, template: BrainMaps, scan: ScanFiles
     ) -> tuple[Alignment, Likeness]:
-        """Register a scan to a template, unless another method has."""
+        """Register a scan to a template, unless a registration is stored."""
         path = self._file("registrations", scan, template)
         if is_whole(path) and not self.same_space:
             stored = load_arrays(path)
             alignment = Alignment.from_arrays(maps.grid, template.grid, stored)
             return alignment, Likeness(*stored["likeness"].tolist())
-        alignment, found = lay(maps, template, same_space=self.same_space)
+        alignment, likeness = lay(maps, template, same_space=self.same_space)
         if not self.same_space:
-            save_arrays(path, {**alignment.arrays, "likeness": np.array(astuple(found))})
-        return alignment, found
+            save_arrays(path, {**alignment.arrays, "likeness": np.array(astuple(likeness))})
+        return alignment, likeness
 
 
 @dataclass(frozen=True, eq=False)
 class OnTemplate:
-    """Scans that were brought to a template.
+    """Scans that were registered to a template.
 
     Attributes
     ----------
     template
-        That they were brought to.
+        Template of the scans.
     accepted
-        Those that lie on it as scans typically do.
+        Scans that match it well enough.
     summary
-        How well they lie, and which do not, for the card.
+        Quality of the registration, and rejected scans, for the card.
     """
 
     template: BrainMaps
@@ -122,7 +122,7 @@ def bring_to_template(
     scans: Sequence[ScanFiles],
     sites: Sequence[str],
 ) -> OnTemplate:
-    """Build a template of scans, bring them to it, and write the log.
+    """Build a template of scans, register them to it, and write the log.
 
     Raises
     ------
@@ -131,10 +131,12 @@ def bring_to_template(
     """
     some = _some_of_each_site(scans)
     template = _first_template(work, some, workspace)
-    found = workspace.map("Registering scans", partial(work.align, template), scans)
-    typical = typical_likeness(found)
-    poor = [scan for scan, one in zip(scans, found, strict=True) if one.is_poor(typical)]
-    _write_log(workspace.log, scans, found, poor)
+    likenesses = workspace.map("Registering scans", partial(work.align, template), scans)
+    typical = typical_likeness(likenesses)
+    poor = [
+        scan for scan, likeness in zip(scans, likenesses, strict=True) if likeness.is_poor(typical)
+    ]
+    _write_log(workspace.log, scans, likenesses, poor)
     accepted = tuple(scan for scan in scans if scan not in poor)
     counts = Counter(str(scan.site) for scan in accepted)
     summary = {
@@ -146,20 +148,20 @@ def bring_to_template(
 
 
 def _some_of_each_site(scans: Sequence[ScanFiles]) -> list[ScanFiles]:
-    """Return few enough scans for a first mean, of all sites alike."""
+    """Return a limited number of scans for a first mean, balanced over sites."""
     sites = sorted({str(scan.site) for scan in scans})
-    own = [[scan for scan in scans if str(scan.site) == site] for site in sites]
+    by_site = [[scan for scan in scans if str(scan.site) == site] for site in sites]
     most = max(1, _FIRST // len(sites))
-    return [scan for group in own for scan in group[:: -(-len(group) // most)]]
+    return [scan for group in by_site for scan in group[:: -(-len(group) // most)]]
 
 
 def template_maps(scan: Scan, coefficients: Coefficients) -> Mapping[str, Array]:
-    """Return what registration sees of a scan."""
+    """Return the maps of a scan for registration."""
     return BrainMaps.of(scan, coefficients).arrays
 
 
 def is_common_space(scans: Sequence[ScanFiles], *, asked: bool | None) -> bool:
-    """Whether scans are in one space already, as the user or their names say."""
+    """Whether scans share a space, according to the user or the file names."""
     if asked is not None:
         return asked
     spaces = {scan.entities.get("space", "") for scan in scans}
@@ -169,19 +171,19 @@ def is_common_space(scans: Sequence[ScanFiles], *, asked: bool | None) -> bool:
 def _first_template(
     work: TemplateWork, scans: Sequence[ScanFiles], workspace: Workspace
 ) -> BrainMaps:
-    """Return the mean of scans that lie on one of them, not yet deformed.
+    """Return the mean of scans after affine alignment with one of them.
 
-    The one is of median size; another is tried when most scans do not lie on it.
+    The reference has median size; another one is tried if most scans do not match it.
 
     Raises
     ------
     SignalError
-        When there is none that most scans lie on.
+        When most scans match none of the references.
     """
     for reference in _references(work, scans):
         placed = workspace.map("Aligning scans", partial(work.place, reference), scans)
-        typical = typical_likeness([found for _, found in placed])
-        good = [maps for maps, found in placed if not found.is_poor(typical)]
+        typical = typical_likeness([likeness for _, likeness in placed])
+        good = [maps for maps, likeness in placed if not likeness.is_poor(typical)]
         if 2 * len(good) > len(scans):
             return mean_maps(good)
     raise SignalError(
@@ -192,7 +194,7 @@ def _first_template(
 
 
 def _references(work: TemplateWork, scans: Sequence[ScanFiles]) -> Iterator[BrainMaps]:
-    """Give some scans, those of median size first, on grids along the world's axes."""
+    """Yield some scans on grids along the world axes, those of median size first."""
     sizes = []
     for scan in scans:
         maps = work.maps(scan)
@@ -206,17 +208,17 @@ def _references(work: TemplateWork, scans: Sequence[ScanFiles]) -> Iterator[Brai
 def _write_log(
     path: Path,
     scans: Sequence[ScanFiles],
-    found: Sequence[Likeness],
+    likenesses: Sequence[Likeness],
     poor: Sequence[ScanFiles],
 ) -> None:
-    """Write how well each scan lies on the template."""
+    """Write how well each scan matches the template."""
     rows = [
         {
             "scan": scan.name,
             "site": str(scan.site),
-            **{name: f"{value:.4f}" for name, value in asdict(one).items()},
+            **{name: f"{value:.4f}" for name, value in asdict(likeness).items()},
             "registered": "no" if scan in poor else "yes",
         }
-        for scan, one in zip(scans, found, strict=True)
+        for scan, likeness in zip(scans, likenesses, strict=True)
     ]
     write_table(path, rows)

@@ -1,4 +1,4 @@
-"""A scan's own harmonics, at any gradients."""
+"""A method that interpolates a scan to any gradients, without harmonization."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""The method that harmonizes nothing."""
+"""The baseline method, without harmonization."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Unchanged(Method):
-    """Learns nothing but the sites and their protocols."""
+    """Learns only the sites and their protocols."""
 
     name: ClassVar[str] = "unchanged"
     summary: ClassVar[str] = "nothing but harmonics: the scan's own signal, at any b-vectors"
@@ -25,7 +25,7 @@ class Unchanged(Method):
 
     @classmethod
     def model_type(cls) -> type[Model]:
-        """Return the class of its models."""
+        """Return the class of the method's models."""
         from siteless.methods.unchanged._model import UnchangedModel
 
         return UnchangedModel

@@ -1,4 +1,4 @@
-"""The method that harmonizes nothing: a scan's own harmonics, at any gradients."""
+"""The baseline model, which renders a scan at any gradients without harmonization."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from siteless.model import ModelCard
 
 @dataclass(frozen=True, eq=False)
 class UnchangedModel(ScalingModel):
-    """Knows sites and protocols, and changes nothing."""
+    """A model that knows sites and protocols, and changes nothing."""
 
     @classmethod
     def from_arrays(cls, card: ModelCard, arrays: Mapping[str, Array]) -> Self:  # noqa: ARG003
-        """Make a model of its card alone."""
+        """Make a model from its card."""
         return cls(card)
 
     @property
@@ -29,11 +29,11 @@ class UnchangedModel(ScalingModel):
         return {}
 
     def levels(self, scan: Scan, site: str) -> tuple[float, float]:
-        """Return the scan's level twice: it is kept."""
-        own, _ = super().levels(scan, site)
-        return own, own
+        """Return the scan's level twice, as it does not change."""
+        level, _ = super().levels(scan, site)
+        return level, level
 
-    def gains(self, scan: Scan, own: Coefficients, site: str) -> Array:  # noqa: ARG002
+    def gains(self, scan: Scan, coefficients: Coefficients, site: str) -> Array:  # noqa: ARG002
         """Return ones."""
-        degrees = own.order // 2 + 1
-        return np.ones((1, 1 + len(own.bs) * degrees), dtype=np.float32)
+        degrees = coefficients.order // 2 + 1
+        return np.ones((1, 1 + len(coefficients.bs) * degrees), dtype=np.float32)

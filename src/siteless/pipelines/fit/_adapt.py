@@ -47,23 +47,25 @@ def adapt_model(
     run
         How the work is done.
     """
-    files = FitFiles(Path(out))
-    work = work or files.work
+    files = FitFiles(Path(out).absolute())
+    work = (work or files.work).absolute()
     if files.model.exists():
         raise OutputError(
             "the model is there already", remedy="choose another name", path=files.model
         )
     known = load_model(Path(model))
+    method = METHODS[known.card.method]
+    with errors_at(Path(model)):
+        method.require_extensible()
     _require_new(known, site)
-    selection = ScanSelection.of(dataset)
+    selection = ScanSelection.of(dataset).absolute()
     for folder in (files.model.parent, work):
         require_outside(folder, selection.path)
     scans = _choose(known, replace(selection, sites=[site]).find(), site)
     for folder in (files.model.parent, work):
         require_writable(folder)
     workspace = FitWorkspace(ScanStore(work, known.preparation), files, run)
-    with errors_at(Path(model)):
-        adapted = METHODS[known.card.method].extend(known, site, scans, workspace)
+    adapted = method.extend(known, site, scans, workspace)
     if adapted.site_fields:
         draw_profiles(adapted.site_fields, adapted.preparation.shells, files.profiles)
     save_model(adapted, files.model)

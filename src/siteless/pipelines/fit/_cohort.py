@@ -142,4 +142,10 @@ def with_reference(cohort: Cohort, reference: Mapping[str, Collection[str]]) -> 
                 f"expected a reference group with {column}={','.join(values)}, found {columns}",
                 remedy="give --reference COLUMN=VALUE with a column of participants.tsv",
             )
+    without = set(cohort.sites) - {str(scan.site) for scan in kept}
+    if without:
+        raise DatasetError(
+            f"site {min(without)} has no scan of the reference group",
+            remedy="give another --reference, or leave the site out with --sites",
+        )
     return replace(cohort, reference=kept)

@@ -18,6 +18,7 @@ from siteless.distributed import raise_everywhere, rank, world
 from siteless.errors import DatasetError, OutputError
 from siteless.methods import Invariant, Method, load_model
 from siteless.methods.base import ComparesGroups, Learned
+from siteless.methods.budget import Budget
 from siteless.methods.cohort import Cohort
 from siteless.methods.patches import TrainingScan
 from siteless.methods.sites import learned_site
@@ -31,6 +32,9 @@ from siteless.population import estimate_site_effects, sites_of_one_person
 from siteless.report import draw_profiles, draw_training
 from siteless.storage import require_writable
 
+# Gigabytes that the work folder may take.
+WORK_GB = 100.0
+
 
 def fit_model(
     dataset: ScanSelection | Path | str,
@@ -39,6 +43,7 @@ def fit_model(
     *,
     resume: bool = False,
     work: Path | None = None,
+    work_gb: float = WORK_GB,
     run: Run = Run(),
 ) -> Model:
     """Learn a model from a dataset, and write it.
@@ -55,17 +60,19 @@ def fit_model(
         Go on with an interrupted fit; what is finished is returned as it is.
     work
         Folder for what is made of each scan; by default beside the model. Fits can share it.
+    work_gb
+        Size that this folder may have, about; of larger studies a sample is kept.
     run
         How the work is done. Its random seed also draws who validates, where no ``split`` column
         says it.
     """
-    files = FitFiles(Path(out))
-    work = work or files.work
+    files = FitFiles(Path(out).absolute())
+    work = (work or files.work).absolute()
     if files.model.exists() and not resume:
         raise OutputError(
             "the model is there already", remedy="choose another name", path=files.model
         )
-    selection = ScanSelection.of(dataset)
+    selection = ScanSelection.of(dataset).absolute()
     for folder in (files.model.parent, work):
         require_outside(folder, selection.path)
     if world() > 1 and not method.distributed:
@@ -86,8 +93,10 @@ def fit_model(
         return _finished(files.model, method, preparation, run.seed, cohort)
     for folder in (files.model.parent, work):
         require_writable(folder)
-    workspace = FitWorkspace(ScanStore(work, preparation), files, run)
-    workspace.read_scans(cohort.scans, method.features, with_signal=method.needs_signal)
+    with_signal = method.needs_signal
+    budget = Budget.within(1e9 * work_gb, cohort, preparation, with_signal=with_signal)
+    workspace = FitWorkspace(ScanStore(work, preparation, budget), files, run)
+    workspace.read_scans(cohort.scans, method.features, with_signal=with_signal)
     if not resume and rank() == 0:
         files.state.unlink(missing_ok=True)
     raise_everywhere(None)
@@ -132,6 +141,7 @@ def _finished(
         "sites": list(cohort.sites),
         "settings": settings,
         "people": sorted({scan.subject for scan in cohort.learning}),
+        "reference": _reference(method),
     }
     there = (
         asdict(card)
@@ -140,6 +150,7 @@ def _finished(
             "sites": list(card.sites),
             "settings": {name: card.settings.get(name) for name in settings},
             "people": card.summary["training_people"],
+            "reference": card.summary["reference"],
         }
     )
     other = [name for name, value in asked.items() if _plain(there[name]) != _plain(value)]
@@ -152,6 +163,12 @@ def _finished(
     return model
 
 
+def _reference(method: Method) -> dict[str, list[str]]:
+    """Return the values of the reference group by column, sorted."""
+    reference = method.reference if isinstance(method, ComparesGroups) else {}
+    return {name: sorted(values) for name, values in sorted(reference.items())}
+
+
 def _plain(value: Any) -> Any:
     """Return a value as JSON keeps it."""
     return json.loads(json.dumps(value))
@@ -160,7 +177,6 @@ def _plain(value: Any) -> Any:
 def _card(method: Method, cohort: Cohort, workspace: FitWorkspace, learned: Learned) -> ModelCard:
     scans = [workspace.store.patches(scan) for scan in cohort.learning]
     preparation = workspace.store.preparation
-    reference = method.reference if isinstance(method, ComparesGroups) else {}
     return ModelCard(
         method=method.name,
         sites=_sites(scans, cohort, method.covariate_names, preparation),
@@ -169,7 +185,7 @@ def _card(method: Method, cohort: Cohort, workspace: FitWorkspace, learned: Lear
         settings=learned.settings or method.settings,
         summary={
             **_summary(cohort, method.covariate_names),
-            "reference": {name: sorted(values) for name, values in reference.items()},
+            "reference": _reference(method),
             **learned.summary,
         },
         versions={name: version(name) for name in ("siteless", "torch", "numpy", "dipy")},

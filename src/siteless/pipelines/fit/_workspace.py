@@ -84,7 +84,7 @@ class FitWorkspace:
     def derive(
         self,
         title: str,
-        make: Callable[[Scan, ScanFiles], Sequence[TrainingScan]],
+        make: Callable[[Scan], Sequence[TrainingScan]],
         scans: Sequence[ScanFiles],
         *,
         key: str,

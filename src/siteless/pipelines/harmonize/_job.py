@@ -222,7 +222,7 @@ def _write_maps(
             "MeanAfter": float(values[made.known].mean(dtype=float)),
             "InterpolatedShells": list(interpolated),
         }
-        of_map = {"Description": kind.told, "Units": kind.units, "SkullStripped": True}
+        of_map = {"Description": kind.description, "Units": kind.units, "SkullStripped": True}
         sidecar = {**of_map, "BrainMask": scan.mask_origin, **told, "SitelessFound": found}
         image.unlink(missing_ok=True)
         write_json(sidecar_of(image), sidecar)

@@ -275,6 +275,7 @@ def flat_fields(sites: int, features: int) -> Field:
         of_people=np.ones(values),
         scales=np.full((4 * features, 1), 1e-3),
         log_evidence=np.zeros((4 * features, 1)),
+        log_prior_of_new=np.zeros((4 * features, 1)),
         people=np.zeros(sites, dtype=int),
         chance=np.zeros(sites),
     )

@@ -21,7 +21,7 @@ from siteless.methods.invariant.training._batch import Batch, Sampler
 from siteless.methods.invariant.training._objective import Objective, Terms
 from siteless.methods.invariant.training._settings import TrainingSettings
 from siteless.methods.invariant.training._units import channel_units
-from siteless.methods.patches import Row, TrainingSet, Watch
+from siteless.methods.patches import Row, TrainingCallback, TrainingSet
 from siteless.methods.patches._resume import Resumable, copied, describe, one_cycle
 
 # Evaluations in a training, and how many updates may lie between two.
@@ -63,7 +63,7 @@ def train(
     device: str = "cpu",
     minutes: float | None = None,
     checkpoint: Path | None = None,
-    watch: Watch | None = None,
+    watch: TrainingCallback | None = None,
 ) -> Training:
     """Train a network.
 

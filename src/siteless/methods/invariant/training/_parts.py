@@ -15,7 +15,7 @@ import numpy as np
 from siteless.acquisition import MIN_DIRECTIONS, Array, GradientTable, Scan
 from siteless.harmonics import Coefficients, at_shells
 from siteless.methods.invariant.profiles import SiteProfiles
-from siteless.methods.patches import TrainingScan, gather_patches
+from siteless.methods.patches import TrainingScan, evenly_spaced, gather_patches
 from siteless.model import Preparation
 from siteless.tissue import white_matter_level
 
@@ -31,7 +31,6 @@ def make_parts(
     preparation: Preparation,
     *,
     parts: int,
-    subject: str = "",
     surroundings: Sequence[int] = (),
 ) -> list[TrainingScan]:
     """Make as many training scans of a scan, each of which lacks some directions, and the whole.
@@ -53,7 +52,6 @@ def make_parts(
         gather_patches,
         preparation=preparation,
         level=white_matter_level(scan),
-        subject=subject,
         surroundings=surroundings,
     )
     whole = at_shells(scan, preparation.shells)
@@ -69,7 +67,10 @@ def make_parts(
         values = without(preparation.coefficients(shown))
         rendered = at_shells(_with_volumes(scan, judged), preparation.shells)
         made.append(gather(rendered, values, correction=correction))
-    return [*made, gather(whole, without(own), most=_PATCHES_OF_WHOLE)]
+    return [
+        *made,
+        gather(whole, without(own), choose=partial(evenly_spaced, most=_PATCHES_OF_WHOLE)),
+    ]
 
 
 def part_volumes(gradients: GradientTable, parts: int) -> Array:

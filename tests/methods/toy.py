@@ -1,0 +1,56 @@
+"""A method in a file of its own, as somebody else would write it."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from siteless.methods.base import Citation, Learned, Method, option
+from siteless.methods.scaling import ScalingModel
+
+
+@dataclass(frozen=True, eq=False)
+class FactorModel(ScalingModel):
+    """Multiplies the diffusion-weighted signal of any scan by a factor."""
+
+    @classmethod
+    def from_arrays(cls, card, arrays):
+        """Make the model of its card alone."""
+        assert not arrays
+        return cls(card)
+
+    @property
+    def arrays(self):
+        """Nothing beside the card."""
+        return {}
+
+    def gains(self, scan, own, site):
+        """Return the factor for the shells and one for b0, unless the scan is at home."""
+        factor = 1.0 if site == str(scan.site) else self.card.settings["factor"]
+        gains = np.full((1, 1 + len(own.bs) * (own.order // 2 + 1)), factor, dtype=np.float32)
+        gains[0, 0] = 1
+        return gains
+
+    def describe(self):
+        """Say the factor."""
+        return [("factor", f"{self.card.settings['factor']:g}")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Toy(Method):
+    """Multiplies by a factor."""
+
+    name = "toy"
+    summary = "a factor that the user gives"
+    sentence = "a factor that was guessed"
+    citations = (Citation("toy2026", "Toy 2026", "Toy, A.", "On guessing", "Journal", 2026),)
+
+    factor: float = field(default=2.0, metadata=option(help="the factor", type=float))
+
+    @classmethod
+    def model_type(cls):
+        """Return the class of its models."""
+        return FactorModel
+
+    def learn(self, cohort, workspace):  # noqa: ARG002
+        """Learn nothing."""
+        return Learned(FactorModel)
