@@ -75,7 +75,7 @@ def _figure(fields: SiteFields, bs: tuple[float, ...]) -> Figure:
     most = max(1.0, float(np.percentile(np.abs(shown), 99)))
     figure = Figure(figsize=(2 * len(names) + 1.2, 2 * len(shown) + 0.6), layout="constrained")
     panels = figure.subplots(len(shown), len(names), squeeze=False)
-    for site, blur, row, of_site in zip(fields.sites, fields.spreads, panels, shown, strict=True):
+    for site, blur, row, of_site in zip(fields.sites, fields.blurs, panels, shown, strict=True):
         row[0].set_ylabel(f"{site}\nblurred by {blur:.1f} mm²", fontsize=9)
         for panel, image in zip(row, np.moveaxis(of_site, -1, 0), strict=True):
             drawn = panel.imshow(

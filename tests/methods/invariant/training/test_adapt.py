@@ -104,6 +104,6 @@ def test_units_of_a_new_site_are_those_that_training_would_give():
 
 def test_progress_is_told(trained, fresh):
     seen = []
-    adapt(trained, fresh, QUICK, watch=lambda done, total: seen.append((done, total)))
+    adapt(trained, fresh, QUICK, progress=lambda done, total: seen.append((done, total)))
     assert seen[0] == (1, len(seen))
     assert seen[-1] == (len(seen), len(seen))
