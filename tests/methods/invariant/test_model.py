@@ -12,7 +12,7 @@ from siteless.acquisition import GradientTable, Site
 from siteless.errors import GradientTableError, ModelError
 from siteless.harmonics import Channels, Coefficients, project
 from siteless.methods import harmonize, render
-from siteless.methods._render import _scales, _spread_within_voxel
+from siteless.methods._render import _deviation_within_voxel, _scales
 from siteless.methods.invariant import InvariantModel
 from siteless.methods.invariant.network import Autoencoder, NetworkSettings
 from siteless.methods.invariant.profiles import SiteProfiles, flat_fields
@@ -252,7 +252,7 @@ def test_where_signal_is_steep_its_place_in_a_voxel_adds_to_the_spread(model, sc
 def test_slopes_are_not_halved_at_the_edge():
     values = np.repeat(np.arange(5, dtype=np.float32)[:, None], 7, axis=1)
     ramp = Coefficients(values, np.ones((5, 1, 1), bool), (1000.0,), 2, (0.0,))
-    np.testing.assert_allclose(_spread_within_voxel(ramp)[:, 0], np.sqrt(1 / 12), rtol=1e-6)
+    np.testing.assert_allclose(_deviation_within_voxel(ramp)[:, 0], np.sqrt(1 / 12), rtol=1e-6)
 
 
 def test_b_values_need_not_be_the_models_to_the_digit(model, scan):
