@@ -125,7 +125,7 @@ def _study(
     examples = _examples(renderings, flag_scans(summaries))
     return Study(
         title=f"{scans.root.name if scans.root.is_dir() else scans.root.stem}, harmonized",
-        told=_provenance(renderings),
+        provenance=_provenance(renderings),
         summaries=summaries,
         missing=_missing(scans.scans, renderings),
         viewer=viewer_html([summarize_scan(rendered)[1] for rendered in examples]),
