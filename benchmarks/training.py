@@ -28,7 +28,7 @@ from siteless.methods.invariant.network import (
     reconstruction_loss,
 )
 from siteless.methods.invariant.training import PRESETS, TrainingSettings
-from siteless.methods.invariant.training._loop import _Learner
+from siteless.methods.invariant.training._loop import _Trainer
 from siteless.methods.patches import TrainingScan, TrainingSet, cut, make_training_scan
 from siteless.model import Preparation
 from siteless.pipelines import simulate_cohort
@@ -60,7 +60,7 @@ def main(dataset: Path | None = None) -> None:
 def compare_speed(dataset: Path) -> None:
     settings = PRESETS["siteless"].on("cpu")
     lesson = read_lesson(dataset, settings)
-    learner = _Learner(lesson, settings, seed=0, device="cpu")
+    learner = _Trainer(lesson, settings, seed=0, device="cpu")
     same = PlainLoop(lesson, replace(settings, batch=128))
     papers = PlainLoop(lesson, PRESETS["paper"])
     matrix = torch.randn(2048, 2048)
@@ -88,7 +88,7 @@ def race(lesson: TrainingSet, dataset: Path) -> None:
     plain = PlainLoop(original, paper)
     goal, seconds = plain.best_within(PATIENCE)
     row("plain loop, paper's preset: best validation RMSE, %", f"{goal:.2f}", f"{seconds:.0f} s")
-    learner = _Learner(lesson, PRESETS["siteless"].on("cpu"), seed=0, device="cpu")
+    learner = _Trainer(lesson, PRESETS["siteless"].on("cpu"), seed=0, device="cpu")
     start = time.perf_counter()
     while learner.update < learner.total:
         learner.step()
@@ -115,7 +115,7 @@ def read_lesson(dataset: Path, settings: TrainingSettings) -> TrainingSet:
     return TrainingSet(parts["train"], parts["val"], sorted({str(s.site) for s in scans}))
 
 
-def count_operations(learner: _Learner) -> int:
+def count_operations(learner: _Trainer) -> int:
     """Count floating-point operations of the layers, forwards and backwards, for a patch."""
     settings = learner.settings
     share = settings.adversary_share if settings.adversary else 0
@@ -137,7 +137,7 @@ class PlainLoop:
     """What one would write first: patches copied out, a DataLoader, a matrix for each patch."""
 
     def __init__(self, lesson: TrainingSet, settings: TrainingSettings) -> None:
-        self.learner = _Learner(lesson, settings, seed=0, device="cpu")
+        self.learner = _Trainer(lesson, settings, seed=0, device="cpu")
         self.settings = settings
         trained = [p for p in self.learner.objective.parameters() if p.requires_grad]
         self.optimiser = torch.optim.Adam(trained, lr=settings.learning_rate)

@@ -168,7 +168,7 @@ def test_bytes_do_not_depend_on_the_number_of_threads(model, scan):
         torch.set_num_threads(threads)
         codes = model.encode(scan)
         rendered = model.decode(codes, "average")
-        found.append((codes.mean, rendered.values, model.spread(codes, "average", rendered)))
+        found.append((codes.mean, rendered.values, model.deviation(codes, "average", rendered)))
         assert torch.get_num_threads() == threads
     torch.set_num_threads(before)
     for other in found[1:]:

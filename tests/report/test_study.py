@@ -176,7 +176,7 @@ def test_a_floor_of_one_task_leaves_other_tasks_in_the_means():
 
 
 def test_curves_are_drawn_at_the_middle_of_bins():
-    curves, _ = _study().spreads["FA"]
+    curves, _ = _study().distributions["FA"]
     first = curves.path(curves.panels["before"][0]).split()
     assert [float(point.split(",")[0]) for point in first] == [12.5, 37.5, 62.5, 87.5]
 

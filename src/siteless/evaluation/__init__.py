@@ -1,4 +1,4 @@
-"""Scans and codes to scores, whatever the method."""
+"""Scores of harmonized scans and latent codes, for any method."""
 
 from siteless.evaluation._biology import (
     Agreement,

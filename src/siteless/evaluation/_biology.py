@@ -1,6 +1,6 @@
-"""What must survive harmonization: age, differences between people, lesions.
+"""Scores of biological variation, which harmonization must preserve: age, participants, lesions.
 
-And how far apart sites are when nobody was scanned at two of them.
+Differences between sites are scored too, for participants scanned at one site only.
 """
 
 from __future__ import annotations
@@ -15,27 +15,28 @@ from scipy import ndimage
 from siteless.acquisition import Array
 from siteless.errors import DatasetError
 
-# Voxels. White matter around a lesion is further away than the first, which holds some of it.
+# Voxels. White matter around a lesion lies between these distances; nearer voxels contain some of
+# it.
 NEAR, FAR = 1, 3
 _LEAST_PEOPLE = 3
 _DRAWS = 2000
-# Years. Scans that are closer in time are of one visit, whose change a year would be noise.
+# Years. Scans that are closer in time belong to one visit, and their change per year is noise.
 _APART = 0.25
 
 
 @dataclass(frozen=True)
 class Effect:
-    """How values change with a covariate.
+    """A linear effect of a covariate.
 
     Attributes
     ----------
     slope, slope_low, slope_high
-        Change of the value per unit of the covariate, and a 95 % interval by the Bayesian
-        bootstrap over people.
+        Change of the value per unit of the covariate, and its 95 % interval by the Bayesian
+        bootstrap over participants.
     correlation
-        Pearson's, over scans; NaN when the values are all equal.
-    people
-        How many there are.
+        Pearson's correlation over scans; NaN if all values are equal.
+        people
+            Number of participants.
     """
 
     slope: float
@@ -47,14 +48,14 @@ class Effect:
 
 @dataclass(frozen=True)
 class Change:
-    """How values change within people.
+    """A change over time within participants.
 
     Attributes
     ----------
     per_year, low, high
-        Mean over people, and a 95 % interval by the Bayesian bootstrap over people.
-    people
-        How many were seen at several ages.
+        Mean change over participants, and its 95 % interval by the Bayesian bootstrap.
+        people
+            Number of participants with several visits.
     """
 
     per_year: float
@@ -65,7 +66,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How well sites agree on people, from a two-way analysis of variance.
+    """Agreement between sites on participants, from a two-way analysis of variance.
 
     Attributes
     ----------
@@ -75,8 +76,7 @@ class Agreement:
     consistency
         ICC(C,1) of the former, ICC(3,1) of the latter: it does not.
     people_sd, site_sd, residual_sd
-        Standard deviations of the parts of a value, in its unit; zero when a part is estimated to
-        be negative.
+        Standard deviations of the components of a value, in its unit; zero for negative estimates.
     """
 
     absolute: float
@@ -88,18 +88,18 @@ class Agreement:
 
 @dataclass(frozen=True)
 class SitePair:
-    """How far apart two sites are.
+    """Distance between two sites.
 
     Attributes
     ----------
     first, second
         Labels of the sites.
     d
-        Cohen's, of the scans' means: second less first over the pooled standard deviation; NaN
-        when that is zero or cannot be told.
+        Cohen's d of the scans' means: second minus first over the pooled standard deviation; NaN
+        if that is zero or unknown.
     ks
-        Largest distance between the cumulative distributions of the voxels of all scans: 0 if
-        equal, 1 if nothing overlaps.
+        Kolmogorov-Smirnov distance between the voxels of all scans: 0 if distributions are equal,
+        1 if they do not overlap.
     """
 
     first: str
@@ -116,18 +116,18 @@ def linear_effect(
     Parameters
     ----------
     values
-        One a scan, shape (scan,).
+        Value of each scan, shape (scan,).
     covariate
-        As age in years, shape (scan,).
+        Covariate, such as age in years, shape (scan,).
     subjects
-        Who was scanned. The scans of one person belong together in the bootstrap.
+        Participant of each scan. Scans of one participant stay together in the bootstrap.
     seed
-        Of the bootstrap.
+        Random seed of the bootstrap.
 
     Raises
     ------
     DatasetError
-        When there are fewer than 3 people, their covariate is the same, or a number is not finite.
+        When there are fewer than 3 people, the covariate is constant, or a number is not finite.
 
     Examples
     --------
@@ -138,17 +138,17 @@ def linear_effect(
     values, covariate = np.asarray(values, dtype=float), np.asarray(covariate, dtype=float)
     people, person = np.unique(subjects, return_inverse=True)
     _require_line(values, covariate, person)
-    # Weights of people above zero, so that no draw is left with people of one age.
+    # Positive weights, so that the covariate varies in every draw.
     weights = np.random.default_rng(seed).exponential(size=(_DRAWS, len(people)))
     slopes = _slopes(values, covariate, weights[:, person])
     low, high = np.quantile(slopes, [0.025, 0.975])
     slope = float(_slopes(values, covariate, np.ones((1, len(values))))[0])
-    spread = float(values.std()) if np.ptp(values) else np.nan
+    deviation = float(values.std()) if np.ptp(values) else np.nan
     return Effect(
         slope=slope,
         slope_low=float(low),
         slope_high=float(high),
-        correlation=slope * float(covariate.std()) / spread,
+        correlation=slope * float(covariate.std()) / deviation,
         people=len(people),
     )
 
@@ -187,26 +187,26 @@ def _slopes(values: Array, covariate: Array, weights: Array) -> Array:
 def change_per_year(
     values: Array, ages: Array, subjects: Sequence[str], *, seed: int = 0
 ) -> Change:
-    """Average over people how much the value of a person changes a year.
+    """Average the yearly change of a value within participants.
 
-    A person's change is the slope of a line by least squares. People whose ages differ by less
-    than a quarter of a year are left out.
+    A participant's change is the slope of a least-squares line. Participants whose ages differ by
+    less than a quarter of a year are left out.
 
     Parameters
     ----------
     values
-        One a scan, shape (scan,).
+        Value of each scan, shape (scan,).
     ages
-        In years, shape (scan,).
+        Age at each scan, years, shape (scan,).
     subjects
-        Who was scanned.
+        Participant of each scan.
     seed
-        Of the bootstrap.
+        Random seed of the bootstrap.
 
     Raises
     ------
     DatasetError
-        When fewer than 3 people were seen at several ages, or a number is not finite.
+        When fewer than 3 people have several visits, or a number is not finite.
 
     Examples
     --------
@@ -218,36 +218,42 @@ def change_per_year(
     values, ages = np.asarray(values, dtype=float), np.asarray(ages, dtype=float)
     _, person = np.unique(subjects, return_inverse=True)
     _require_scans(values, ages, person)
-    own = [person == one for one in np.unique(person) if np.ptp(ages[person == one]) >= _APART]
-    if len(own) < _LEAST_PEOPLE:
+    followed = [
+        person == number
+        for number in np.unique(person)
+        if np.ptp(ages[person == number]) >= _APART
+    ]
+    if len(followed) < _LEAST_PEOPLE:
         raise DatasetError(
             f"change needs at least {_LEAST_PEOPLE} people who were seen at several ages, found "
-            f"{len(own)}",
+            f"{len(followed)}",
             remedy="give more people",
         )
-    slopes = np.array([_slopes(values[one], ages[one], np.ones((1, one.sum())))[0] for one in own])
-    weights = np.random.default_rng(seed).dirichlet(np.ones(len(own)), size=_DRAWS)
+    slopes = np.array(
+        [_slopes(values[scans], ages[scans], np.ones((1, scans.sum())))[0] for scans in followed]
+    )
+    weights = np.random.default_rng(seed).dirichlet(np.ones(len(followed)), size=_DRAWS)
     low, high = np.quantile(weights @ slopes, [0.025, 0.975])
-    return Change(float(slopes.mean()), float(low), float(high), len(own))
+    return Change(float(slopes.mean()), float(low), float(high), len(followed))
 
 
 def intraclass_correlation(values: Array) -> Agreement:
-    """Compare what sites say of the same people.
+    """Compare values of the same participants between sites.
 
     Parameters
     ----------
     values
-        One a person and site, shape (person, site), none missing.
+        Value of each participant at each site, shape (person, site), none missing.
 
     Raises
     ------
     DatasetError
-        When there are fewer than 3 people or 2 sites, or values that are missing or all equal.
+        When there are fewer than 3 people or 2 sites, or values are missing or all equal.
 
     Examples
     --------
-    >>> found = intraclass_correlation(np.array([[1.0, 2.0], [2.0, 3.0], [3.0, 4.0]]))
-    >>> round(found.consistency, 6), round(found.absolute, 6)
+    >>> agreement = intraclass_correlation(np.array([[1.0, 2.0], [2.0, 3.0], [3.0, 4.0]]))
+    >>> round(agreement.consistency, 6), round(agreement.absolute, 6)
     (1.0, 0.666667)
     """
     values = np.asarray(values, dtype=float)
@@ -258,10 +264,10 @@ def intraclass_correlation(values: Array) -> Agreement:
     between = sites * float(by_person.var(ddof=1))
     offsets = people * float(by_site.var(ddof=1))
     residual = float(np.square(rest).sum()) / ((people - 1) * (sites - 1))
-    shared, spread = between - residual, between + (sites - 1) * residual
+    shared, total = between - residual, between + (sites - 1) * residual
     return Agreement(
-        absolute=shared / (spread + sites / people * (offsets - residual)),
-        consistency=shared / spread if spread else np.nan,
+        absolute=shared / (total + sites / people * (offsets - residual)),
+        consistency=shared / total if total else np.nan,
         people_sd=max(0.0, shared / sites) ** 0.5,
         site_sd=max(0.0, (offsets - residual) / people) ** 0.5,
         residual_sd=residual**0.5,
@@ -288,21 +294,21 @@ def _require_crossed(values: Array) -> None:
 
 
 def lesion_contrast(values: Array, lesion: Array, white_matter: Array) -> float:
-    """Return the mean in lesions over that of white matter around them.
+    """Return the ratio of the mean in lesions to that in surrounding white matter.
 
-    Around means from the second to the third voxel from a lesion.
+    Surrounding voxels are the second and third from a lesion.
 
     Parameters
     ----------
     values
-        A map, shape (x, y, z). Voxels that are not finite are left out.
-    lesion, white_matter
-        Shape (x, y, z), bool.
+        Map, shape (x, y, z). Voxels that are not finite are left out.
+        lesion, white_matter
+            Masks, shape (x, y, z), bool.
 
     Returns
     -------
     float
-        NaN when there is no lesion, or nothing around any, or its mean is zero.
+        Ratio; NaN without a lesion or surrounding voxels, or if their mean is zero.
     """
     near, far = (ndimage.binary_dilation(lesion, iterations=count) for count in (NEAR, FAR))
     valid = np.isfinite(values)
@@ -319,17 +325,17 @@ def site_distances(values: Mapping[str, Sequence[Array]]) -> tuple[SitePair, ...
     Parameters
     ----------
     values
-        Of each site, the voxels of each scan, shape (voxel,).
+        Voxels of each scan by site, shape (voxel,).
 
     Returns
     -------
     tuple of SitePair
-        One for each pair of sites.
+        Distances of each pair of sites.
 
     Raises
     ------
     DatasetError
-        When a site has no scan, or a scan no voxels or some that are not finite.
+        When a site has no scan, or a scan has no voxels or values that are not finite.
 
     Examples
     --------
@@ -357,7 +363,7 @@ def _require_voxels(site: str, scans: Sequence[Array]) -> None:
 
 def _cohens_d(first: Array, second: Array) -> float:
     freedom = len(first) + len(second) - 2
-    squares = sum(float(np.square(one - one.mean()).sum()) for one in (first, second))
+    squares = sum(float(np.square(group - group.mean()).sum()) for group in (first, second))
     if not freedom or not squares:
         return float("nan")
     return float((second.mean() - first.mean()) / np.sqrt(squares / freedom))
@@ -366,5 +372,5 @@ def _cohens_d(first: Array, second: Array) -> float:
 def _largest_gap(first: Array, second: Array) -> float:
     """Return the Kolmogorov-Smirnov statistic of two sorted arrays."""
     both = np.concatenate([first, second])
-    shares = [np.searchsorted(one, both, side="right") / len(one) for one in (first, second)]
+    shares = [np.searchsorted(group, both, side="right") / len(group) for group in (first, second)]
     return float(np.abs(shares[0] - shares[1]).max())

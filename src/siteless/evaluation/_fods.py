@@ -1,4 +1,4 @@
-"""What deconvolution starts from and what it gives, whatever does it."""
+"""Inputs and outputs of spherical deconvolution, for any engine."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import numpy as np
 
 from siteless.acquisition import Array, GradientTable
 
-# Of FODs, and of the maxima that are looked for in each.
+# lmax of FODs, and number of maxima of each.
 ORDER, MAXIMA = 8, 3
 
 
 @dataclass(frozen=True, eq=False)
 class Responses:
-    """What each tissue gives, for any scan with the same shells.
+    """Response functions of tissues, for any scan with the same shells.
 
     Attributes
     ----------
     engine
-        What estimated them and deconvolves by them, as `find_engine` names it.
+        Engine that estimated them, as named by `find_engine`.
     b
         b-values, ascending, the first 0; s/mm2.
     white
-        Zonal harmonics of a single fibre along z, of degree 0, 2, ... 8; shape (b, 5), in the
-        units of the signal.
+        Zonal harmonics of a single fibre along z, degrees 0, 2, ... 8, shape (b, 5), in the units
+        of the signal.
     grey, fluid
         Harmonic of degree 0, shape (b,).
     """
@@ -43,7 +43,7 @@ class Fods:
     Attributes
     ----------
     coefficients
-        Shape (voxel, 45), in MRtrix3's basis and world axes.
+        Spherical harmonics, shape (voxel, 45), in MRtrix3's basis and world axes.
     peaks
         Up to three maxima of positive amplitude, shape (voxel, 3, 3): unit vectors in world axes
         times the amplitude, the largest first, zero where there are fewer.
@@ -56,7 +56,7 @@ class Fods:
 def idealised_table(gradients: GradientTable, b: tuple[int, ...]) -> Array:
     """Return rows of x y z b in world axes, with the b-value of its shell for every volume.
 
-    The engines group b-values in ways of their own; these they group as siteless does.
+    Engines group b-values differently; these are grouped like the shells of siteless.
     """
     table = np.hstack([gradients.directions, np.zeros((len(gradients), 1))])
     for shell, value in zip(gradients.shells, b[1:], strict=True):

@@ -1,4 +1,4 @@
-"""Deconvolution by DIPY."""
+"""Spherical deconvolution by DIPY."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from siteless.evaluation._peaks import find_peaks
 from siteless.harmonics import sh_basis
 from siteless.tissue import Tensor, fit_tensor
 
-# Voxels that responses are averaged over, for each tissue; as many as Tournier et al. (2013) take
-# for single fibres.
+# Number of voxels per tissue for responses, as for single fibres in Tournier et al. (2013).
 _CHOSEN = 300
 _GREY_FA = 0.2
-# mm2/s. Voxels that diffuse faster hold cerebrospinal fluid.
+# mm2/s. Faster diffusion indicates cerebrospinal fluid.
 _FLUID_MD = 1.2e-3
 
 
@@ -42,7 +41,7 @@ def estimate_responses(scan: Scan, b: tuple[int, ...]) -> tuple[Array, Array, Ar
 
 
 def _choose_voxels(tensor: Tensor, is_white: Array) -> tuple[Array, Array, Array]:
-    """Choose voxels that are surely white matter, grey matter and fluid."""
+    """Choose typical voxels of white matter, grey matter and fluid."""
     is_fluid = (tensor.md > _FLUID_MD) & ~is_white
     is_grey = (tensor.fa < _GREY_FA) & ~is_fluid & ~is_white
     tissues = {"white matter": is_white, "grey matter": is_grey, "fluid": is_fluid}
@@ -97,7 +96,7 @@ def deconvolve(signal: Array, table: Array, responses: Responses) -> Fods:
     columns = [responses.fluid[:, None], responses.grey[:, None], responses.white]
     response = MultiShellResponse(np.hstack(columns) / scale, ORDER, np.array(responses.b))
     with threadpool_limits(1, user_api="blas"), warnings.catch_warnings():
-        # Of solutions that may be inaccurate, and of the basis that DIPY itself uses.
+        # Warnings about inaccurate solutions, and about DIPY's basis.
         warnings.simplefilter("ignore", UserWarning)
         warnings.simplefilter("ignore", PendingDeprecationWarning)
         gradients = gradient_table(table[:, 3], bvecs=table[:, :3])

@@ -1,4 +1,4 @@
-"""Deconvolution by MRtrix3."""
+"""Spherical deconvolution by MRtrix3."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from siteless.acquisition import Array, Scan
 from siteless.evaluation._fods import MAXIMA, ORDER, Fods, Responses, idealised_table
 from siteless.programs import run_program, scratch_folder
 
-# One thread: sums over threads differ in their last digits, and callers run many processes.
+# One thread: sums over threads are not reproducible, and callers run many processes.
 _QUIETLY = ["-quiet", "-nthreads", "0"]
 
 
@@ -31,7 +31,7 @@ def estimate_responses(scan: Scan, b: tuple[int, ...]) -> tuple[Array, Array, Ar
 
 
 def _rounded(response: Array) -> Array:
-    """Keep ten digits: even one thread of MRtrix3 gives other last ones each time."""
+    """Round to ten digits: the last digits of MRtrix3 are not reproducible."""
     return np.round(response, 9 - int(np.floor(np.log10(np.abs(response).max()))))
 
 
@@ -42,7 +42,7 @@ def deconvolve(signal: Array, table: Array, responses: Responses) -> Fods:
     pairs = [name for tissue in tissues for name in (f"{tissue}.txt", f"{tissue}.nii")]
     lmax = ",".join([str(ORDER), *["0"] * (len(tissues) - 1)])
     with scratch_folder() as folder:
-        # A row of voxels: deconvolution knows no neighbours, and there are no axes to mistake.
+        # A row of voxels, as deconvolution uses no neighbours and axes do not matter.
         _write(signal.T[:, None, None], folder / "dwi.nii")
         np.savetxt(folder / "table.b", table)
         for tissue, response in tissues.items():
@@ -56,10 +56,10 @@ def deconvolve(signal: Array, table: Array, responses: Responses) -> Fods:
 
 
 def _write(values: Array, path: Path) -> None:
-    """Write an image for MRtrix3, without an affine: its axes are then the world's."""
+    """Write an image for MRtrix3 with an identity affine, so that image and world axes agree."""
     import nibabel as nib
 
-    # Version 2, since a row of voxels may be longer than version 1 can say.
+    # Version 2, since a row of voxels may be too long for version 1.
     nib.Nifti2Image(values, np.eye(4)).to_filename(path)
 
 

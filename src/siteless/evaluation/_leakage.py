@@ -1,8 +1,8 @@
-"""What frozen values tell of their site, by an adversary that comes afterwards.
+"""Measure how much values reveal about their site, by a post hoc adversary.
 
-Moyer et al. (2020): a small classifier learns to tell the site from codes, or from coefficients of
-harmonized voxels. Its accuracy on people it has not seen, and the bound that its cross-entropy
-puts on the mutual information of value and site, say how much of the site is left.
+As in Moyer et al. (2020), a small classifier learns to predict the site from latent codes, or from
+coefficients of harmonized voxels. Residual site effects are measured by its accuracy on held-out
+people, and by the bound of its cross-entropy on the mutual information of value and site.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from siteless.acquisition import Array
 from siteless.errors import DatasetError
 from siteless.evaluation._signal import evenly_spaced
 
-# Of a sample.
+# Largest number of voxels of a sample.
 _VOXELS = 2000
 _FOLDS = 5
-# Of the hidden layers of an adversary.
+# Width of the hidden layers of an adversary.
 _WIDTH = 32
 _BATCH, _RATE, _EPOCHS = 1024, 5e-3, 30
-# Few voxels make smaller batches, for an epoch to have enough updates.
+# With few voxels batches are smaller, so that an epoch has enough updates.
 _SMALLEST, _UPDATES = 64, 64
-# Epochs to wait for a gain of as many nats.
+# Epochs to wait for an improvement by as many nats.
 _PATIENCE, _WORTHWHILE = 3, 1e-3
-# Epochs when nobody can be held out to tell when to stop.
-_UNWATCHED = 3
+# Epochs if nobody can be held out for early stopping.
+_EPOCHS_WITHOUT_VALIDATION = 3
 _DRAWS = 2000
 
 
@@ -43,11 +43,11 @@ class Sample:
     Attributes
     ----------
     subject
-        Who was scanned.
+        Label of the participant.
     site
-        Where.
+        Label of the site.
     values
-        Shape (voxel, feature), float32, finite: codes, or coefficients.
+        Latent codes or coefficients, shape (voxel, feature), float32, finite.
     """
 
     subject: str
@@ -67,25 +67,25 @@ class Sample:
 
 @dataclass(frozen=True)
 class Leakage:
-    """What values tell of the site.
+    """How much values reveal about the site.
 
-    Intervals are 95 %, by the Bayesian bootstrap over tested people: everybody's weight is drawn,
-    so that no draw lacks a site. They are NaN when a site has only one tested person, and too
-    narrow by about a fifth with five people.
+    Intervals are 95 %, by the Bayesian bootstrap over tested people, in which no draw lacks a
+    site. They are NaN if a site has only one tested person, and too narrow by about a fifth with
+    five people.
 
     Attributes
     ----------
     accuracy, accuracy_low, accuracy_high
-        Share of voxels whose site is named rightly; sites count equally.
+        Fraction of voxels whose site is predicted correctly, with equal weights of sites.
     chance
         One over the number of sites.
     nats, nats_low, nats_high
-        H(site) less the adversary's cross-entropy: a lower bound on the mutual information of
-        value and site. Below zero the adversary was misled; the information is at least
-        max(0, nats). Few voxels give a low bound on what is not linear: of a tenth more noise in
-        32 features (0.068 nats), 30 people of two sites show 0.03.
+        H(site) minus the adversary's cross-entropy: a lower bound on the mutual information of
+        value and site. It is negative if the adversary does worse than chance; the information is
+        at least max(0, nats). With few voxels the bound on nonlinear effects is loose: for a tenth
+        more noise in 32 features (0.068 nats), 30 people of two sites give 0.03.
     people, voxels
-        That were tested.
+        Number of tested people and voxels.
     """
 
     accuracy: float
@@ -102,28 +102,27 @@ class Leakage:
 def measure_leakage(
     samples: Sequence[Sample], *, training: Collection[str] | None = None, seed: int = 0
 ) -> Leakage:
-    """Train adversaries to name the site of values, and test them on other people.
+    """Train adversaries to predict the site of values, and test them on other people.
 
-    A person's voxels are never divided between learning and testing. Of each sample at most 2000
-    voxels are used, evenly spaced. About a fifth of the people learned from are held out, to tell
-    when to stop and how confident to be. When a site has too few learning people for that, the
-    adversary learns for three epochs and keeps its confidence: the bound still holds, but may be
-    lower.
+    A person's voxels are never divided between training and testing. At most 2000 evenly spaced
+    voxels of each sample are used. About a fifth of the training people are held out, for early
+    stopping and calibration of confidence. If a site has too few of them, the adversary is trained
+    for three epochs without calibration: the bound still holds, but may be lower.
 
     Parameters
     ----------
     samples
-        At least one for each site among the people learned from, and among those tested.
+        At least one sample of each site among training people, and among tested people.
     training
-        People to learn from; all others are tested. None: cross-validation over people, in at most
+        Training people; all others are tested. None for cross-validation over people in at most
         five folds.
     seed
-        Of folds, weights and batches. The same seed gives the same result.
+        Random seed of folds, weights and batches.
 
     Raises
     ------
     DatasetError
-        When there are fewer than two sites, too few people, or values that do not fit together.
+        When there are fewer than two sites, too few people, or incompatible values.
     """
     samples = _in_order(samples)
     sites = _require_sites(samples)
@@ -132,24 +131,27 @@ def measure_leakage(
     with _reproducible():
         for adversary, others in _adversaries(samples, training, seed):
             tested += others
-            scores += [adversary.score(one, sites.index(one.site)) for one in others]
+            scores += [adversary.score(sample, sites.index(sample.site)) for sample in others]
     return _summarise(tested, np.array(scores), sites, seed)
 
 
 def _in_order(samples: Sequence[Sample]) -> list[Sample]:
-    """Thin samples, and put them in an order that does not depend on the one given."""
-    thin = [Sample(one.subject, one.site, evenly_spaced(one.values, _VOXELS)) for one in samples]
-    return sorted(thin, key=lambda one: (one.subject, one.site, one.values.tobytes()))
+    """Subsample voxels, and sort samples so that their original order does not matter."""
+    thin = [
+        Sample(sample.subject, sample.site, evenly_spaced(sample.values, _VOXELS))
+        for sample in samples
+    ]
+    return sorted(thin, key=lambda sample: (sample.subject, sample.site, sample.values.tobytes()))
 
 
 def _require_sites(samples: Sequence[Sample]) -> list[str]:
-    sites = sorted({one.site for one in samples})
+    sites = sorted({sample.site for sample in samples})
     if len(sites) < 2:
         raise DatasetError(
             f"leakage needs at least two sites, found {len(sites)}",
             remedy="give scans of other sites too",
         )
-    features = sorted({one.values.shape[1] for one in samples})
+    features = sorted({sample.values.shape[1] for sample in samples})
     if len(features) > 1:
         raise DatasetError(
             f"all samples must have as many features, found {', '.join(map(str, features))}",
@@ -160,7 +162,7 @@ def _require_sites(samples: Sequence[Sample]) -> list[str]:
 
 @contextmanager
 def _reproducible() -> Iterator[None]:
-    """Give torch one thread, as more round otherwise, and keep its random state from changing."""
+    """Use one torch thread for reproducible rounding, and restore torch's random state."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -173,9 +175,9 @@ def _reproducible() -> Iterator[None]:
 def _adversaries(
     samples: Sequence[Sample], training: Collection[str] | None, seed: int
 ) -> Iterator[tuple[_Trained, list[Sample]]]:
-    """Yield adversaries, each with the samples to test it on."""
+    """Yield adversaries, each with its test samples."""
     people, seen = _visits(samples)
-    sites = sorted({one.site for one in samples})
+    sites = sorted({sample.site for sample in samples})
     if training is not None:
         folds = [~np.isin(people, sorted(training))]
         _require_every_site(seen[folds[0]], sites, "tested")
@@ -187,15 +189,15 @@ def _adversaries(
         _require_every_site(seen[~tested], sites, "learned from")
     for number, tested in enumerate(folds):
         others = set(people[tested])
-        learners = [one for one in samples if one.subject not in others]
-        trained = _learn(learners, sites, np.random.default_rng([seed, number]))
-        yield trained, [one for one in samples if one.subject in others]
+        training_samples = [sample for sample in samples if sample.subject not in others]
+        trained = _learn(training_samples, sites, np.random.default_rng([seed, number]))
+        yield trained, [sample for sample in samples if sample.subject in others]
 
 
 def _visits(samples: Sequence[Sample]) -> tuple[Array, Array]:
-    """Return the people, and at which sites they were scanned: shape (person, site), bool."""
-    people, person = np.unique([one.subject for one in samples], return_inverse=True)
-    sites, site = np.unique([one.site for one in samples], return_inverse=True)
+    """Return the people, and the sites where they were scanned, shape (person, site), bool."""
+    people, person = np.unique([sample.subject for sample in samples], return_inverse=True)
+    sites, site = np.unique([sample.site for sample in samples], return_inverse=True)
     seen = np.zeros((len(people), len(sites)), dtype=bool)
     seen[person, site] = True
     return people, seen
@@ -219,17 +221,17 @@ def _require_every_site(seen: Array, sites: Sequence[str], role: str) -> None:
 
 
 def _rarest_first(seen: Array, rng: np.random.Generator) -> Array:
-    """Shuffle people, those of the site with the fewest first."""
+    """Shuffle people, those of the smallest sites first."""
     shuffled = rng.permutation(len(seen))
     fewest = np.where(seen, seen.sum(axis=0), len(seen)).min(axis=1)
     return shuffled[np.argsort(fewest[shuffled], kind="stable")]
 
 
 def _deal(seen: Array, folds: int, rng: np.random.Generator) -> Array:
-    """Deal people to folds so that each site's are spread evenly; return folds, shape (person,).
+    """Assign people to folds, balanced over sites; return folds, shape (person,).
 
-    Two people of a site never share a fold while there is one without any of that site's, unless
-    another site of theirs is in the way.
+    Two people of a site do not share a fold while another fold has nobody of that site, unless
+    their other sites prevent it.
     """
     counts, size = np.zeros((folds, seen.shape[1])), np.zeros(folds, dtype=int)
     fold = np.zeros(len(seen), dtype=int)
@@ -243,9 +245,9 @@ def _deal(seen: Array, folds: int, rng: np.random.Generator) -> Array:
 
 
 def _hold_out(seen: Array, rng: np.random.Generator) -> Array:
-    """Choose about a fifth of each site's people, at least one; shape (person,), bool.
+    """Choose about a fifth of each site's people, at least one, shape (person,), bool.
 
-    Nobody is chosen when that would leave a site without anybody, on either side.
+    Nobody is chosen if a site would have nobody on either side.
     """
     total = seen.sum(axis=0)
     wanted, held = np.maximum(1, total // 5), np.zeros_like(total)
@@ -260,7 +262,7 @@ def _hold_out(seen: Array, rng: np.random.Generator) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class _Voxels:
-    """Values as tensors; weights add up to the number of voxels, and sites count equally."""
+    """Values as tensors; weights are equal for sites and sum to the number of voxels."""
 
     values: Tensor
     site: Tensor
@@ -269,7 +271,7 @@ class _Voxels:
 
 @dataclass(frozen=True, eq=False)
 class _Trained:
-    """An adversary with the units of its features, and how far its log-odds can be trusted."""
+    """A trained adversary with the units of its features, and the confidence of its logits."""
 
     network: nn.Module
     centre: Array
@@ -277,7 +279,7 @@ class _Trained:
     confidence: float
 
     def score(self, sample: Sample, site: int) -> tuple[float, float]:
-        """Return the mean cross-entropy, nats, and the share of voxels named rightly."""
+        """Return the mean cross-entropy, nats, and the accuracy."""
         guess = _guess(self.network, _standardised(sample.values, self.centre, self.gain))
         right = (guess.argmax(dim=1) == site).double().mean()
         named = torch.log_softmax(self.confidence * guess, dim=1)[:, site]
@@ -285,7 +287,7 @@ class _Trained:
 
 
 def _classifier(features: int, sites: int) -> nn.Module:
-    """Return a network from features to the log-odds of each site."""
+    """Return a network from features to the logits of each site."""
     return nn.Sequential(
         *(nn.Linear(features, _WIDTH), nn.Tanh()),
         *(nn.Linear(_WIDTH, _WIDTH), nn.Tanh()),
@@ -296,25 +298,25 @@ def _classifier(features: int, sites: int) -> nn.Module:
 def _learn(samples: Sequence[Sample], sites: Sequence[str], rng: np.random.Generator) -> _Trained:
     people, seen = _visits(samples)
     held = set(people[_hold_out(seen, rng)])
-    learned = [one for one in samples if one.subject not in held]
-    watched = [one for one in samples if one.subject in held]
-    centre, gain = _units(np.concatenate([one.values for one in learned]))
+    training_samples = [sample for sample in samples if sample.subject not in held]
+    held_out = [sample for sample in samples if sample.subject in held]
+    centre, gain = _units(np.concatenate([sample.values for sample in training_samples]))
     torch.manual_seed(int(rng.integers(2**31)))
     network = _classifier(len(centre), len(sites))
-    lesson = _stack(learned, sites, centre, gain)
-    if not watched:
-        _train_unwatched(network, lesson, rng)
+    training = _stack(training_samples, sites, centre, gain)
+    if not held_out:
+        _train_without_validation(network, training, rng)
         return _Trained(network, centre, gain, 1.0)
-    watch = _stack(watched, sites, centre, gain)
-    confidence = _train(network, lesson, watch, rng)
+    validation = _stack(held_out, sites, centre, gain)
+    confidence = _train(network, training, validation, rng)
     return _Trained(network, centre, gain, confidence)
 
 
 def _units(values: Array) -> tuple[Array, Array]:
-    """Return the mean of features, and one over their standard deviation; 0 if constant."""
-    centre, spread = values.mean(axis=0, dtype=float), values.std(axis=0, dtype=float)
-    varies = spread > np.finfo(np.float32).eps * np.abs(centre)
-    return centre, np.divide(1, spread, out=np.zeros_like(spread), where=varies)
+    """Return the means and inverse standard deviations of features; 0 if constant."""
+    centre, deviation = values.mean(axis=0, dtype=float), values.std(axis=0, dtype=float)
+    varies = deviation > np.finfo(np.float32).eps * np.abs(centre)
+    return centre, np.divide(1, deviation, out=np.zeros_like(deviation), where=varies)
 
 
 def _standardised(values: Array, centre: Array, gain: Array) -> Tensor:
@@ -322,12 +324,12 @@ def _standardised(values: Array, centre: Array, gain: Array) -> Tensor:
 
 
 def _stack(samples: Sequence[Sample], sites: Sequence[str], centre: Array, gain: Array) -> _Voxels:
-    """Put samples together; a site's samples share its weight, and so do a sample's voxels."""
-    lengths = np.array([len(one.values) for one in samples])
-    label = np.array([sites.index(one.site) for one in samples])
+    """Concatenate samples; those of a site share its weight, as do voxels of a sample."""
+    lengths = np.array([len(sample.values) for sample in samples])
+    label = np.array([sites.index(sample.site) for sample in samples])
     weight = 1 / (np.bincount(label, minlength=len(sites))[label] * lengths)
     weight *= lengths.sum() / len(sites)
-    values = np.concatenate([one.values for one in samples])
+    values = np.concatenate([sample.values for sample in samples])
     return _Voxels(
         _standardised(values, centre, gain),
         torch.from_numpy(np.repeat(label, lengths)),
@@ -335,52 +337,56 @@ def _stack(samples: Sequence[Sample], sites: Sequence[str], centre: Array, gain:
     )
 
 
-def _train(network: nn.Module, lesson: _Voxels, watch: _Voxels, rng: np.random.Generator) -> float:
-    """Train until the people held out are named no better; leave the best weights.
+def _train(
+    network: nn.Module, training: _Voxels, validation: _Voxels, rng: np.random.Generator
+) -> float:
+    """Train until the validation loss no longer improves, and load the best weights.
 
     Returns
     -------
     float
-        How far the log-odds can be trusted. It is part of what is watched: with few people a
-        network may be right more often than by chance, and too sure, from the first epoch on.
+        Confidence of the logits. It is calibrated in every validation, as with few people a
+        network may be accurate but overconfident from the first epoch.
     """
     optimiser = torch.optim.Adam(network.parameters(), lr=_RATE)
-    best, kept, waited = _judge(network, watch), deepcopy(network.state_dict()), 0
+    best, kept, waited = _validate(network, validation), deepcopy(network.state_dict()), 0
     for _ in range(_EPOCHS):
-        _pass_over(lesson, network, optimiser, rng)
-        found, waited = _judge(network, watch), waited + 1
-        if found[0] < best[0] - _WORTHWHILE:
-            best, kept, waited = found, deepcopy(network.state_dict()), 0
+        _pass_over(training, network, optimiser, rng)
+        score, waited = _validate(network, validation), waited + 1
+        if score[0] < best[0] - _WORTHWHILE:
+            best, kept, waited = score, deepcopy(network.state_dict()), 0
         if waited == _PATIENCE:
             break
     network.load_state_dict(kept)
     return best[1]
 
 
-def _train_unwatched(network: nn.Module, lesson: _Voxels, rng: np.random.Generator) -> None:
+def _train_without_validation(
+    network: nn.Module, training: _Voxels, rng: np.random.Generator
+) -> None:
     optimiser = torch.optim.Adam(network.parameters(), lr=_RATE)
-    for _ in range(_UNWATCHED):
-        _pass_over(lesson, network, optimiser, rng)
+    for _ in range(_EPOCHS_WITHOUT_VALIDATION):
+        _pass_over(training, network, optimiser, rng)
 
 
 def _pass_over(
-    lesson: _Voxels,
+    training: _Voxels,
     network: nn.Module,
     optimiser: torch.optim.Optimizer,
     rng: np.random.Generator,
 ) -> None:
-    order = torch.from_numpy(rng.permutation(len(lesson.site)))
+    order = torch.from_numpy(rng.permutation(len(training.site)))
     size = min(_BATCH, max(_SMALLEST, len(order) // _UPDATES))
     for batch in order.split(size):
         optimiser.zero_grad()
-        guess = network(lesson.values[batch])
-        losses = torch.nn.functional.cross_entropy(guess, lesson.site[batch], reduction="none")
-        (lesson.weight[batch] * losses).mean().backward()
+        guess = network(training.values[batch])
+        losses = torch.nn.functional.cross_entropy(guess, training.site[batch], reduction="none")
+        (training.weight[batch] * losses).mean().backward()
         optimiser.step()
 
 
 def _guess(network: nn.Module, values: Tensor) -> Tensor:
-    """Return log-odds, shape (voxel, site), float64."""
+    """Return logits, shape (voxel, site), float64."""
     with torch.inference_mode():
         guess: Tensor = network(values).double()
     return guess
@@ -391,22 +397,22 @@ def _loss(guess: Tensor, voxels: _Voxels) -> float:
     return float((voxels.weight * losses).mean())
 
 
-def _judge(network: nn.Module, watch: _Voxels) -> tuple[float, float]:
-    """Return the least loss by which people held out are named, and the confidence for it.
+def _validate(network: nn.Module, validation: _Voxels) -> tuple[float, float]:
+    """Return the validation loss with the best confidence, and that confidence.
 
-    The confidence is what log-odds are multiplied by, from 0 to 1. Zero is chance. More than one
-    would trust a few people's voxels to be like everybody's.
+    The confidence is a factor of the logits, from 0 (chance) to 1. More than 1 would be
+    overconfident with few held-out people.
     """
-    guess = _guess(network, watch.values)
-    found = minimize_scalar(lambda factor: _loss(factor * guess, watch), bounds=(0.0, 1.0))
-    return float(found.fun), float(found.x)
+    guess = _guess(network, validation.values)
+    optimum = minimize_scalar(lambda factor: _loss(factor * guess, validation), bounds=(0.0, 1.0))
+    return float(optimum.fun), float(optimum.x)
 
 
 def _summarise(
     tested: Sequence[Sample], scores: Array, sites: Sequence[str], seed: int
 ) -> Leakage:
-    people, person = np.unique([one.subject for one in tested], return_inverse=True)
-    site = np.array([sites.index(one.site) for one in tested])
+    people, person = np.unique([sample.subject for sample in tested], return_inverse=True)
+    site = np.array([sites.index(sample.site) for sample in tested])
     scans = np.zeros((len(people), len(sites)))
     sums = np.zeros((len(people), len(sites), 2))
     np.add.at(scans, (person, site), 1)
@@ -423,14 +429,14 @@ def _summarise(
         nats_low=entropy - float(high[0]),
         nats_high=entropy - float(low[0]),
         people=len(people),
-        voxels=sum(len(one.values) for one in tested),
+        voxels=sum(len(sample.values) for sample in tested),
     )
 
 
 def _mean_over_sites(weights: Array, scans: Array, sums: Array) -> Array:
     """Return means of scores, (draw, score), from weights of people, (draw, person).
 
-    einsum, as a product by BLAS is not the same for every number of threads.
+    The rounding of BLAS depends on its number of threads, that of einsum does not.
     """
     totals = np.einsum("dp,psk->dsk", weights, sums)
     return (totals / np.einsum("dp,ps->ds", weights, scans)[..., None]).mean(axis=1)

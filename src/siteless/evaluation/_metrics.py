@@ -1,4 +1,4 @@
-"""What each metric means."""
+"""Descriptions of metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from siteless.microstructure import MAPS
 
 _SIGNAL = "arbitrary (of the target scan)"
 _PER_CENT = "%"
-# Of a metric's name, its unit and what it is. Errors are in the voxels of a region.
+# Unit and description of a metric by its name. Errors are those of the voxels in a region.
 _MEANINGS = {
     r"level": (_SIGNAL, "median b0 of the target's white matter"),
     r"rmse": (_SIGNAL, "root mean square error over the target's volumes, mean over voxels"),
@@ -42,7 +42,7 @@ _MEANINGS = {
     r"leakage_accuracy_(low|high)": ("1", "95 % interval over people"),
     r"leakage_nats_(low|high)": ("nat", "95 % interval over people"),
 }
-# Of a map's metric, what it is, with the map in place of {}; its unit is 1, % or the map's.
+# Unit and description of a map's metric; {} is the map, and an empty unit that of the map.
 _OF_MAPS = {
     "pe": ("1", "{}: mean of (estimated - observed) / observed"),
     "ape": ("1", "{}: mean of |estimated - observed| / |observed|"),
@@ -73,7 +73,7 @@ _OF_MAPS = {
 
 
 def describe_metric(name: str) -> tuple[str, str]:
-    """Return the unit of a metric and what it is.
+    """Return the unit and the description of a metric.
 
     Examples
     --------

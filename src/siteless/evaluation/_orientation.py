@@ -1,8 +1,9 @@
-"""Fibre orientations: how far a scan turns the maxima of another's, as Moyer et al. (2020) score.
+"""Errors of fibre orientations: angles between FOD maxima, as in Moyer et al. (2020).
 
 Responses of white matter, grey matter and fluid are estimated once, from the target's scan.
 Multi-tissue constrained spherical deconvolution (Jeurissen et al. 2014) with them gives the fibre
-orientation distributions (FODs) of any scan with the same shells. MRtrix3 does it, or else DIPY.
+orientation distributions (FODs) of any scan with the same shells. The engine is MRtrix3, or else
+DIPY.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ _ENGINES = {_MRTRIX: _fods_by_mrtrix, _DIPY: _fods_by_dipy}
 
 
 def find_engine() -> str:
-    """Name what this machine deconvolves by, with its version: MRtrix3, or else DIPY.
+    """Return the name and version of the available engine: MRtrix3, or else DIPY.
 
     Raises
     ------
     SitelessError
-        When there is neither, or an MRtrix3 that does not work.
+        When neither is available, or an installed MRtrix3 does not work.
     """
     missing = [program for program in _PROGRAMS if shutil.which(program) is None]
     if not missing:
@@ -48,19 +49,18 @@ def find_engine() -> str:
 
 
 def estimate_responses(scan: Scan, engine: str) -> Responses:
-    """Estimate the responses of a scan's tissues.
+    """Estimate the tissue responses of a scan.
 
-    MRtrix3 takes its algorithm of Dhollander et al. (2016, 2019). For DIPY the responses are
-    means over the voxels of largest FA in white matter, of largest MD in fluid, and of middling
-    MD among the others. The same scan gives the same responses, whatever the number of threads.
+    MRtrix3 uses the algorithm of Dhollander et al. (2016, 2019). For DIPY the responses are means
+    over the voxels of largest FA in white matter, of largest MD in fluid, and of median MD among
+    the others. Responses do not depend on the number of threads.
 
     Parameters
     ----------
     scan
-        A whole brain, with b0 and at least one shell; at least two for DIPY.
+        Scan of a whole brain, with b0 and at least one shell, or two for DIPY.
     engine
-        A name as `find_engine` gives it. Any version of the program is used, but no other
-        program.
+        Name as returned by `find_engine`. Any version of that program is accepted.
 
     Raises
     ------
@@ -73,25 +73,24 @@ def estimate_responses(scan: Scan, engine: str) -> Responses:
 
 
 def find_fods(scan: Scan, responses: Responses, where: Array) -> Fods:
-    """Deconvolve a scan by responses of its own or of another scan.
+    """Deconvolve a scan with responses of this or another scan.
 
-    With b0 and one shell only two tissues can be told apart, and white matter and fluid are
-    used; with more shells grey matter too. Maxima are those of MRtrix3's sh2peaks, or for DIPY
-    those of `find_peaks`.
+    With b0 and one shell only white matter and fluid can be separated; with more shells grey
+    matter too. Maxima are those of MRtrix3's sh2peaks, or for DIPY those of `find_peaks`.
 
     Parameters
     ----------
     scan
-        With the shells of the responses.
+        Scan with the shells of the responses.
     responses
-        The engine that estimated them is used.
+        Responses, whose engine is used.
     where
-        Voxels to deconvolve, a part of the brain, shape (x, y, z).
+        Voxels to deconvolve, within the brain, shape (x, y, z).
 
     Returns
     -------
     Fods
-        Voxels in the order of `Scan.volumes`: x fastest.
+        FODs of the voxels, in the order of `Scan.volumes`: x fastest.
 
     Raises
     ------
@@ -122,8 +121,8 @@ def _shell_bvalues(gradients: GradientTable) -> tuple[int, ...]:
 
 
 def _require_shells(gradients: GradientTable, b: tuple[int, ...]) -> None:
-    found = _shell_bvalues(gradients)
-    if len(found) != len(b) or not same_b(found, b).all():
+    measured = _shell_bvalues(gradients)
+    if len(measured) != len(b) or not same_b(measured, b).all():
         raise GradientTableError(
             f"expected the shells of the responses, {in_words(b)}; found "
             f"{describe_shells(gradients.shells)}",

@@ -11,10 +11,10 @@ from siteless.acquisition import Array
 from siteless.evaluation._fods import MAXIMA, ORDER
 from siteless.harmonics import sh_basis
 
-# Directions of the half sphere that the search for maxima starts from, about 4.5 degrees apart.
+# Number of start directions on the half sphere, about 4.5 degrees apart.
 _STARTS = 1000
 _NEIGHBOURS = 8
-# Lobes that are climbed, and the cosine of directions that are one maximum, as in sh2peaks.
+# Number of lobes to search, and cosine above which maxima are the same, as in sh2peaks.
 _LOBES = 6
 _SAME_LOBE = 0.99
 _BLOCK = 512
@@ -22,36 +22,36 @@ _BLOCK = 512
 
 @dataclass(frozen=True, eq=False)
 class Angles:
-    """How far the largest maximum is turned, in degrees from 0 to 90.
+    """Angles of the largest maximum to expected maxima, in degrees from 0 to 90.
 
     Attributes
     ----------
     closest
-        To the closest of the expected maxima, shape (voxel,).
+        Angle to the closest of the expected maxima, shape (voxel,).
     largest
-        To the largest of the expected maxima, shape (voxel,).
+        Angle to the largest of the expected maxima, shape (voxel,).
     """
 
     closest: Array
     largest: Array
 
 
-def peak_angles(found: Array, expected: Array) -> Angles:
-    """Measure the angle of the largest maximum found to the expected maxima.
+def peak_angles(peaks: Array, expected: Array) -> Angles:
+    """Measure the angle of the largest maximum to the expected maxima.
 
-    A fibre has no sign: opposite directions are the same. As in the paper, no maximum is left out
-    for being small: where the target has ripples beside one large lobe, `closest` may be to one
-    of those. `largest` does not depend on them.
+    Opposite directions are equal. As in the paper, small maxima are included: where the target has
+    ripples beside one large lobe, `closest` may refer to one of those. `largest` does not depend
+    on them.
 
     Parameters
     ----------
-    found, expected
-        As `Fods.peaks`, shape (voxel, peak, 3).
+    peaks, expected
+        Maxima as in `Fods.peaks`, shape (voxel, peak, 3).
 
     Returns
     -------
     Angles
-        NaN where either has no maximum.
+        Angles; NaN where either has no maximum.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def peak_angles(found: Array, expected: Array) -> Angles:
     >>> angles.closest, angles.largest
     (array([0.]), array([90.]))
     """
-    first, others = np.asarray(found, float)[:, :1], np.asarray(expected, float)
+    first, others = np.asarray(peaks, float)[:, :1], np.asarray(expected, float)
     across = np.linalg.norm(np.cross(first, others), axis=-1)
     # Unlike the arc cosine, exact for small angles.
     degrees = np.rad2deg(np.arctan2(across, np.abs((first * others).sum(axis=-1))))
@@ -77,12 +77,12 @@ def find_peaks(coefficients: Array) -> Array:
     Parameters
     ----------
     coefficients
-        As `Fods.coefficients`, shape (voxel, 45).
+        Coefficients as in `Fods.coefficients`, shape (voxel, 45).
 
     Returns
     -------
     Array
-        As `Fods.peaks`, float64.
+        Maxima as in `Fods.peaks`, float64.
     """
     starts, neighbours, basis = _start_directions()
     peaks = np.zeros((len(coefficients), MAXIMA, 3))
@@ -100,10 +100,10 @@ def find_peaks(coefficients: Array) -> Array:
 
 @cache
 def _start_directions() -> tuple[Array, Array, Array]:
-    """Spread unit vectors over half the sphere, along a spiral.
+    """Return unit vectors along a spiral over half the sphere.
 
-    Returns the vectors, (start, 3), each one's nearest others as (start, neighbour), and the
-    harmonics at them, (start, 45).
+    Returns the vectors, (start, 3), the indices of their nearest neighbours, (start, neighbour),
+    and their harmonics, (start, 45).
     """
     height = (np.arange(_STARTS) + 0.5) / _STARTS
     azimuth = np.pi * (1 + np.sqrt(5)) * np.arange(_STARTS)
@@ -114,7 +114,7 @@ def _start_directions() -> tuple[Array, Array, Array]:
 
 
 def _climb(coefficients: Array, directions: Array) -> Array:
-    """Move directions, (maximum, 3), to the top of their lobes, and multiply by amplitudes."""
+    """Move directions, (maximum, 3), to the maxima of their lobes, scaled by amplitude."""
     top = _amplitudes(coefficients, directions[:, None])[:, 0]
     for reach in np.deg2rad([4.0, 2.0, 1.0, 0.5]):
         moved = _newton_step(coefficients, directions, reach)
@@ -126,7 +126,7 @@ def _climb(coefficients: Array, directions: Array) -> Array:
 
 
 def _newton_step(coefficients: Array, directions: Array, reach: float) -> Array:
-    """Go towards the top of the parabola through nine points `reach` apart, as far as they go."""
+    """Step towards the maximum of a parabola through nine points, by at most `reach`."""
     first, second = _tangents(directions)
     across, along = (grid.ravel() for grid in np.meshgrid([-1, 0, 1], [-1, 0, 1]))
     offsets = across[:, None] * first[:, None] + along[:, None] * second[:, None]
@@ -142,7 +142,7 @@ def _newton_step(coefficients: Array, directions: Array, reach: float) -> Array:
 
 
 def _tangents(directions: Array) -> tuple[Array, Array]:
-    """Return two unit vectors across each direction, shape (direction, 3)."""
+    """Return two unit vectors perpendicular to each direction, shape (direction, 3)."""
     helper = np.eye(3)[np.abs(directions).argmin(axis=1)]
     first = _unit(np.cross(directions, helper))
     return first, np.cross(directions, first)
@@ -153,7 +153,7 @@ def _unit(vectors: Array) -> Array:
 
 
 def _amplitudes(coefficients: Array, directions: Array) -> Array:
-    """Evaluate each FOD at its own directions, (fod, direction, 3); shape (fod, direction)."""
+    """Evaluate each FOD at its directions, (fod, direction, 3); return (fod, direction)."""
     basis = sh_basis(directions.reshape(-1, 3), ORDER).reshape(
         *directions.shape[:2], coefficients.shape[1]
     )
@@ -161,7 +161,7 @@ def _amplitudes(coefficients: Array, directions: Array) -> Array:
 
 
 def _largest(peaks: Array) -> Array:
-    """Keep the three longest, (voxel, 3, 3), of (voxel, lobe, 3), each lobe once."""
+    """Return the three largest distinct maxima, (voxel, 3, 3), of (voxel, lobe, 3)."""
     length = np.linalg.norm(peaks, axis=2)
     order = np.argsort(-length, axis=1, kind="stable")
     peaks, length = peaks[np.arange(len(peaks))[:, None], order], -np.sort(-length, axis=1)

@@ -1,4 +1,4 @@
-"""A score, and many of them as a table."""
+"""Scores and tables of scores."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from typing import NamedTuple
 
 import numpy as np
 
-# The region that all scans have.
+# The region of every scan.
 WHITE_MATTER = "white-matter"
-# Whom a score of all people is of.
+# Subject of a score over all people.
 ALL = "n/a"
-# What scans are called before any method has changed them; and errors that no method has made.
+# Names of scans before harmonization, and of errors that do not depend on a method.
 BEFORE = "before"
 NOISE, RESCAN = "noise floor", "rescan floor"
 
 
 class Score(NamedTuple):
-    """A score of a person, or of all.
+    """A score of a participant, or of all.
 
     Attributes
     ----------
     subject
-        Whom it is of; `ALL` for a score of all people.
+        Label of the participant; `ALL` for a score over all.
     task
-        From which site to which, as ``leeds>berlin``.
+        Source and target site, such as ``leeds>berlin``.
     method
-        What is scored.
+        Method that is scored.
     region
-        Where in the brain.
+        Region of the brain.
     metric
-        As `describe_metric` tells.
+        Metric, as in `describe_metric`.
     value
-        In the metric's unit.
+        Value in the metric's unit.
     """
 
     subject: str
@@ -47,26 +47,26 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """Scores to choose from."""
+    """A table of scores."""
 
     scores: tuple[Score, ...]
 
     @cached_property
     def _by_metric(self) -> dict[str, list[Score]]:
-        found = defaultdict(list)
-        for one in self.scores:
-            found[one.metric].append(one)
-        return found
+        by_metric = defaultdict(list)
+        for score in self.scores:
+            by_metric[score.metric].append(score)
+        return by_metric
 
     def select(self, metric: str, **wanted: str) -> list[Score]:
-        """Return the scores by a metric whose other fields are as wanted, in white matter."""
-        asked = {"region": WHITE_MATTER, **wanted}
-        places = [(Score._fields.index(field), value) for field, value in asked.items()]
+        """Return the scores of a metric with the wanted fields, by default in white matter."""
+        conditions = {"region": WHITE_MATTER, **wanted}
+        places = [(Score._fields.index(field), value) for field, value in conditions.items()]
         known = self._by_metric.get(metric, [])
-        return [one for one in known if all(one[at] == value for at, value in places)]
+        return [score for score in known if all(score[at] == value for at, value in places)]
 
     def mean(self, metric: str, **wanted: str) -> float:
-        """Return the mean of such scores, NaN when there are none.
+        """Return the mean of selected scores, NaN if there are none.
 
         Examples
         --------
@@ -74,14 +74,16 @@ class ScoreTable:
         >>> ScoreTable(tuple(scores)).mean("rmse", method="rish")
         2.0
         """
-        values = [one.value for one in self.select(metric, **wanted)]
+        values = [score.value for score in self.select(metric, **wanted)]
         return float(np.mean(values)) if values else float("nan")
 
     def methods(self, metric: str) -> list[str]:
         """Return the methods that have a metric, in their order."""
-        return list(dict.fromkeys(one.method for one in self._by_metric.get(metric, [])))
+        return list(dict.fromkeys(score.method for score in self._by_metric.get(metric, [])))
 
     def tasks(self, metric: str, method: str | None = None) -> list[str]:
         """Return the tasks that have a metric, of a method or of any, in their order."""
-        found = self._by_metric.get(metric, [])
-        return list(dict.fromkeys(one.task for one in found if method in (None, one.method)))
+        scores = self._by_metric.get(metric, [])
+        return list(
+            dict.fromkeys(score.task for score in scores if method in (None, score.method))
+        )

@@ -1,4 +1,4 @@
-"""How far signal is from another: voxel by voxel, and where noise has averaged out."""
+"""Signal errors: in voxels, and in blocks where noise averages out."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from scipy import sparse
 from siteless.acquisition import Array, GradientTable, Scan
 from siteless.harmonics import fit_coefficients, fit_noise, project
 
-# mm, and voxels that a block must have.
+# Size of a block, mm, and its least number of voxels.
 BLOCK, LEAST_VOXELS = 10.0, 8
-# Directions that differ by less, in degrees, and b-values, in s/mm2, are the same measurement.
+# Tolerances of equal measurements: degrees between directions, s/mm2 between b-values.
 _SAME_DIRECTION, _SAME_B = 0.1, 5.0
-# s/mm2, that names of shells are rounded to.
+# s/mm2. Names of shells are rounded to this.
 _ROUND = 50
 
 
 def match_volumes(scan: Scan, gradients: GradientTable) -> Scan:
-    """Return a scan at the measurements of a table: as it is where they are its own.
+    """Return a scan at the measurements of a gradient table.
 
-    Otherwise harmonics are fitted to each shell and projected, each b0 is their mean, and signal
-    outside the brain is zero.
+    A scan with these measurements is unchanged. Otherwise harmonics are fitted to each shell and
+    projected, each b0 is the mean b0, and the signal outside the brain is zero.
 
     Raises
     ------
     GradientTableError
-        When the table has a shell that the scan does not have.
+        When the table has a shell that the scan lacks.
     """
     if same_measurements(scan.gradients, gradients):
         return scan
@@ -47,15 +47,15 @@ def same_measurements(first: GradientTable, second: GradientTable) -> bool:
 
 
 def evenly_spaced(values: Array, most: int) -> Array:
-    """Return at most so many voxels, the first axis, evenly spaced."""
+    """Return at most `most` evenly spaced voxels, along the first axis."""
     chosen = np.linspace(0, len(values) - 1, min(len(values), most)).round().astype(int)
     return values[chosen]
 
 
 def volume_groups(gradients: GradientTable) -> dict[str, Array]:
-    """Return the volumes of b0 and of each shell, by name: ``b0``, ``b1200``.
+    """Return the volumes of b0 and of each shell by name, such as ``b0`` and ``b1200``.
 
-    Names are rounded, so that a shell has the same in scans whose b-values differ a little.
+    Names are rounded, so that similar b-values have the same name.
     """
     shells = {f"b{_ROUND * round(s.b / _ROUND)}": s.volumes for s in gradients.shells}
     if len(shells) < len(gradients.shells):
@@ -63,9 +63,9 @@ def volume_groups(gradients: GradientTable) -> dict[str, Array]:
     return {"b0": np.flatnonzero(gradients.is_b0), **shells}
 
 
-def voxel_rmse(given: Array, expected: Array) -> Array:
+def voxel_rmse(signal: Array, expected: Array) -> Array:
     """Return each voxel's root mean square error over volumes, the last axis."""
-    return np.sqrt(np.square(given - expected).mean(axis=-1))
+    return np.sqrt(np.square(signal - expected).mean(axis=-1))
 
 
 def block_means(where: Array, voxel_size: Array) -> sparse.csr_array:
@@ -74,10 +74,10 @@ def block_means(where: Array, voxel_size: Array) -> sparse.csr_array:
     Parameters
     ----------
     where
-        Voxels, shape (x, y, z), bool; blocks with few of them are left out. They follow each
-        other as in ``values[where]``.
+        Mask of the voxels, shape (x, y, z), bool, in the order of ``values[where]``; blocks with
+        few of them are left out.
     voxel_size
-        Shape (3,), mm.
+        Voxel size, shape (3,), mm.
     """
     places = np.argwhere(where) * voxel_size // BLOCK
     _, block, count = np.unique(places, axis=0, return_inverse=True, return_counts=True)
@@ -87,27 +87,27 @@ def block_means(where: Array, voxel_size: Array) -> sparse.csr_array:
 
 
 def anisotropy(blocks: Array, groups: Mapping[str, Array]) -> float:
-    """Return how much the strongest shell of block means differs between directions, over b0.
+    """Return the standard deviation of the strongest shell over directions, relative to b0.
 
-    Blocks hold enough voxels for noise to average out of the signal first: the spread of a noisy
-    voxel's directions would be that of its noise too.
+    It is computed from block means, in which noise averages out: noise would add to the standard
+    deviation of single voxels.
 
     Parameters
     ----------
     blocks
-        Shape (block, volume).
+        Block means, shape (block, volume).
     groups
-        As `volume_groups` returns them.
+        Volumes from `volume_groups`.
     """
     b0, *_, strongest = groups.values()
     return float(blocks[:, strongest].std(axis=1).mean() / blocks[:, b0].mean())
 
 
 def noise_level(scan: Scan, where: Array) -> float:
-    """Estimate the standard deviation of a scan's noise in some voxels, shape (x, y, z).
+    """Estimate the standard deviation of a scan's noise in a mask, shape (x, y, z).
 
-    From how b0 volumes differ, when there are several; else from what harmonics leave over, which
-    is too much where directions are few.
+    It is estimated from differences between b0 volumes, or with a single one from residuals of
+    harmonics, which overestimate it if there are few directions.
     """
     b0 = scan.signal[..., scan.gradients.is_b0][where]
     if b0.shape[1] > 1:

@@ -1,4 +1,4 @@
-"""What a harmonized scan ought to be, and how far it is from that."""
+"""Compare a harmonized scan with a scan of the target site."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ Scores = dict[str, float]
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """A scan of the target site, and what else is known of the person there.
+    """A scan of a participant at the target site, to compare with.
 
     Attributes
     ----------
     scan
-        Measured at the target site.
+        Scan measured at the target site.
     maps
-        Maps to compare, of `siteless.microstructure.MAPS`.
+        Maps to compare, keys of `siteless.microstructure.MAPS`.
     truth
-        The same without noise, for a simulated scan.
+        The same scan without noise, if simulated.
     regions
-        Further masks to score in, by name, each of shape (x, y, z).
+        Further masks by name, shape (x, y, z).
     """
 
     scan: Scan
@@ -49,17 +49,17 @@ class Target:
 
     @property
     def reference(self) -> Scan:
-        """What systematic errors are told from: the truth, or else the scan."""
+        """Reference for systematic errors: the truth, or else the scan."""
         return self.truth or self.scan
 
     @property
     def masks(self) -> dict[str, Array]:
-        """Where scores are computed: white matter, and each region."""
+        """Masks in which scores are computed: white matter, and each region."""
         return {WHITE_MATTER: self.scan.white_matter, **self.regions}
 
     @cached_property
     def level(self) -> float:
-        """Median b0 of the scan's white matter."""
+        """Reference b0 intensity of the scan."""
         return white_matter_level(self.scan)
 
     @cached_property
@@ -69,18 +69,18 @@ class Target:
 
     @cached_property
     def measured_maps(self) -> dict[str, Array]:
-        """Maps of the scan where scores are computed."""
+        """Maps of the scan within the masks."""
         return maps_within(self.scan, self.maps, self.masks.values())
 
     @cached_property
     def reference_maps(self) -> dict[str, Array]:
-        """Maps of the reference."""
+        """Maps of the reference within the masks."""
         if self.truth is None:
             return self.measured_maps
         return maps_within(self.truth, self.maps, self.masks.values())
 
     def noise(self, where: Array) -> Scores:
-        """Return the errors of a perfect estimate: those of the scan's own noise."""
+        """Return the errors of a perfect estimate, which are due to noise of the scan."""
         if self.truth is None:
             level = noise_level(self.scan, where)
             return {"rmse": level, "rmse_percent": 100 * level / self.level}
@@ -89,51 +89,51 @@ class Target:
 
 
 def maps_within(scan: Scan, names: Sequence[str], masks: Iterable[Array]) -> dict[str, Array]:
-    """Compute maps of a scan inside white matter and some masks, in its brain."""
+    """Compute maps of a scan in its brain, within white matter and some masks."""
     inside = np.logical_or.reduce([scan.white_matter, *masks])
     return compute_maps(replace(scan, mask=inside & scan.mask), names)
 
 
-def score_signal(given: Scan, target: Target, where: Array) -> Scores:
+def score_signal(harmonized: Scan, target: Target, where: Array) -> Scores:
     """Score the signal of a scan at the target's volumes.
 
     Parameters
     ----------
-    given
-        On the target's grid, with its shells.
+    harmonized
+        Harmonized scan on the target's grid, with its shells.
     target
-        To compare with.
+        Target to compare with.
     where
         Voxels to score, shape (x, y, z), bool.
 
     Returns
     -------
     dict
-        By metric, see `describe_metric`.
+        Scores by metric, see `describe_metric`.
     """
-    given = match_volumes(given, target.scan.gradients)
-    found = given.signal[where].astype(float)
+    harmonized = match_volumes(harmonized, target.scan.gradients)
+    signal = harmonized.signal[where].astype(float)
     scores = {"level": target.level}
     compared = {"rmse": target.scan, "rmse_truth": target.truth}
-    for name, scan in compared.items():
-        if scan is not None:
-            expected = scan.signal[where].astype(float)
-            gain = _level(scan, target) / _level(given, target)
-            scores |= _voxel_scores(name, found, expected, target)
-            matched = voxel_rmse(gain * found, expected)
+    for name, reference in compared.items():
+        if reference is not None:
+            expected = reference.signal[where].astype(float)
+            gain = _level(reference, target) / _level(harmonized, target)
+            scores |= _voxel_scores(name, signal, expected, target)
+            matched = voxel_rmse(gain * signal, expected)
             scores[f"{name}_matched_percent"] = 100 * float(matched.mean()) / target.level
-    return scores | _systematic_scores(found, expected, gain, target, where)
+    return scores | _systematic_scores(signal, expected, gain, target, where)
 
 
 def _level(scan: Scan, target: Target) -> float:
-    """Return the median b0 of a scan in the white matter of the target."""
+    """Return the reference b0 intensity of a scan in the target's white matter."""
     return white_matter_level(replace(scan, white_matter=target.scan.white_matter))
 
 
-def _voxel_scores(name: str, found: Array, expected: Array, target: Target) -> Scores:
-    errors = voxel_rmse(found, expected)
+def _voxel_scores(name: str, signal: Array, expected: Array, target: Target) -> Scores:
+    errors = voxel_rmse(signal, expected)
     shells = {
-        f"{name}_{group}": float(voxel_rmse(found[:, volumes], expected[:, volumes]).mean())
+        f"{name}_{group}": float(voxel_rmse(signal[:, volumes], expected[:, volumes]).mean())
         for group, volumes in target.groups.items()
     }
     return {
@@ -146,18 +146,18 @@ def _voxel_scores(name: str, found: Array, expected: Array, target: Target) -> S
 
 
 def _systematic_scores(
-    found: Array, expected: Array, gain: float, target: Target, where: Array
+    signal: Array, expected: Array, gain: float, target: Target, where: Array
 ) -> Scores:
     scores = {
         f"shell_error_{group}": 100
-        * float(found[:, volumes].mean() / expected[:, volumes].mean() - 1)
+        * float(signal[:, volumes].mean() / expected[:, volumes].mean() - 1)
         for group, volumes in target.groups.items()
     }
     scores["shell_error"] = float(np.abs(list(scores.values())).mean())
     averaging = block_means(where, target.scan.voxel_size)
     if not averaging.shape[0]:
         return scores
-    blocks, true = averaging @ found, averaging @ expected
+    blocks, true = averaging @ signal, averaging @ expected
     ratio = anisotropy(blocks, target.groups) / anisotropy(true, target.groups)
     block, matched = (
         100 * float(np.sqrt(np.square(factor * blocks - true).mean())) / target.level
@@ -168,28 +168,28 @@ def _systematic_scores(
 
 
 def score_maps(maps: Mapping[str, Array], target: Target, where: Array) -> Scores:
-    """Score maps, each of shape (x, y, z), on the target's grid, where they are finite."""
+    """Score maps on the target's grid, shape (x, y, z), where they are finite."""
     scores: Scores = {}
-    for name, given in maps.items():
-        known = where & np.isfinite(given)
+    for name, estimate in maps.items():
+        known = where & np.isfinite(estimate)
         if not known.any():
             continue
-        found, measured, true = (
-            one[known].astype(float)
-            for one in (given, target.measured_maps[name], target.reference_maps[name])
+        estimated, measured, true = (
+            image[known].astype(float)
+            for image in (estimate, target.measured_maps[name], target.reference_maps[name])
         )
-        errors = relative_errors(found, measured)
+        errors = relative_errors(estimated, measured)
         scores |= {f"{name}_{kind}": value for kind, value in errors.items()}
         averaging = block_means(known, target.scan.voxel_size)
         if averaging.shape[0]:
-            blocks, expected = averaging @ found, averaging @ true
+            blocks, expected = averaging @ estimated, averaging @ true
             error = np.sqrt(np.square(blocks - expected).mean())
             scores[f"{name}_block_percent"] = 100 * float(error / expected.mean())
     return scores
 
 
 def summarise_map(name: str, values: Array) -> Scores:
-    """Tell how a map is distributed over voxels, shape (voxel,)."""
+    """Summarize the distribution of a map over voxels, shape (voxel,)."""
     low, middle, high = np.percentile(values, (5, 50, 95))
     return {
         f"{name}_mean": float(values.mean(dtype=float)),
@@ -200,16 +200,19 @@ def summarise_map(name: str, values: Array) -> Scores:
     }
 
 
-def rmse_map(given: Scan, target: Target) -> Array:
-    """Return the error of each voxel of white matter, shape (x, y, z), NaN elsewhere."""
-    found, white = match_volumes(given, target.scan.gradients).signal, target.scan.white_matter
+def rmse_map(harmonized: Scan, target: Target) -> Array:
+    """Return the error of each white-matter voxel, shape (x, y, z), NaN elsewhere."""
+    signal, white = (
+        match_volumes(harmonized, target.scan.gradients).signal,
+        target.scan.white_matter,
+    )
     errors = np.full(white.shape, np.nan, dtype=np.float32)
-    errors[white] = voxel_rmse(found[white], target.scan.signal[white])
+    errors[white] = voxel_rmse(signal[white], target.scan.signal[white])
     return errors
 
 
 def score_angles(angles: Angles, inside: Array) -> Scores:
-    """Summarise how far fibres are turned in some voxels, shape (voxel,), bool."""
+    """Summarize angles of fibres in a mask of voxels, shape (voxel,), bool."""
     scores: Scores = {}
     for name, degrees in (("closest", angles.closest), ("largest", angles.largest)):
         known = degrees[inside & np.isfinite(degrees)]

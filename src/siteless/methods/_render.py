@@ -167,7 +167,7 @@ def render(
     return Rendering(
         scan=scan.with_signal(signal, gradients=table, site=Site(site, origin="rendered")),
         spread=translated.on_grid(
-            np.hypot(translation.spread, _deviation_within_voxel(translated))
+            np.hypot(translation.deviation, _deviation_within_voxel(translated))
         ),
         change=coefficients.on_grid(change),
         rendered=translated.mask,

@@ -33,7 +33,7 @@ class Translation:
     ----------
     coefficients
         Coefficients of the translated voxels, which are those of its mask.
-    spread
+    deviation
         Standard deviation of b0 and, as a root mean square over directions, of each shell, as
         estimated by the method; shape (voxel, 1 + shell), in units of the signal.
     levels
@@ -46,7 +46,7 @@ class Translation:
     """
 
     coefficients: Coefficients
-    spread: Array
+    deviation: Array
     levels: tuple[float, float]
     unfamiliar: Array | None = None
     flagged: Array | None = None
@@ -60,7 +60,7 @@ class SiteFields(Protocol):
         """Labels of the sites."""
 
     @property
-    def spreads(self) -> Array:
+    def blurs(self) -> Array:
         """Variance of the blur that matches each site to the most blurred one, (site,), mm2."""
 
     @property

@@ -1,4 +1,4 @@
-"""Paths in, paths or reports out: where disk, mathematics and parallelism meet."""
+"""Pipelines from files to files, run in parallel."""
 
 from typing import TYPE_CHECKING
 

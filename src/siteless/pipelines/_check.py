@@ -1,4 +1,4 @@
-"""`siteless check`: read every scan, and say everything that is wrong in one run."""
+"""`siteless check`: read every scan, and report all problems in one run."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ from siteless.storage import cache_key
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What the check found.
+    """The result of a check.
 
     Attributes
     ----------
     dataset
-        The folder or manifest that was checked.
+        Folder or manifest that was checked.
     scans
-        What was read of each scan, in the dataset's order.
+        Properties of each scan, in the dataset's order.
     problems
-        Errors first. Among each severity, those of the study come before those of its scans, and
-        those of its design before all others.
+        Problems, errors first. Within each severity, those of the study design come first, then
+        those of the study, then those of scans.
     """
 
     dataset: Path
@@ -60,12 +60,12 @@ class CheckReport:
 
     @property
     def errors(self) -> tuple[Problem, ...]:
-        """What must be mended."""
+        """Problems that must be fixed."""
         return tuple(p for p in self.problems if p.severity is Severity.ERROR)
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
-        """What should be understood."""
+        """Problems that should be inspected."""
         return tuple(p for p in self.problems if p.severity is Severity.WARNING)
 
     def as_dict(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class CheckReport:
 
 
 def write_check(report: CheckReport, path: Path) -> None:
-    """Write everything as JSON."""
+    """Write a report as JSON."""
     write_json(path, report.as_dict())
 
 
@@ -90,28 +90,28 @@ def check_dataset(
     Parameters
     ----------
     dataset
-        Its folder, a manifest, or a selection of its scans; sites are not selected.
+        Folder, manifest, or selection of scans; sites are not selected.
     order
-        Order of the harmonics that the scans are meant to be fitted with.
+        lmax of the harmonics to fit.
     run
-        How the work is done.
+        Processes and progress of the work.
     """
     selection = ScanSelection.of(dataset)
-    found = selection.search()
-    inspected = run.map("Checking scans", _inspect_whatever_comes, found.scans)
+    study = selection.search()
+    inspected = run.map("Checking scans", _inspect_whatever_comes, study.scans)
     scans = tuple(facts for facts, _ in inspected)
     problems = [
-        *(Problem.from_error(error, found.root) for error in found.errors),
-        *cohort_problems(scans, found.root, order=order),
-        *_overruled_option(found, selection.site_from),
-        *(problem for _, own in inspected for problem in own),
+        *(Problem.from_error(error, study.root) for error in study.errors),
+        *cohort_problems(scans, study.root, order=order),
+        *_overruled_option(study, selection.site_from),
+        *(problem for _, issues in inspected for problem in issues),
     ]
     ordered = sorted(dict.fromkeys(problems), key=lambda problem: problem.severity)
-    return CheckReport(found.root, scans, tuple(ordered))
+    return CheckReport(study.root, scans, tuple(ordered))
 
 
 def _inspect_whatever_comes(files: ScanFiles) -> tuple[ScanFacts, list[Problem]]:
-    """Inspect a scan; a defect of siteless itself must not hide what is wrong with the others."""
+    """Inspect a scan; a bug in siteless must not hide problems of other scans."""
     try:
         return inspect_scan(files)
     except Exception as error:  # noqa: BLE001
@@ -123,7 +123,7 @@ def _inspect_whatever_comes(files: ScanFiles) -> tuple[ScanFacts, list[Problem]]
 
 
 def inspect_scan(files: ScanFiles) -> tuple[ScanFacts, list[Problem]]:
-    """Read one scan part by part, so that one broken part does not hide the others."""
+    """Read a scan part by part, so that one broken part does not hide problems of the others."""
     problems: list[Problem] = []
     attempt = partial(_attempt, problems, files.dwi)
     attempt(read_sidecar, files)
@@ -154,9 +154,9 @@ def inspect_scan(files: ScanFiles) -> tuple[ScanFacts, list[Problem]]:
     return facts, problems
 
 
-def _overruled_option(found: Dataset, site_from: str | None) -> list[Problem]:
-    """Tell when tables give another site than the entity that the user named."""
-    named = [scan for scan in found.scans if site_from in scan.entities and scan.site]
+def _overruled_option(study: Dataset, site_from: str | None) -> list[Problem]:
+    """Report sites from tables that override the entity chosen by the user."""
+    named = [scan for scan in study.scans if site_from in scan.entities and scan.site]
     overruled = [s for s in named if s.site and s.site.label != s.entities[str(site_from)]]
     if not overruled or not overruled[0].site:
         return []
@@ -171,10 +171,10 @@ def _overruled_option(found: Dataset, site_from: str | None) -> list[Problem]:
 def _inspect_gradients(
     problems: list[Problem], files: ScanFiles, affine: Array, signal: Array | None
 ) -> GradientTable | None:
-    """Read the table and judge it; its axes are not judged here, nor known without an image."""
+    """Read and check the gradient table, apart from its axes."""
     path = files.world_table or files.bval or files.dwi
     if signal is None and path == files.dwi:
-        return None  # the image is not there either, and that is told
+        return None  # the missing image is reported elsewhere
     attempt = partial(_attempt, problems, path)
     volumes = None if signal is None else signal.shape[3]
     gradients: GradientTable | None = attempt(read_gradients, files, affine, volumes)
@@ -192,7 +192,7 @@ def _inspect_gradients(
 def _attempt(
     problems: list[Problem], path: Path, read: Callable[..., Any], *arguments: Any
 ) -> Any:
-    """Return what reading gives, or note what is wrong and return None."""
+    """Return the result of reading; on an error add a problem and return None."""
     try:
         return read(*arguments)
     except SitelessError as error:
@@ -207,7 +207,7 @@ def _inspect_masks(
     affine: Array,
     gradients: GradientTable | None,
 ) -> tuple[Array | None, str]:
-    """Read the masks that are given; a brain can be computed only where b0 is known."""
+    """Read the masks of a scan; a missing brain mask is computed if b0 is known."""
     attempt = partial(_attempt, problems, files.dwi)
     if files.white_matter is not None:
         attempt(read_mask, files.white_matter, signal.shape[:3], affine)
@@ -234,7 +234,7 @@ def _signal_problems(
 
 
 def _shells(gradients: GradientTable) -> tuple[tuple[float, int], ...]:
-    """Return each shell's b-value and number of different directions."""
+    """Return each shell's b-value and number of distinct directions."""
     directions = gradients.directions
     return tuple((round(s.b, 3), count_axes(directions[s.volumes])) for s in gradients.shells)
 

@@ -1,4 +1,4 @@
-"""Which scans a command works on, and with which model."""
+"""Helpers of pipelines for tables, memory and models."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from siteless.methods import load_model
 from siteless.model import Model
 from siteless.pipelines._parallel import available_cpus
 
-# Bytes of a process with its libraries; and copies of a float32 scan that it holds at most.
+# Memory of a process with its libraries, bytes; and largest number of float32 copies of a scan.
 _PROCESS, _COPIES = 700_000_000, 4
 
 
 def read_number(text: str | None) -> float | None:
-    """Return the number that a cell of a table holds; None where it holds none."""
+    """Parse the number in a table cell; None if there is none."""
     try:
         value = float(text or "")
     except ValueError:
@@ -26,24 +26,24 @@ def read_number(text: str | None) -> float | None:
 
 
 def processes_within(memory: int, dataset: ScanSelection | Path | str, nprocs: int | None) -> int:
-    """Return how many processes that each hold a scan fit into memory, in bytes.
+    """Return how many processes fit into memory.
 
     Parameters
     ----------
     memory
-        Bytes.
+        Available memory, bytes.
     dataset
-        Scans that are to be read.
+        Scans to read.
     nprocs
-        The most to use; None for one for each core that may be used.
+        Largest number of processes; None for one per available core.
 
     Raises
     ------
     DatasetError
-        When there is no room for one.
+        When memory is too small for one process.
     """
-    found = ScanSelection.of(dataset).search()
-    headers = (read_header(scan.dwi)[0] for scan in found.scans)
+    study = ScanSelection.of(dataset).search()
+    headers = (read_header(scan.dwi)[0] for scan in study.scans)
     largest = max((4 * math.prod(header.get_data_shape()) for header in headers), default=0)
     need = _PROCESS + _COPIES * largest
     if memory < need:
@@ -51,14 +51,14 @@ def processes_within(memory: int, dataset: ScanSelection | Path | str, nprocs: i
             f"a process needs {need / 1e6:.0f} MB for the largest scan, and --mem-mb gives "
             f"{memory / 1e6:.0f}",
             remedy="give more",
-            path=found.root,
+            path=study.root,
         )
     return min(nprocs or available_cpus(), memory // need)
 
 
 @cache
 def read_model(path: Path, identity: str) -> Model:
-    """Read a model once a process; it must be the one that was meant."""
+    """Read a model once per process, and verify its identity."""
     model = load_model(path)
     if model.identity != identity:
         raise ModelError(

@@ -1,4 +1,4 @@
-"""One function over many items: in this process, in several, or on a cluster; the same body."""
+"""Apply a function to many items: in this process, in several, or on a cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from siteless.errors import SitelessError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-# Seconds that a scheduler has to answer in.
+# Seconds to wait for a scheduler.
 _PATIENCE = 10
 
 
@@ -33,20 +33,19 @@ def run_all(
     nprocs: int | None,
     lost: Callable[[Item], Result] | None = None,
 ) -> Iterator[tuple[int, Result]]:
-    """Apply a function to every item; yield each item's position and result as it is done.
+    """Apply a function to every item; yield positions and results as they are completed.
 
     Parameters
     ----------
     function
-        Importable by name, so that other processes can call it.
+        Function that other processes can import by name.
     items
-        Picklable.
+        Picklable items.
     nprocs
-        Processes; None for one a core. With 1 nothing is started.
+        Number of processes; None for one per core. With 1 no process is started.
     lost
-        Makes the result of an item that kills its process, as one does that needs more memory
-        than there is; without it an error is raised. After a death, what is left is done one
-        by one, each item in a process of its own.
+        Makes the result of an item that kills its process, for example by lack of memory; without
+        it an error is raised. After a death, remaining items run one by one in separate processes.
 
     Raises
     ------
@@ -82,7 +81,7 @@ def run_all(
 def _run_pool(
     function: Callable[[Item], Result], items: Mapping[int, Item], nprocs: int
 ) -> Iterator[tuple[int, Result]]:
-    # Forking a process that has threads, as BLAS does, can hang it.
+    # Forking a process with threads, such as those of BLAS, can deadlock.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(nprocs, context, _start, (nprocs,)) as pool:
         with _interrupts_ignored():
@@ -101,17 +100,17 @@ def run_on_cluster(
     *,
     lost: Callable[[Item], Result] | None = None,
 ) -> Iterator[tuple[int, Result]]:
-    """Do what `run_all` does on the workers of a cluster.
+    """Apply a function to every item on the workers of a cluster, like `run_all`.
 
-    When a worker dies, its items go to others; `lost` makes the result of an item that several
-    have died of.
+    When a worker dies, its items are moved to others; `lost` makes the result of an item that has
+    killed several.
 
     Parameters
     ----------
     function, items, lost
         As for `run_all`. Workers must see the same files by the same paths.
-    client
-        Of `connected`.
+        client
+            Client from `connected`.
     """
     from distributed import KilledWorker
     from distributed import as_completed as as_done
@@ -131,12 +130,12 @@ def run_on_cluster(
 
 @contextmanager
 def connected(address: str | None) -> Iterator[Any]:
-    """Give a Dask client, or None where there is no address.
+    """Provide a Dask client, or None without an address.
 
     Parameters
     ----------
     address
-        Of a scheduler, or the file that it has written its address to.
+        Address of a scheduler, or a file with its address.
     """
     if address is None:
         yield None
@@ -159,26 +158,26 @@ def connected(address: str | None) -> Iterator[Any]:
         yield client
 
 
-def _address(told: str) -> str:
-    """Return a scheduler's address, which may be in a file that it wrote."""
+def _address(address: str) -> str:
+    """Return a scheduler's address, which may be read from its file."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        told = json.loads(Path(told).read_text(encoding="utf-8"))["address"]
-    if not re.fullmatch(r"(\w+://)?[^/:]+:\d+", told):
+        address = json.loads(Path(address).read_text(encoding="utf-8"))["address"]
+    if not re.fullmatch(r"(\w+://)?[^/:]+:\d+", address):
         raise SitelessError(
-            f"expected the address of a Dask scheduler or its file, found {told!r}",
+            f"expected the address of a Dask scheduler or its file, found {address!r}",
             remedy="give one such as tcp://node1:8786",
         )
-    return told
+    return address
 
 
 def _require_siteless(client: Any) -> None:
-    """Refuse workers that have no siteless, or another: they would die of what they are given."""
+    """Raise an error for workers without this version of siteless."""
     workers = client.get_versions(packages=["siteless"])["workers"]
     for address, versions in workers.items():
-        found = versions["packages"].get("siteless")
-        if found != version("siteless"):
+        installed = versions["packages"].get("siteless")
+        if installed != version("siteless"):
             raise SitelessError(
-                f"the Dask worker {address} has siteless {found or 'not installed'}, expected "
+                f"the Dask worker {address} has siteless {installed or 'not installed'}, expected "
                 f"{version('siteless')}",
                 remedy="start workers in the environment of this command",
             )
@@ -186,7 +185,7 @@ def _require_siteless(client: Any) -> None:
 
 @contextmanager
 def _interrupts_ignored() -> Iterator[None]:
-    """Let processes started inside ignore Ctrl-C, which reaches them too: the parent ends them."""
+    """Let processes started inside ignore Ctrl-C: their parent terminates them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -198,15 +197,15 @@ def _interrupts_ignored() -> Iterator[None]:
 
 
 def available_cpus() -> int:
-    """Count the cores that this process may use; on a cluster, those that it was given."""
+    """Count the cores that this process may use; on a cluster, those allocated to it."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def _start(nprocs: int) -> None:
-    # Each process would otherwise start a BLAS thread a core, and all of them would wait. Most
-    # libraries are not loaded yet: they will look at the environment.
+    # Limits BLAS threads, which would otherwise oversubscribe cores. Most libraries are not loaded
+    # yet and will read the environment.
     threads = max(1, available_cpus() // nprocs)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(threads)
@@ -215,7 +214,7 @@ def _start(nprocs: int) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process when the one that started it is killed, which could not end it."""
+    """Exit this process when its parent is killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -1,4 +1,4 @@
-"""How work is done: by how many processes or by which cluster, and who is shown its progress."""
+"""Run work in processes or on a cluster, with progress."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from siteless.pipelines._parallel import connected, run_all, run_on_cluster
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-# Called with how many are done, of how many, and the name of the last.
+# Called with the number of finished items, their total, and the name of the last item.
 Progress = Callable[[int, int, str], None]
-# Gives, for the title of a stage, what is called as it goes on.
+# Returns the progress callback of a stage, given its title.
 Stages = Callable[[str], Progress]
 
 
 @dataclass(frozen=True)
 class Run:
-    """How work is done.
+    """Processes, progress and random seed of the work.
 
     Attributes
     ----------
     nprocs
-        Processes; None for one for each core that may be used.
+        Number of processes; None for one per available core.
     cluster
-        Address of a Dask scheduler whose workers are used instead, or a file with its address.
+        Address of a Dask scheduler to use instead, or a file with its address.
     progress
-        Called with the title of each stage; what it returns is called with how many items are
-        done, of how many, and the name of the last.
+        Called with the title of each stage; returns a callback for the number of finished items,
+        their total, and the name of the last item.
     seed
         Random seed.
     client
-        Connection to the cluster, while there is one.
+        Open connection to the cluster.
     """
 
     nprocs: int | None = None
@@ -43,7 +43,7 @@ class Run:
     client: Any = field(default=None, repr=False)
 
     def stage(self, title: str) -> Progress:
-        """Begin a stage, and return what shows how it goes on."""
+        """Begin a stage, and return its progress callback."""
         return self.progress(title) if self.progress else _show_nothing
 
     def map(
@@ -60,13 +60,13 @@ class Run:
         Parameters
         ----------
         title
-            Of the stage.
+            Title of the stage.
         function
             Importable by name, so that other processes can call it.
         items
             Picklable.
         name
-            Gives what progress calls an item.
+            Returns the name of an item for progress.
         lost
             Makes the result of an item whose process dies; without it an error is raised.
         """
@@ -81,7 +81,7 @@ class Run:
 
     @contextmanager
     def connected(self) -> Iterator[Run]:
-        """Give the same run, connected to its cluster if it has one."""
+        """Provide the same run, connected to its cluster if it has one."""
         if self.client is not None or self.cluster is None:
             yield self
             return

@@ -59,9 +59,9 @@ populations), the part of white matter that each population holds, the intra-axo
 dispersion (radians).
 derivatives/masks holds masks of the brain and of white matter.
 """
-# Settings that are recorded in the designs that have them.
+# Settings that are recorded only for designs that have them.
 _DESIGN_SETTINGS = ("design", "group", "visits")
-# Names of the truth that BIDS has no rule for.
+# Names of truth files that BIDS does not define.
 _NOT_IN_BIDS = ("*_dwimap.nii.gz", "*_probseg.nii.gz", "*_mask.nii.gz", "simulation.json")
 _SESSION_COLUMNS = {"site": {"Description": "scanner and protocol of the session"}}
 _FOLLOW_UP_COLUMNS = {
@@ -85,14 +85,14 @@ _GROUP = {
 
 
 def simulate_cohort(out: Path | str, cohort: Cohort, *, run: Run = Run()) -> Path:
-    """Write a cohort; scans that an interrupted run has written are kept.
+    """Write a cohort; existing scans of an interrupted run are kept.
 
     Parameters
     ----------
     out
-        Folder of the dataset. It must not exist, be empty, or hold the same cohort.
+        Folder of the dataset: new, empty, or with the same cohort.
     cohort
-        As `siteless.simulation.draw_cohort` or `siteless.simulation.draw_design` draws it.
+        Cohort from `siteless.simulation.draw_cohort` or `siteless.simulation.draw_design`.
     run
         How the work is done. The cohort has its own random seed.
     """
@@ -100,12 +100,14 @@ def simulate_cohort(out: Path | str, cohort: Cohort, *, run: Run = Run()) -> Pat
     _claim(out, cohort)
     _write_root(out, cohort)
     simulate = partial(_simulate_person, out, cohort)
-    run.map("Simulating people", simulate, cohort.people, name=lambda one: f"sub-{one.label}")
+    run.map(
+        "Simulating people", simulate, cohort.people, name=lambda person: f"sub-{person.label}"
+    )
     return out
 
 
 def _claim(out: Path, cohort: Cohort) -> None:
-    """Refuse to mix two simulations, or a simulation and something else."""
+    """Raise an error if the folder contains anything but the same simulation."""
     settings = json.loads(json.dumps({"siteless": version("siteless"), **_settings(cohort)}))
     record = out / "derivatives" / "truth" / "simulation.json"
     if record.exists():
@@ -121,13 +123,13 @@ def _claim(out: Path, cohort: Cohort) -> None:
 
 
 def _settings(cohort: Cohort) -> dict[str, Any]:
-    """Return everything about a cohort, without what only other designs have."""
+    """Return the settings of a cohort, without those of other designs."""
 
-    def given(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    def recorded(items: list[tuple[str, Any]]) -> dict[str, Any]:
         return {key: value for key, value in items if value or key not in _DESIGN_SETTINGS}
 
     effect = {"patient_effect": asdict(PATIENT_EFFECT)} if _has_groups(cohort) else {}
-    return asdict(cohort, dict_factory=given) | effect
+    return asdict(cohort, dict_factory=recorded) | effect
 
 
 def _has_groups(cohort: Cohort) -> bool:
@@ -178,7 +180,7 @@ def _simulate_person(out: Path, cohort: Cohort, person: Person) -> None:
     if not missing:
         return
     scanners = {scanner.site: scanner for scanner in cohort.scanners}
-    with threadpool_limits(1):  # sums over threads would make bytes depend on their number
+    with threadpool_limits(1):  # sums over several threads round differently
         for years in sorted({visit.years for visit, _ in missing}):
             anatomy = make_anatomy(person.after(years), voxel_size=cohort.voxel_size)
             _write_truth(out, person, anatomy)
@@ -206,7 +208,7 @@ def _write_truth(out: Path, person: Person, anatomy: Anatomy) -> None:
 
 @dataclass(frozen=True)
 class _Scan:
-    """A scan to make."""
+    """A scan to simulate."""
 
     person: Person
     scanner: Scanner
@@ -214,22 +216,24 @@ class _Scan:
     run: int
 
 
-def _write_scan(out: Path, anatomy: Anatomy, one: _Scan) -> None:
-    entities = _entities(one.person, one.visit, one.run)
-    scan = scan_person(one.person, anatomy, one.scanner, run=one.run, session=one.visit.session)
-    header, sidecar = make_header(anatomy.affine), _sidecar(one.scanner)
+def _write_scan(out: Path, anatomy: Anatomy, planned: _Scan) -> None:
+    entities = _entities(planned.person, planned.visit, planned.run)
+    scan = scan_person(
+        planned.person, anatomy, planned.scanner, run=planned.run, session=planned.visit.session
+    )
+    header, sidecar = make_header(anatomy.affine), _sidecar(planned.scanner)
     masks, truth = out / "derivatives" / "masks", out / "derivatives" / "truth"
     write_map(derivative_path(masks, "brain", entities), anatomy.mask, anatomy.affine)
     white = anatomy.on_grid(anatomy.white_matter)
     write_map(derivative_path(masks, "white_matter", entities), white, anatomy.affine)
-    if _is_followed_up(one.person) and one.run == 1:
+    if _is_followed_up(planned.person) and planned.run == 1:
         intra = anatomy.on_grid(anatomy.intra_axonal.astype("float32"))
         write_map(derivative_path(truth, "intra_axonal", entities), intra, anatomy.affine)
     noiseless = derivative_path(truth, "noiseless", entities)
     stripped = sidecar | {"SkullStripped": True}
     write_dwi(noiseless, scan.clean, scan.gradients, header, anatomy.affine, stripped)
     measured = scan.signal.round().astype("int16")
-    image = _image(out, one.person, one.visit, one.run)
+    image = _image(out, planned.person, planned.visit, planned.run)
     write_dwi(image, measured, scan.gradients, header, anatomy.affine, sidecar)
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with scans, found before hours are spent on them."""
+"""Check scans for problems before they are processed."""
 
 from siteless.preflight._coherence import AxisError, find_axis_error
 from siteless.preflight._cohort import cohort_problems

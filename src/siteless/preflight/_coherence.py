@@ -1,10 +1,10 @@
-"""Does a gradient table fit its image? Fibres tell.
+"""Test whether a gradient table fits its image, by the coherence of fibres.
 
 White matter runs in bundles, so the principal direction of a voxel points to neighbours whose
-directions point back. A table with a flipped or swapped axis turns every direction but leaves the
-voxels where they are, and that agreement is lost. The tensor need only be fitted once: a signed
-permutation of the table permutes the fitted directions in the same way. All 24
-tables that differ by swapped and flipped axes are tried (after Aganj 2018, Schilling et al. 2019).
+directions point back. A flipped or swapped axis of the table changes the directions but not the
+voxels, which destroys this coherence. The tensor is fitted only once: a signed permutation of the
+table permutes the fitted directions in the same way. All 24 tables with swapped and flipped axes
+are tried (after Aganj 2018, Schilling et al. 2019).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from siteless.tissue import fit_tensor
 _ANISOTROPIC = 0.25
 _FLUID = 2e-3  # mm2/s
 _ALIGNED = np.cos(np.deg2rad(30))
-# How much more coherent another table must make the fibres before this one is called wrong.
-# On whole brains right tables are ahead of every other; the margin is for noise.
+# Relative gain of coherence by another table before this one is called wrong. On whole brains the
+# correct table always has the highest coherence; the margin is for noise.
 _MARGIN = 1.02
 _SIGMAS = 3.0
 _AXES = "xyz"
@@ -30,16 +30,16 @@ _AXES = "xyz"
 
 @dataclass(frozen=True)
 class AxisError:
-    """How the components of the b-vectors should be changed to fit the image.
+    """A correction of b-vector components that makes a table fit its image.
 
     Attributes
     ----------
     order
         Component of the stored table to use for x, y and z.
     flipped
-        Component whose sign then has to change; None when none has.
+        Component whose sign then changes; None if no sign changes.
     gain
-        Coherence of the fibres with the change, as a multiple of that without.
+        Ratio of fibre coherence with and without the correction.
     """
 
     order: tuple[int, ...]
@@ -48,7 +48,7 @@ class AxisError:
 
     @property
     def matrix(self) -> Array:
-        """From stored to right b-vectors, shape (3, 3)."""
+        """Matrix from stored to corrected b-vectors, shape (3, 3)."""
         signs = np.ones(3)
         if self.flipped is not None:
             signs[self.flipped] = -1
@@ -56,33 +56,33 @@ class AxisError:
 
     def __str__(self) -> str:
         moved = [_AXES[i] for i in range(3) if self.order[i] != i]
-        told = []
+        problems = []
         if len(moved) == 2:
-            told.append(f"{' and '.join(moved)} are swapped")
+            problems.append(f"{' and '.join(moved)} are swapped")
         elif moved:
             stored = ", ".join(_AXES[self.order.index(i)] for i in range(3))
-            told.append(f"the components are stored in the order {stored}")
+            problems.append(f"the components are stored in the order {stored}")
         if self.flipped is not None:
-            told.append(f"{_AXES[self.flipped]} has the wrong sign")
-        return " and ".join(told)
+            problems.append(f"{_AXES[self.flipped]} has the wrong sign")
+        return " and ".join(problems)
 
     @property
     def recipe(self) -> str:
-        """Which stored components, counted from 1, to write as x, y and z."""
+        """Stored components, counted from 1, to write as x, y and z."""
         signs = ["-" if i == self.flipped else "" for i in range(3)]
         return ", ".join(f"{signs[i]}{self.order[i] + 1}" for i in range(3))
 
 
 def find_axis_error(scan: Scan, axes: Array | None = None) -> AxisError | None:
-    """Find the change of b-vector axes, if any, that the fibres of a scan ask for.
+    """Find the correction of b-vector axes, if any, that the fibres of a scan indicate.
 
     Parameters
     ----------
     scan
-        With the table in question.
+        Scan with the gradient table to test.
     axes
-        Axes that the table is stored in, columns in world axes; those of a ``.bvec`` file by
-        default, and the identity for a ``.b`` file.
+        Axes of the stored table, as columns in world axes: by default those of a ``.bvec`` file;
+        the identity for a ``.b`` file.
     """
     changes = [
         AxisError(order, flipped, 1.0)
@@ -104,10 +104,10 @@ def find_axis_error(scan: Scan, axes: Array | None = None) -> AxisError | None:
 
 
 def _neighbour_pairs(scan: Scan, axes: Array) -> Iterator[tuple[Array, Array, Array, Array]]:
-    """Yield, for each step to a neighbour, the pairs of anisotropic voxels that lie so apart.
+    """Yield pairs of neighbouring anisotropic voxels for each step to a neighbour.
 
-    A pair's two directions, the step as a unit vector, and the pairs' weights; vectors are in the
-    given axes.
+    Each item has both directions of the pairs, the step as a unit vector, and the pairs' weights;
+    vectors are in the given axes.
     """
     tensor = fit_tensor(scan.volumes, scan.voxels, scan.gradients)
     anisotropic = (tensor.fa >= _ANISOTROPIC) & (tensor.md < _FLUID)
@@ -124,8 +124,8 @@ def _neighbour_pairs(scan: Scan, axes: Array) -> Iterator[tuple[Array, Array, Ar
 
 
 def _aligned(first: Array, second: Array, step: Array) -> Array:
-    """Which pairs of directions both point along a step.
+    """Return which pairs of directions both point along a step.
 
-    To change the directions, give the step changed the other way: (M d) . s = d . (M' s).
+    Directions are changed by transforming the step inversely: (M d) . s = d . (M' s).
     """
     return (np.abs(first @ step) > _ALIGNED) & (np.abs(second @ step) > _ALIGNED)

@@ -1,4 +1,4 @@
-"""What can be wrong between scans: confounds, sites that do not compare, duplicates."""
+"""Check a cohort: confounds, incomparable sites, duplicates."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from siteless.preflight._facts import MIN_PEOPLE, ScanFacts, group_scans
 from siteless.preflight._problem import Problem, Severity
 
 _VOXEL_TOLERANCE = 0.01
-# How a site that the JSON sidecar told is marked.
+# Origin of a site from the JSON sidecar.
 SIDECAR = "JSON sidecar"
 
 
 def cohort_problems(scans: Sequence[ScanFacts], dataset: Path, *, order: int = 8) -> list[Problem]:
-    """Compare scans with each other; problems of the study's design come first.
+    """Compare scans with each other, and report problems, those of the design first.
 
     Parameters
     ----------
     scans
         All scans of a dataset.
     dataset
-        Named in problems that belong to no single file.
+        Path to report for problems that concern no single file.
     order
-        Order of the harmonics that the scans are to be fitted with.
+        lmax of the harmonics to fit.
     """
     return [
         *design_problems(scans, dataset),
@@ -59,7 +59,7 @@ def _without_site(scans: Sequence[ScanFacts]) -> Iterable[Problem]:
 
 
 def _doubtful_sites(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Problem]:
-    """Report sites that may be one, or that were told by different means."""
+    """Report sites with similar names, or from different origins."""
     sites = sorted({scan.site for scan in scans if scan.site})
     for first, second in combinations(sites, 2):
         if first.lower() == second.lower():
@@ -78,20 +78,20 @@ def _doubtful_sites(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Probl
 
 
 def _low_orders(scans: Sequence[ScanFacts], order: int) -> Iterable[Problem]:
-    """Report shells with too few directions for an order, once for all scans alike."""
+    """Report shells with too few directions for an order, once for all such scans."""
     kinds: defaultdict[str, list[ScanFacts]] = defaultdict(list)
     for scan in scans:
         enough = [(b, count) for b, count in scan.shells or () if count >= MIN_DIRECTIONS]
         sparse = [(b, count) for b, count in enough if max_order(count) < order]
         if sparse:
             kinds[", ".join(f"b={b:.0f} x {count}" for b, count in sparse)].append(scan)
-    for told, members in kinds.items():
+    for shells, members in kinds.items():
         lowest = min(max_order(count) for _, count in members[0].shells or ())
         yield Problem(
             "low-order",
             Severity.WARNING,
             members[0].path,
-            f"too few directions for order {order}: {told} ({_sites(members)})",
+            f"too few directions for order {order}: {shells} ({_sites(members)})",
             f"order {lowest} is used for such scans",
         )
 
@@ -148,7 +148,7 @@ def _differing_shells(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Pro
         dataset,
         code="differing-shells",
         severity=Severity.WARNING if common else Severity.ERROR,
-        tell=lambda scan: f"shells {show_bs(_bs(scan))}",
+        describe=lambda scan: f"shells {show_bs(_bs(scan))}",
         remedy=f"signal will be interpolated at {show_bs(common)}; choose scans of the same "
         "shells if there are enough"
         if common
@@ -159,11 +159,11 @@ def _differing_shells(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Pro
 def _differing_voxels(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Problem]:
     read = [scan for scan in scans if scan.voxel_size]
     yield from _odd_ones(
-        _alike(read, lambda one, other: _same_voxels(one.voxel_size, other.voxel_size)),
+        _alike(read, lambda first, second: _same_voxels(first.voxel_size, second.voxel_size)),
         dataset,
         code="differing-voxels",
         severity=Severity.WARNING,
-        tell=lambda scan: "voxels of " + " x ".join(f"{s:.2f}" for s in scan.voxel_size or ()),
+        describe=lambda scan: "voxels of " + " x ".join(f"{s:.2f}" for s in scan.voxel_size or ()),
         remedy="resample all scans to one voxel size",
     )
 
@@ -175,7 +175,7 @@ def _differing_orientations(scans: Sequence[ScanFacts], dataset: Path) -> Iterab
         dataset,
         code="differing-orientations",
         severity=Severity.WARNING,
-        tell=lambda scan: f"image axes stored as {scan.orientation}",
+        describe=lambda scan: f"image axes stored as {scan.orientation}",
         remedy="no harm to siteless, which works in scanner axes; check that it is intended",
     )
 
@@ -186,20 +186,21 @@ def _odd_ones(
     *,
     code: str,
     severity: Severity,
-    tell: Callable[[ScanFacts], str],
+    describe: Callable[[ScanFacts], str],
     remedy: str,
 ) -> Iterable[Problem]:
-    """Report the kinds of scan that differ from most, or all kinds when none is the most."""
+    """Report kinds of scans that differ from the majority, or all kinds without a majority."""
     if len(kinds) < 2:
         return
     ordered = sorted(kinds, key=len, reverse=True)
     usual = ordered[0]
     if len(usual) * 2 <= sum(map(len, kinds)):
-        what = "; ".join(f"{tell(kind[0])} ({_sites(kind)})" for kind in ordered)
+        what = "; ".join(f"{describe(kind[0])} ({_sites(kind)})" for kind in ordered)
         yield Problem(code, severity, dataset, f"scans differ: {what}", remedy)
         return
     for kind in ordered[1:]:
-        what = f"{tell(kind[0])} ({_sites(kind)}), but {tell(usual[0])} in {len(usual)} others"
+        most = f"{describe(usual[0])} in {len(usual)} others"
+        what = f"{describe(kind[0])} ({_sites(kind)}), but {most}"
         yield Problem(code, severity, kind[0].path, what, remedy)
 
 

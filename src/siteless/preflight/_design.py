@@ -1,4 +1,4 @@
-"""What can be wrong with a study's design: people or their change over time follow the site."""
+"""Check a study's design for confounds of covariates, or of change over time, with the site."""
 
 from __future__ import annotations
 
@@ -18,38 +18,40 @@ from siteless.preflight._facts import MIN_PEOPLE, ScanFacts, group_scans
 from siteless.preflight._problem import Problem, Severity
 
 _SIGNIFICANT = 0.01
-# Years. Scans that are closer in time are of one visit: people who travel take some weeks.
+# Years. Scans that are closer in time belong to one visit: travelling takes some weeks.
 _APART = 0.25
 _DAYS_PER_YEAR = 365.25
-# Pairs of sites that a problem names.
+# Number of pairs of sites to report.
 _SHOWN = 3
-# A number, or a word.
+# A number or a category.
 _Value = float | str
 # First and last time at each site, in years.
 _Visits = Mapping[str, tuple[float, float]]
 
 
 def design_problems(scans: Sequence[ScanFacts], dataset: Path) -> list[Problem]:
-    """Report what no method can separate from the site.
+    """Report effects that no method can separate from the site.
 
     Parameters
     ----------
     scans
         All scans of a dataset.
     dataset
-        Named in the problems.
+        Path to report.
     """
     sited = [scan for scan in scans if scan.site is not None]
     return [*_confounds(sited, dataset), *_confounded_change(sited, dataset)]
 
 
 def _confounds(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Problem]:
-    """Report age, sex or group that differs between sites, or that a fit refuses."""
+    """Report age, sex or group if it differs between sites, or if a fit rejects it."""
     for name, read in _COVARIATES.items():
-        told = _by_site(scans, name, read)
-        refused = len(told) >= 2 and _is_refused(name, scans)
-        if refused or _differ([own for own in told.values() if len(own) >= 2]):
-            shown = ", ".join(f"{_show(own)} at {site}" for site, own in told.items())
+        values_by_site = _by_site(scans, name, read)
+        refused = len(values_by_site) >= 2 and _is_refused(name, scans)
+        if refused or _differ([values for values in values_by_site.values() if len(values) >= 2]):
+            shown = ", ".join(
+                f"{_show(values)} at {site}" for site, values in values_by_site.items()
+            )
             yield Problem(
                 "confound",
                 Severity.WARNING,
@@ -67,16 +69,16 @@ def _confounds(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Problem]:
 def _by_site(
     scans: Iterable[ScanFacts], name: str, read: Callable[[str], _Value | None]
 ) -> dict[str, list[_Value]]:
-    """Return what is known of each person, by site; the first scan of a person counts."""
+    """Return a value of each participant by site, from the first scan with one."""
     people: dict[tuple[str, str], _Value] = {}
     for scan in scans:
         value = read(scan.attributes.get(name, ""))
         if scan.site is not None and value is not None:
             people.setdefault((scan.site, scan.subject), value)
-    found: dict[str, list[_Value]] = {}
+    values_by_site: dict[str, list[_Value]] = {}
     for (site, _), value in people.items():
-        found.setdefault(site, []).append(value)
-    return found
+        values_by_site.setdefault(site, []).append(value)
+    return values_by_site
 
 
 def _number(text: str) -> float | None:
@@ -93,7 +95,7 @@ def _word(text: str) -> str | None:
     return text or None
 
 
-# What a fit uses by default, and how a cell of the table is read.
+# Default covariates of a fit, and how their cells are parsed.
 _COVARIATES: Mapping[str, Callable[[str], _Value | None]] = {
     "age": _number,
     "sex": _initial,
@@ -102,23 +104,23 @@ _COVARIATES: Mapping[str, Callable[[str], _Value | None]] = {
 
 
 def _differ(sites: Sequence[Sequence[_Value]]) -> bool:
-    """Whether chance does not explain a difference between sites."""
+    """Whether sites differ significantly."""
     if len(sites) < 2:
         return False
     if isinstance(sites[0][0], float):
-        return _numbers_differ([np.array(own) for own in sites])
+        return _numbers_differ([np.array(values) for values in sites])
     return _words_differ(sites)
 
 
 def _numbers_differ(sites: Sequence[Array]) -> bool:
-    if all(np.ptp(own) == 0 for own in sites):  # an F test would divide by zero
+    if all(np.ptp(values) == 0 for values in sites):  # an F test would divide by zero
         return bool(np.ptp(np.concatenate(sites)) > 0)
     return bool(stats.f_oneway(*sites).pvalue < _SIGNIFICANT)
 
 
 def _words_differ(sites: Sequence[Sequence[_Value]]) -> bool:
     words = set().union(*sites)
-    counts = np.array([[list(own).count(word) for word in words] for own in sites])
+    counts = np.array([[list(values).count(word) for word in words] for values in sites])
     if len(words) < 2:
         return False
     enough = counts.sum(axis=1).min() >= MIN_PEOPLE
@@ -136,17 +138,17 @@ def _show(values: Sequence[_Value]) -> str:
 
 
 def _is_refused(name: str, scans: Sequence[ScanFacts]) -> bool:
-    """Whether a fit refuses a covariate, which nearly follows from the site."""
+    """Whether a fit rejects a covariate that is nearly determined by the site."""
     splits = {scan.attributes.get("split") for scan in scans}
     learning = [s for s in scans if splits == {None} or s.attributes.get("split") == "train"]
     if not learning or any(name not in scan.attributes for scan in learning):
         return False
     labels = [str(scan.site) for scan in learning]
     sites = sorted(set(labels))
-    told = [scan.attributes for scan in learning]
+    rows = [scan.attributes for scan in learning]
     try:
-        columns = covariate_columns([Covariate.of(name, [own[name] for own in told])], told)
-    except DatasetError:  # another problem than that of the design
+        columns = covariate_columns([Covariate.of(name, [row[name] for row in rows])], rows)
+    except DatasetError:  # not a problem of the design
         return False
     design = Design.of(labels, [scan.subject for scan in learning], sites)
     try:
@@ -157,11 +159,13 @@ def _is_refused(name: str, scans: Sequence[ScanFacts]) -> bool:
 
 
 def _confounded_change(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Problem]:
-    """Report sites between which everybody moved in one order, with nobody followed up at either.
+    """Report pairs of sites that everybody visited in one order, without follow-up at either.
 
-    People who were at both sites within one visit, or at times unknown, are no such case.
+    Visits of both sites at the same or unknown times do not count.
     """
-    people = [_visits(own) for own in group_scans(scans, lambda scan: scan.subject).values()]
+    people = [
+        _visits(members) for members in group_scans(scans, lambda scan: scan.subject).values()
+    ]
     followed = {
         site
         for visits in people
@@ -191,19 +195,19 @@ def _confounded_change(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Pr
 
 
 def _visits(scans: Sequence[ScanFacts]) -> _Visits:
-    """Return when a person was first and last at each site; NaN where no table tells."""
+    """Return a participant's first and last time at each site; NaN if unknown."""
     times = next(filter(None, (_times(scans, *column) for column in _TIMES.items())), None)
-    found: dict[str, tuple[float, float]] = {}
+    visits: dict[str, tuple[float, float]] = {}
     for scan, time in zip(scans, times or [np.nan] * len(scans), strict=True):
-        first, last = found.get(str(scan.site), (time, time))
-        found[str(scan.site)] = (min(first, time), max(last, time))
-    return found
+        first, last = visits.get(str(scan.site), (time, time))
+        visits[str(scan.site)] = (min(first, time), max(last, time))
+    return visits
 
 
 def _times(
     scans: Sequence[ScanFacts], column: str, read: Callable[[str], float | None]
 ) -> list[float] | None:
-    """Return a person's times in years, by a column that tells more than one visit."""
+    """Return a participant's times in years, if a column distinguishes several visits."""
     read_all = [read(scan.attributes.get(column, "")) for scan in scans]
     times = [time for time in read_all if time is not None]
     return times if len(times) == len(scans) and np.ptp(times) >= _APART else None

@@ -1,4 +1,4 @@
-"""What is known of each scan when scans are compared."""
+"""Properties of scans that are compared between them."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-# With fewer people, a site cannot be separated from those who were scanned there.
+# With fewer participants, a site cannot be separated from them.
 MIN_PEOPLE = 3
 
 
 @dataclass(frozen=True)
 class ScanFacts:
-    """What the comparison between scans needs to know of each.
+    """Properties of a scan for comparison with others.
 
     Attributes
     ----------
     path
-        The image.
+        Path of the image.
     subject
-        Label of the person.
+        Label of the participant.
     site
-        Label of the site, None when nothing tells.
+        Label of the site; None if unknown.
     attributes
-        From tables: age and sex among them, where known.
+        Attributes from tables, such as age and sex.
     site_origin
-        What told the site.
+        Origin of the site.
     brain_mask
-        The mask's file, or how it was computed.
+        Path of the brain mask, or how it was computed.
     shells
-        b-value and number of directions of each, ascending; None when they could not be read.
+        b-value and number of directions of each shell, ascending; None if they could not be read.
     voxel_size
-        mm; None when the image could not be read.
+        Voxel size, mm; None if the image could not be read.
     orientation
         Anatomical directions of the image axes, such as ``LAS``.
     fingerprint
-        Equal for images that hold the same signal; None when it could not be read.
+        Hash of the signal; None if it could not be read.
     """
 
     path: Path
@@ -54,7 +54,7 @@ class ScanFacts:
 def group_scans(
     scans: Iterable[ScanFacts], key: Callable[[ScanFacts], str | None]
 ) -> dict[str, list[ScanFacts]]:
-    """Return scans by a label; those without one are left out."""
+    """Group scans by a label; those without one are left out."""
     groups: defaultdict[str, list[ScanFacts]] = defaultdict(list)
     for scan in scans:
         if (label := key(scan)) is not None:

@@ -1,4 +1,4 @@
-"""One thing that is wrong, where, and what to do about it."""
+"""A problem of a scan or dataset, with a remedy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from siteless.errors import SitelessError
 
 
 class Severity(StrEnum):
-    """Whether a scan cannot be used as it is, or should be looked at."""
+    """Whether a scan cannot be used, or should be inspected."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -23,15 +23,15 @@ class Problem:
     Attributes
     ----------
     code
-        Stable short name of the kind of problem, for machines.
+        Stable, machine-readable name of the kind of problem.
     severity
-        Errors must be mended; warnings should be understood.
+        Errors must be fixed; warnings should be inspected.
     path
-        The file at fault.
+        File with the problem.
     what
-        What was expected and what was found.
+        Description of the problem: what was expected and what was found.
     remedy
-        What to do.
+        What to do about it.
     """
 
     code: str
@@ -42,5 +42,5 @@ class Problem:
 
     @classmethod
     def from_error(cls, error: SitelessError, path: Path) -> Problem:
-        """Take an error that reading raised; `path` stands in where it names no file."""
+        """Convert an error from reading; `path` is used if the error names no file."""
         return cls(error.code, Severity.ERROR, error.path or path, error.problem, error.remedy)

@@ -1,4 +1,4 @@
-"""What can be wrong with one scan that could be read."""
+"""Check a single scan."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from siteless.harmonics import sh_basis
 from siteless.preflight._coherence import find_axis_error
 from siteless.preflight._problem import Problem, Severity
 
-# Parts of the brain. Interpolation leaves a few negative or empty voxels that do no harm.
+# Fractions of the brain. A few negative or empty voxels from interpolation are harmless.
 _FEW = 1e-3
 _FEW_CONSTANT = 1e-2
 _MANY_NEGATIVE = 0.2
-# mm. In a thinner slab there may be too few bundles to accuse a table with certainty.
+# mm. A thinner slab may have too few bundles to be certain about a table.
 _THIN = 35.0
-# Of the harmonics of order 2 at a shell's directions. Spread directions give about 2.
+# Largest condition number of harmonics of order 2; well distributed directions have about 2.
 _WORST_CONDITION = 50.0
 
 
 def signal_problems(signal: Array, mask: Array, path: Path) -> list[Problem]:
-    """Look for signal that no scanner measures.
+    """Check for implausible signal.
 
     Parameters
     ----------
     signal
-        Shape (x, y, z, volume).
+        Diffusion signal, shape (x, y, z, volume).
     mask
-        Brain, shape (x, y, z).
+        Brain mask, shape (x, y, z).
     path
-        The image.
+        Path of the image.
     """
     bad = flat = negative = 0
     lowest = 0.0
     first = signal.T[0][mask.T]
     constant = np.ones(first.shape, dtype=bool)
-    for volume in signal.T:  # one at a time, to need no second copy of the scan
+    for volume in signal.T:  # one at a time, to avoid a copy of the scan
         inside = volume[mask.T]
         bad += int(not np.isfinite(inside).all())
         inside = np.nan_to_num(inside, posinf=0, neginf=0)
@@ -46,28 +46,30 @@ def signal_problems(signal: Array, mask: Array, path: Path) -> list[Problem]:
         negative += int((inside < 0).sum())
         lowest = min(lowest, float(inside.min()))
         constant &= inside == first
-    found, volumes, part = [], signal.shape[3], negative / constant.size / signal.shape[3]
+    problems, volumes, part = [], signal.shape[3], negative / constant.size / signal.shape[3]
     if bad:
         what = f"{bad} of {volumes} volumes hold NaN or infinity in the brain"
-        found.append(_error("not-finite", path, what, "repair the preprocessing that left them"))
+        problems.append(
+            _error("not-finite", path, what, "repair the preprocessing that left them")
+        )
     if flat:
         what = f"{flat} of {volumes} volumes hold one value throughout the brain"
         remedy = "remove them with their b-values and b-vectors, or convert the scan again"
-        found.append(_error("constant-volume", path, what, remedy))
+        problems.append(_error("constant-volume", path, what, remedy))
     elif constant.mean() > _FEW_CONSTANT:
         what = f"the signal is the same in every volume in {constant.mean():.1%} of the brain"
         remedy = "give a brain mask that lies within the field of view"
-        found.append(_warning("constant-signal", path, what, remedy))
+        problems.append(_warning("constant-signal", path, what, remedy))
     if part > _FEW:
         what = f"{part:.1%} of brain values are negative, down to {lowest:.3g}"
         remedy = "few come from spline interpolation; many from a wrong scale or a phase image"
-        tell = _error if part > _MANY_NEGATIVE else _warning
-        found.append(tell("negative-signal", path, what, remedy))
-    return found
+        report = _error if part > _MANY_NEGATIVE else _warning
+        problems.append(report("negative-signal", path, what, remedy))
+    return problems
 
 
 def mask_problems(mask: Array, path: Path) -> list[Problem]:
-    """Look for holes in a brain mask that was given."""
+    """Check a brain mask for holes."""
     holes = np.count_nonzero(ndimage.binary_fill_holes(mask) & ~mask)
     if not holes:
         return []
@@ -76,27 +78,27 @@ def mask_problems(mask: Array, path: Path) -> list[Problem]:
 
 
 def direction_problems(gradients: GradientTable, path: Path) -> list[Problem]:
-    """Look for missing b0 and for shells whose directions do not support a tensor."""
-    found = []
+    """Check for missing b0 and for shells whose directions do not support a tensor."""
+    problems = []
     if not gradients.is_b0.any():
         remedy = "siteless needs at least one volume with b <= 50; leave the scan out"
-        found.append(_error("no-b0", path, f"no b0 volume, found {gradients}", remedy))
+        problems.append(_error("no-b0", path, f"no b0 volume, found {gradients}", remedy))
     thin = [shell for shell in gradients.shells if len(shell) < MIN_DIRECTIONS]
     if thin:
         what = f"at least {MIN_DIRECTIONS} directions a shell are needed, found "
         what += describe_shells(thin)
-        found.append(_error("few-directions", path, what, "remove these volumes"))
+        problems.append(_error("few-directions", path, what, "remove these volumes"))
     for shell in gradients.shells:
         basis = sh_basis(gradients.directions[shell.volumes], 2)
         if len(shell) >= MIN_DIRECTIONS and np.linalg.cond(basis) > _WORST_CONDITION:
             what = f"the {len(shell)} directions of {shell} repeat themselves or lie in a plane"
             remedy = "correct the b-vectors; directions must spread over the sphere"
-            found.append(_error("few-directions", path, what, remedy))
-    return found
+            problems.append(_error("few-directions", path, what, remedy))
+    return problems
 
 
 def axis_problems(scan: Scan, path: Path) -> list[Problem]:
-    """Look for a gradient table whose axes do not fit the image; `path` is the table."""
+    """Check whether the axes of a gradient table, stored in `path`, fit the image."""
     in_world = path.suffix == ".b"
     wrong = find_axis_error(scan, np.eye(3) if in_world else None)
     if wrong is None:
@@ -108,8 +110,8 @@ def axis_problems(scan: Scan, path: Path) -> list[Problem]:
     stored = "columns" if in_world else "lines"
     remedy = f"write {stored} {wrong.recipe} of the file as x, y, z, then check again"
     extent = np.ptp(np.nonzero(scan.mask), axis=1) * scan.voxel_size
-    tell = _warning if extent.min() < _THIN else _error
-    return [tell("gradient-axes", path, what, remedy)]
+    report = _warning if extent.min() < _THIN else _error
+    return [report("gradient-axes", path, what, remedy)]
 
 
 def _error(code: str, path: Path, what: str, remedy: str) -> Problem:

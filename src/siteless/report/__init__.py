@@ -1,4 +1,4 @@
-"""Numbers to tables and pictures."""
+"""Tables, plots and pages of scores and scans."""
 
 from siteless.report._boxes import draw_boxes
 from siteless.report._comparison import Comparison, compare_methods

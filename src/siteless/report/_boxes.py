@@ -1,4 +1,4 @@
-"""Scores of voxels as boxes: a panel for each task, a row for each method."""
+"""Box plots of voxel scores: a panel for each task, a row for each method."""
 
 from __future__ import annotations
 
@@ -50,28 +50,28 @@ def draw_boxes(
     floors: Mapping[str, float] | None = None,
     marked: float | None = None,
 ) -> None:
-    """Draw the spread of a score over voxels for each task and method.
+    """Draw the distribution of a score over voxels for each task and method.
 
-    Panels share both axes. Methods are told by their names beside the boxes; colours only help.
+    Panels share both axes. Boxes are labelled by method, so colours are redundant.
 
     Parameters
     ----------
     values
-        Scores of voxels by task and method, any shape; what is not finite is left out. A task
-        may lack methods.
+        Voxel scores by task and method, any shape; non-finite values are ignored. A task may lack
+        methods.
     path
-        Where the PNG goes.
+        Path of the PNG.
     label
-        What the score is, with its unit.
+        Name of the score, with its unit.
     floors
-        The score that noise alone gives, for some or all tasks.
+        Noise floor of the score, for some or all tasks.
     marked
         A percentile to mark beyond those of the boxes, 0 to 100.
 
     Raises
     ------
     OutputError
-        When nothing is finite, or the place cannot be written to.
+        When no value is finite, or the path cannot be written.
     """
     methods = inner_names(values)
     floors = {task: floor for task, floor in (floors or {}).items() if task in values}
@@ -99,7 +99,7 @@ def draw_boxes(
 
 
 def percentiles(values: Array, shares: Sequence[float] = _PERCENTILES) -> Array:
-    """Return percentiles of what is finite, shape (share,); shape (0,) where nothing is.
+    """Return percentiles of finite values, shape (share,); shape (0,) if there are none.
 
     Examples
     --------
@@ -140,7 +140,7 @@ def _draw_rows(panel: Axes, rows: Array, boxes: Array) -> None:
 def _limits(
     boxes: Mapping[str, Mapping[str, Array]], floors: Mapping[str, float]
 ) -> tuple[float, float]:
-    """Span all that is drawn, from zero where that is near."""
+    """Return the range of all values, from zero if that is near."""
     ends = [box for row in boxes.values() for box in row.values()]
     ends.append(np.array(list(floors.values()), dtype=float))
     low, high = np.concatenate(ends).min(), np.concatenate(ends).max()

@@ -1,4 +1,4 @@
-"""Methods side by side: a column for each, the best of each row marked."""
+"""Comparison of methods: a column for each, with the best of each row marked."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import numpy as np
 
 from siteless.evaluation import NOISE, RESCAN, ScoreTable
 
-# What no method has made, and is not to be compared with them.
+# Error floors, which are not compared with methods.
 _FLOORS = (NOISE, RESCAN)
 
 
 @dataclass(frozen=True)
 class Criterion:
-    """A metric that methods are compared by.
+    """A metric for the comparison of methods.
 
     Attributes
     ----------
     metric
-        As tables of scores call it.
+        Name of the metric in tables of scores.
     title
-        What people read.
+        Title for readers.
     decimals
-        Of its values.
+        Number of decimals.
     best
-        The lowest or the highest value; None where neither is better.
+        ``lowest`` or ``highest``; None if neither is better.
     """
 
     metric: str
@@ -54,21 +54,21 @@ CRITERIA = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """Means over people and over the tasks that all methods share.
+    """Means over participants and over the tasks that all methods share.
 
     Attributes
     ----------
     methods
         Names of columns.
     rows
-        Values in their order, NaN where a method has none, by what they are of.
+        Values in the order of methods, NaN where a method has none, by criterion.
     """
 
     methods: tuple[str, ...]
     rows: tuple[tuple[Criterion, tuple[float, ...]], ...]
 
     def best(self, criterion: Criterion, values: tuple[float, ...]) -> set[str]:
-        """Return the methods that are best by a criterion, at the decimals that it shows."""
+        """Return the best methods by a criterion, to its number of decimals."""
         compared = {
             method: round(value, criterion.decimals)
             for method, value in zip(self.methods, values, strict=True)
@@ -81,29 +81,32 @@ class Comparison:
 
 
 def compare_methods(table: ScoreTable) -> Comparison:
-    """Take the means of all criteria that there are scores of."""
-    known = [one for one in CRITERIA if _tasks(table, one.metric)]
-    methods = dict.fromkeys(m for one in known for m in _methods(table, one.metric))
-    rows = tuple((one, tuple(_mean(table, one.metric, m) for m in methods)) for one in known)
+    """Return the means of all criteria with scores."""
+    known = [criterion for criterion in CRITERIA if _tasks(table, criterion.metric)]
+    methods = dict.fromkeys(m for criterion in known for m in _methods(table, criterion.metric))
+    rows = tuple(
+        (criterion, tuple(_mean(table, criterion.metric, m) for m in methods))
+        for criterion in known
+    )
     return Comparison(tuple(methods), rows)
 
 
 def _methods(table: ScoreTable, metric: str) -> list[str]:
-    found = {one.method for one in table.select(metric) if one.task != "codes"}
-    return [method for method in table.methods(metric) if method in found]
+    names = {score.method for score in table.select(metric) if score.task != "codes"}
+    return [method for method in table.methods(metric) if method in names]
 
 
 def _tasks(table: ScoreTable, metric: str) -> set[str]:
     """Return the tasks that all methods share; or all, when they share none."""
-    methods = [one for one in _methods(table, metric) if one not in _FLOORS]
-    found = [set(table.tasks(metric, one)) - {"codes"} for one in methods]
-    return set.intersection(*found) or set.union(*found) if found else set()
+    methods = [method for method in _methods(table, metric) if method not in _FLOORS]
+    tasks = [set(table.tasks(metric, method)) - {"codes"} for method in methods]
+    return set.intersection(*tasks) or set.union(*tasks) if tasks else set()
 
 
 def _mean(table: ScoreTable, metric: str, method: str) -> float:
     tasks = sorted(_tasks(table, metric))
     if method in _FLOORS and metric.startswith("rmse_truth"):
-        return float("nan")  # noise is what the noiseless target is without
-    found = [table.mean(metric, method=method, task=task) for task in tasks]
-    known = [value for value in found if np.isfinite(value)]
+        return float("nan")  # noise floors do not apply to a noiseless target
+    means = [table.mean(metric, method=method, task=task) for task in tasks]
+    known = [value for value in means if np.isfinite(value)]
     return float(np.mean(known)) if known else float("nan")

@@ -1,4 +1,4 @@
-"""The tables of the paper's experiment, beside the paper's own values."""
+"""Tables of the paper's experiment, with the published values."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _ANGLES = {
 
 
 def error_tables(table: ScoreTable, tasks: Sequence[str]) -> Iterator[Table]:
-    """Yield the tables of errors in tasks, for every method that has them."""
+    """Yield the tables of errors by task, for every method with scores."""
     yield _by_task(table, tasks, "rmse", "rmse_percent", "RMSE to the target scan, % of its b0")
     if table.methods("rmse_truth_percent"):
         title = "RMSE to the noiseless target, % of the target's b0"
@@ -79,7 +79,7 @@ def _by_metric(
     title: str,
     decimals: int = 2,
 ) -> Table:
-    """Return means over tasks; of methods that are in all of them."""
+    """Return means over tasks for each method and metric."""
     methods = dict.fromkeys(m for metric in metrics.values() for m in table.methods(metric))
     rows = {
         method: {
@@ -107,7 +107,7 @@ def _of_maps(table: ScoreTable, tasks: Sequence[str], kind: str, title: str) -> 
 
 
 def ablation_table(table: ScoreTable, tasks: Sequence[str], ablations: Sequence[str]) -> Table:
-    """Return by how much RMSE changes without terms of the loss."""
+    """Return the change of RMSE without terms of the loss."""
     rows: dict[str, dict[str, float | str]] = {}
     for network in ("single", "multi"):
         for ablation in ablations:
@@ -123,24 +123,26 @@ def ablation_table(table: ScoreTable, tasks: Sequence[str], ablations: Sequence[
 
 
 def accuracy_table(table: ScoreTable, networks: Sequence[str], ablations: Sequence[str]) -> Table:
-    """Return how often post-hoc adversaries name the site of a code."""
+    """Return the accuracy of post hoc adversaries on codes."""
     rows: dict[str, dict[str, float | str]] = {}
     for network in networks:
         names = {ablation or "complete": f"{network}{ablation}" for ablation in ablations}
-        found = {
-            told.removeprefix(", "): table.mean("leakage_accuracy", task="codes", method=name)
-            for told, name in names.items()
+        accuracies = {
+            ablation_name.removeprefix(", "): table.mean(
+                "leakage_accuracy", task="codes", method=name
+            )
+            for ablation_name, name in names.items()
         }
         chance = table.mean("leakage_chance", task="codes", method=network)
         printed = _PRINTED_ACCURACY.get(network)
         paper = {"paper": " / ".join(f"{value:.2f}" for value in printed)} if printed else {}
-        rows[network] = {"chance": chance, **found, **paper}
+        rows[network] = {"chance": chance, **accuracies, **paper}
     title = "Post-hoc adversaries on codes of test people: share of voxels whose site is named"
     return Table("posthoc", title, rows, corner="network")
 
 
 def leakage_table(table: ScoreTable) -> Table:
-    """Return what codes, and scans rendered as one site, tell of the source site."""
+    """Return the leakage of the source site from codes, and from scans rendered as one site."""
     rows: dict[str, dict[str, float | str]] = {}
     for task in table.tasks("leakage_accuracy"):
         for method in table.methods("leakage_accuracy"):
@@ -155,7 +157,7 @@ def leakage_table(table: ScoreTable) -> Table:
 
 
 def biology_table(table: ScoreTable, to: str) -> Table:
-    """Return what must survive, of scans that were rendered as one site."""
+    """Return scores of biological variation, for scans rendered as one site."""
     metrics = {
         "1000 FA per decade": ("fa_age_slope", 1e4),
         "low": ("fa_age_slope_low", 1e4),

@@ -27,22 +27,22 @@ _AXES = {"red": "x, left to right", "lime": "y, back to front", "blue": "z, thro
 def draw_fods(panels: Mapping[str, Array], path: Path, *, background: Array | None = None) -> None:
     """Draw fibre orientation distributions as glyphs, all panels on one scale.
 
-    The viewer looks along the third axis of the world, x to the right and y upward.
+    The view is along the third world axis, with x to the right and y upward.
 
     Parameters
     ----------
     panels
-        Coefficients of the basis of `sh_basis` by what they show, shape (x, y, coefficient), on
-        voxels as long as wide; NaN where there is nothing.
+        Coefficients in the basis of `sh_basis` by title, shape (x, y, coefficient), on square
+        voxels; NaN where there are none.
     path
-        Where the PNG goes.
+        Path of the PNG.
     background
-        An image to draw behind every panel, shape (x, y), any unit.
+        Image to draw behind every panel, shape (x, y), any unit.
 
     Raises
     ------
     OutputError
-        When no voxel has coefficients, or the place cannot be written to.
+        When no voxel has coefficients, or the path cannot be written.
     """
     require_some((fods[_there(fods)] for fods in panels.values()), path)
     columns = count_columns(len(panels))
@@ -62,14 +62,14 @@ def draw_fods(panels: Mapping[str, Array], path: Path, *, background: Array | No
 
 
 def sphere() -> tuple[Array, Array]:
-    """Return points spread evenly over a sphere, and the triangles between them.
+    """Return evenly distributed points on a sphere, and the triangles between them.
 
     Returns
     -------
     tuple of Array
-        Unit vectors, shape (vertex, 3), the second half opposite to the first, so that glyphs
-        are as symmetric as what they show; and their numbers, shape (face, 3), counterclockwise
-        as seen from outside.
+        Unit vectors, shape (vertex, 3), the second half opposite to the first, so that glyphs are
+        symmetric; and indices of the triangles' corners, shape (face, 3), counterclockwise as seen
+        from outside.
     """
     half = np.arange(_VERTICES // 2)
     z = (half + 0.5) / len(half)
@@ -89,15 +89,15 @@ def radii(fods: Array) -> Array:
     Parameters
     ----------
     fods
-        Shape (voxel, coefficient).
+        Coefficients of the distributions, shape (voxel, coefficient).
 
     Returns
     -------
     Array
-        Shape (voxel, vertex).
+        Amplitudes, shape (voxel, vertex).
     """
     order = (math.isqrt(8 * fods.shape[-1] + 1) - 3) // 2
-    # Not a product of matrices: its last digits may depend on the number of threads.
+    # The rounding of a matrix product may depend on the number of threads.
     amplitudes = np.einsum("vc,dc->vd", fods, sh_basis(sphere()[0], order))
     return np.maximum(amplitudes, 0)
 
@@ -105,7 +105,7 @@ def radii(fods: Array) -> Array:
 def shared_scale(panels: Mapping[str, Array]) -> float:
     """Return the amplitude that reaches the border of a voxel.
 
-    The 95th percentile of the largest amplitudes of all voxels of all panels.
+    It is the 95th percentile of the largest amplitudes of all voxels in all panels.
     """
     peaks = [radii(fods[_there(fods)]).max(axis=1) for fods in panels.values()]
     return float(np.percentile(np.concatenate(peaks), 95)) or 1.0
@@ -131,20 +131,20 @@ def _draw_panel(panel: Axes, fods: Array, scale: float, background: Array | None
     triangles, colours = _triangles(radii(fods[there]) / (2 * scale), centres)
     # Edges of the face's colour close the gaps that smoothing leaves between triangles.
     edges: dict[str, Any] = {"edgecolors": "face", "linewidths": 0.15}
-    # An array is taken as it is, a list one triangle at a time.
+    # An array is accepted directly, a list is processed one triangle at a time.
     glyphs = PolyCollection(triangles, facecolors=colours, **edges)  # type: ignore[arg-type]
     panel.add_collection(glyphs)
 
 
 def _triangles(lengths: Array, centres: Array) -> tuple[Array, Array]:
-    """Project glyphs on the slice, what is behind first.
+    """Project glyphs onto the slice, from back to front.
 
     Parameters
     ----------
     lengths
-        From the centre of a voxel to its glyph's surface, shape (voxel, vertex), voxels.
-    centres
-        Shape (voxel, 2), voxels.
+        Distances from the centre of a voxel to its glyph's surface, shape (voxel, vertex), voxels.
+        centres
+            Centres of the glyphs, shape (voxel, 2), voxels.
 
     Returns
     -------
@@ -164,14 +164,14 @@ def _triangles(lengths: Array, centres: Array) -> tuple[Array, Array]:
 
 
 def _colours(directions: Array, normals: Array) -> Array:
-    """Colour faces by where they lie, darker where they turn from the light.
+    """Colour faces by direction, and shade them by their angle to the light.
 
     Parameters
     ----------
     directions
-        From the centre of the glyph, shape (face, 3).
-    normals
-        Of the surface, any length, shape (voxel, face, 3).
+        Directions from the centre of the glyph, shape (face, 3).
+        normals
+            Normals of the surface, any length, shape (voxel, face, 3).
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The page of a study: what was done, is the site gone, is the brain still there."""
+"""The page of a study: methods, remaining site effects and preserved biology."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from siteless.report._profiles import expected_errors_url
 from siteless.report._summary import SCALES, ScanSummary, flag_scans
 from siteless.report._text import citations, methods_text
 
-# What scans are called when a method has changed them.
+# Name of harmonized scans.
 _AFTER = "after"
-# Colours of sites that the style sheet has.
+# Number of site colours in the style sheet.
 _COLOURS = 7
-# Scans of the last table, if no more stand out.
+# Largest number of scans in the last table, unless more are flagged.
 _LISTED = 200
-# Scores of people that are drawn for each method, with their label.
+# Scores of participants to draw for each method, with their labels.
 _DRAWN = {
     "rmse_percent": "RMSE to the target scan, % of its b0",
     "fa_block_percent": "error of FA's 10 mm block means, %",
@@ -44,38 +44,38 @@ _DRAWN = {
 
 @dataclass(frozen=True)
 class Study:
-    """What a report tells of a harmonized study.
+    """Content of the report on a harmonized study.
 
     Attributes
     ----------
     title
-        Of the page.
-    told
-        What sidecars of its scans tell of how they were made.
+        Title of the page.
+    provenance
+        Provenance from the sidecars of harmonized scans.
     summaries
-        Of its scans.
+        Summaries of its scans.
     scores
-        That `siteless evaluate` gave; empty for none.
+        Scores from `siteless evaluate`; may be empty.
     notes
-        What could not be scored, or shown.
+        What could not be scored or shown.
     missing
-        Names of scans of the dataset that are not among the harmonized.
+        Names of scans of the dataset without a harmonized one.
     pages
-        Files of people's pages, by subject.
+        Files of participants' pages, by subject.
     viewer
-        Scans of some sites to look at, as HTML.
+        Viewer of scans from some sites, as HTML.
     is_tested
-        Whether scores are of people that no model has learned from.
+        Whether scores are those of test participants.
     next_command
-        What gives the scores that are not there.
+        Command that computes missing scores.
     fields
-        Address of a picture of the sites' fields; empty for none.
+        Data URL of a picture of the sites' fields; empty for none.
     verdicts
-        How much of each site's difference is the scanner's.
+        Summaries of site effects.
     """
 
     title: str
-    told: Mapping[str, str]
+    provenance: Mapping[str, str]
     summaries: Sequence[ScanSummary]
     scores: ScoreTable = field(default_factory=lambda: ScoreTable(()))
     notes: Sequence[str] = ()
@@ -100,74 +100,76 @@ class Study:
 
     @property
     def expected_errors(self) -> str:
-        """Address of a picture of the error of site effects against numbers of people."""
+        """Data URL of a picture of the error of site effects against numbers of participants."""
         return expected_errors_url(self.verdicts)
 
     @cached_property
     def sites(self) -> list[str]:
-        """Sites that scans are from."""
-        return sorted({one.site for one in self.summaries})
+        """Source sites of the scans."""
+        return sorted({scan.site for scan in self.summaries})
 
     @cached_property
     def people(self) -> list[str]:
-        """Who was scanned."""
-        return sorted({one.subject for one in self.summaries})
+        """Labels of the participants."""
+        return sorted({scan.subject for scan in self.summaries})
 
     @property
     def to(self) -> str:
         """The site that scans were rendered as."""
-        return ", ".join(sorted({one.to for one in self.summaries}))
+        return ", ".join(sorted({scan.to for scan in self.summaries}))
 
     def scans_of(self, site: str) -> list[ScanSummary]:
         """Return summaries of a site's scans."""
-        return [one for one in self.summaries if one.site == site]
+        return [scan for scan in self.summaries if scan.site == site]
 
     @cached_property
     def methods(self) -> str:
         """Sentences for the methods section."""
         return methods_text(
-            self.told, scans=len(self.summaries), people=len(self.people), sites=self.sites
+            self.provenance, scans=len(self.summaries), people=len(self.people), sites=self.sites
         )
 
     @cached_property
     def bibliography(self) -> str:
-        """What is to be cited."""
-        return citations(self.told)
+        """BibTeX entries to cite."""
+        return citations(self.provenance)
 
     @cached_property
     def flags(self) -> dict[str, tuple[str, ...]]:
-        """Scans to look at, and why."""
+        """Flagged scans, with the reasons."""
         return flag_scans(self.summaries)
 
     @property
     def listed(self) -> list[ScanSummary]:
-        """Scans of the table at the end, those that stand out first."""
+        """Scans in the last table, flagged ones first."""
         order = {name: place for place, name in enumerate(self.flags)}
         ranked = sorted(
-            self.summaries, key=lambda one: (order.get(one.name, len(order)), one.name)
+            self.summaries, key=lambda scan: (order.get(scan.name, len(order)), scan.name)
         )
         return ranked[: max(_LISTED, len(self.flags))]
 
     @property
     def unlisted(self) -> int:
-        """How many scans that table leaves out."""
+        """Number of scans that are left out of that table."""
         return len(self.summaries) - len(self.listed)
 
     @cached_property
     def maps(self) -> list[str]:
-        """Maps that there are of every scan."""
-        return [name for name in SCALES if all(name in one.after for one in self.summaries)]
+        """Maps that exist for every scan."""
+        return [name for name in SCALES if all(name in scan.after for scan in self.summaries)]
 
     @cached_property
-    def spreads(self) -> dict[str, tuple[CurvePlot, StripPlot]]:
-        """How maps are distributed at sites, before and after, by title."""
+    def distributions(self) -> dict[str, tuple[CurvePlot, StripPlot]]:
+        """Distributions of maps at each site before and after, by title."""
         return {SCALES[name].title: (self._curves(name), self._means(name)) for name in self.maps}
 
     def site_gap(self, name: str) -> tuple[float, float]:
         """Return the largest difference of sites' means of a map, before and after."""
         return tuple(  # type: ignore[return-value]
             float(
-                np.ptp([np.mean([_of(one, when)[name] for one in own]) for own in self._by_site])
+                np.ptp(
+                    [np.mean([_of(scan, when)[name] for scan in scans]) for scans in self._by_site]
+                )
             )
             for when in (BEFORE, _AFTER)
         )
@@ -182,10 +184,10 @@ class Study:
             when: tuple(
                 Curve(
                     site,
-                    tuple(np.mean([one.curves[name][place] for one in own], axis=0)),
+                    tuple(np.mean([scan.curves[name][place] for scan in scans], axis=0)),
                     f"site-{number % _COLOURS}",
                 )
-                for number, (site, own) in enumerate(zip(self.sites, self._by_site, strict=True))
+                for number, (site, scans) in enumerate(zip(self.sites, self._by_site, strict=True))
             )
             for place, when in enumerate((BEFORE, _AFTER))
         }
@@ -197,95 +199,97 @@ class Study:
         strips = tuple(
             Strip(
                 site,
-                tuple(Dot(scale.factor * _of(one, when)[name], one.name) for one in own),
+                tuple(Dot(scale.factor * _of(scan, when)[name], scan.name) for scan in scans),
                 when,
                 when if number == 0 else "",
             )
             for when in (BEFORE, _AFTER)
-            for number, (site, own) in enumerate(zip(self.sites, self._by_site, strict=True))
+            for number, (site, scans) in enumerate(zip(self.sites, self._by_site, strict=True))
         )
         label = f"mean {scale.title} of white matter {_in(scale.unit)}".strip()
         return StripPlot(f"Scans of each site: {scale.title}", label, strips)
 
     @cached_property
     def leakage(self) -> StripPlot | None:
-        """How often an adversary names the source site."""
-        found = self.scores.select("leakage_accuracy")
-        found = sorted(found, key=lambda one: (one.task != "codes", one.task))
-        if not found:
+        """Accuracy of adversaries on the source site."""
+        scores = self.scores.select("leakage_accuracy")
+        scores = sorted(scores, key=lambda score: (score.task != "codes", score.task))
+        if not scores:
             return None
         strips = []
-        for task, own in groupby(found, key=lambda one: one.task):
-            told = "codes" if task == "codes" else f"scans rendered as {task.partition('>')[2]}"
-            for number, one in enumerate(own):
-                dots = (Dot(one.value, f"{one.method}, {told}"),)
-                heading = told if number == 0 else ""
-                chance = self.scores.mean("leakage_chance", task=task, method=one.method)
-                strips.append(Strip(one.method, dots, _kind(one.method), heading, chance))
+        for task, group in groupby(scores, key=lambda score: score.task):
+            what = "codes" if task == "codes" else f"scans rendered as {task.partition('>')[2]}"
+            for number, score in enumerate(group):
+                dots = (Dot(score.value, f"{score.method}, {what}"),)
+                heading = what if number == 0 else ""
+                chance = self.scores.mean("leakage_chance", task=task, method=score.method)
+                strips.append(Strip(score.method, dots, _kind(score.method), heading, chance))
         title = "How often an adversary names the source site of a voxel"
         label = "share of voxels, of people that it has not seen"
         return StripPlot(title, label, tuple(strips), "chance")
 
     @cached_property
     def likeness(self) -> StripPlot:
-        """How far each scan goes with itself before."""
+        """Correlation of each scan with itself before harmonization."""
         strips = tuple(
             Strip(
                 site,
-                tuple(Dot(one.likeness[name], one.name) for one in own if name in one.likeness),
+                tuple(
+                    Dot(scan.likeness[name], scan.name) for scan in scans if name in scan.likeness
+                ),
                 "after",
                 SCALES[name].title if number == 0 else "",
             )
             for name in self.maps
-            for number, (site, own) in enumerate(zip(self.sites, self._by_site, strict=True))
+            for number, (site, scans) in enumerate(zip(self.sites, self._by_site, strict=True))
         )
         label = "correlation of white-matter voxels before and after"
         return StripPlot("Is each brain still itself?", label, strips)
 
     @cached_property
     def ages(self) -> dict[str, tuple[ScatterPlot, str]]:
-        """How maps go with age before and after, and what that means; by title."""
-        found = {}
+        """Effects of age on maps before and after, with a description, by title."""
+        plots = {}
         for name in self.maps:
             try:
-                found[SCALES[name].title] = self._age(name)
+                plots[SCALES[name].title] = self._age(name)
             except DatasetError:
                 continue
-        return found
+        return plots
 
     def _age(self, name: str) -> tuple[ScatterPlot, str]:
         scale = SCALES[name]
-        aged = [one for one in self.summaries if one.age is not None]
-        clouds, told = [], []
+        aged = [scan for scan in self.summaries if scan.age is not None]
+        clouds, sentences = [], []
         for when in (BEFORE, _AFTER):
-            ages = np.array([one.age for one in aged], dtype=float)
-            values = np.array([scale.factor * _of(one, when)[name] for one in aged])
-            effect = linear_effect(values, ages, [one.subject for one in aged])
+            ages = np.array([scan.age for scan in aged], dtype=float)
+            values = np.array([scale.factor * _of(scan, when)[name] for scan in aged])
+            effect = linear_effect(values, ages, [scan.subject for scan in aged])
             points = tuple(
-                (float(age), float(value), f"{one.name}, {age:.0f} years, {when}")
-                for age, value, one in zip(ages, values, aged, strict=True)
+                (float(age), float(value), f"{scan.name}, {age:.0f} years, {when}")
+                for age, value, scan in zip(ages, values, aged, strict=True)
             )
             line = float(values.mean() - effect.slope * ages.mean()), effect.slope
             clouds.append(Cloud(when, points, when, line))
-            told.append(
+            sentences.append(
                 f"{when} {10 * effect.slope:+.4f} a decade (95 % interval "
                 f"{10 * effect.slope_low:+.4f} to {10 * effect.slope_high:+.4f})"
             )
         labels = "age, years", f"mean {scale.title} of white matter {_in(scale.unit)}".strip()
-        return ScatterPlot(f"{scale.title} and age", labels, tuple(clouds)), "; ".join(told)
+        return ScatterPlot(f"{scale.title} and age", labels, tuple(clouds)), "; ".join(sentences)
 
     @cached_property
     def lesions(self) -> StripPlot | None:
-        """How lesions stand out, by method."""
-        found = self.scores.select("fa_contrast", region="lesion")
-        methods = dict.fromkeys(one.method for one in found)
+        """Contrast of lesions, by method."""
+        scores = self.scores.select("fa_contrast", region="lesion")
+        methods = dict.fromkeys(score.method for score in scores)
         strips = tuple(
             Strip(
                 method,
                 tuple(
-                    Dot(one.value, f"sub-{one.subject}, {one.task}")
-                    for one in found
-                    if one.method == method
+                    Dot(score.value, f"sub-{score.subject}, {score.task}")
+                    for score in scores
+                    if score.method == method
                 ),
                 _kind(method),
             )
@@ -297,13 +301,13 @@ class Study:
 
     @cached_property
     def comparison(self) -> Comparison | None:
-        """Methods side by side, where there are several."""
-        made = compare_methods(self.scores)
-        return made if made.rows and len(made.methods) > 1 else None
+        """Comparison of methods, if there are several."""
+        comparison = compare_methods(self.scores)
+        return comparison if comparison.rows and len(comparison.methods) > 1 else None
 
     @cached_property
     def drawn(self) -> dict[str, StripPlot]:
-        """Scores of people for each method, by what they are."""
+        """Plots of participants' scores for each method, by title."""
         return {
             label.partition(",")[0]: plot
             for metric, label in _DRAWN.items()
@@ -312,14 +316,14 @@ class Study:
 
     def _score_plot(self, metric: str, label: str) -> Iterator[StripPlot]:
         methods = self.scores.methods(metric)
-        if metric == "rmse_percent":  # of other scanners' units, before
+        if metric == "rmse_percent":  # scans before have other units
             methods = [method for method in methods if method != BEFORE]
         strips = tuple(
             Strip(
                 method,
                 tuple(
-                    Dot(one.value, f"sub-{one.subject}, {one.task}")
-                    for one in self.scores.select(metric, method=method)
+                    Dot(score.value, f"sub-{score.subject}, {score.task}")
+                    for score in self.scores.select(metric, method=method)
                 ),
                 _kind(method),
             )
@@ -329,8 +333,8 @@ class Study:
             yield StripPlot(f"Each person in each task: {label.partition(',')[0]}", label, strips)
 
 
-def _of(one: ScanSummary, when: str) -> Mapping[str, float]:
-    return one.before if when == BEFORE else one.after
+def _of(scan: ScanSummary, when: str) -> Mapping[str, float]:
+    return scan.before if when == BEFORE else scan.after
 
 
 def _in(unit: str) -> str:
@@ -338,5 +342,5 @@ def _in(unit: str) -> str:
 
 
 def _kind(method: str) -> str:
-    """Return the class of the style sheet for what a method has made."""
+    """Return the style-sheet class of a method."""
     return {BEFORE: "before", NOISE: "other", RESCAN: "other"}.get(method, "after")

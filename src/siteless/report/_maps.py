@@ -1,4 +1,4 @@
-"""Scores as maps: a row for each task, a column for each method, one scale for all."""
+"""Maps of scores: a row for each task, a column for each method, one scale for all."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ def draw_maps(
     Parameters
     ----------
     panels
-        Slices by task and method, shape (x, y), x to the right and y upward; NaN where there is
-        no score. A task may lack methods.
+        Slices by task and method, shape (x, y), x to the right and y upward; NaN without a score.
+        A task may lack methods.
     path
-        Where the PNG goes.
+        Path of the PNG.
     label
-        What the score is, with its unit.
+        Name of the score, with its unit.
     voxel_size
         Distance between voxel centres along x and y, mm.
     anatomy
-        A slice for each task to show where there is no score, shape (x, y), any unit.
+        Anatomical slice for each task, shown where there is no score, shape (x, y), any unit.
 
     Raises
     ------
     OutputError
-        When nothing is finite, or the place cannot be written to.
+        When no value is finite, or the path cannot be written.
     """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
@@ -71,7 +71,7 @@ def draw_maps(
 
 
 def shared_limit(panels: Mapping[str, Mapping[str, Array]]) -> float:
-    """Return the 99th percentile of all that is finite in all panels together.
+    """Return the 99th percentile of finite values in all panels.
 
     Examples
     --------
@@ -79,8 +79,8 @@ def shared_limit(panels: Mapping[str, Mapping[str, Array]]) -> float:
     >>> float(shared_limit({"a > b": {"scaled": there}, "b > a": {"scaled": back}}))
     99.0
     """
-    found = [_finite(shown) for row in panels.values() for shown in row.values()]
-    return float(np.percentile(np.concatenate(found), 99)) or 1.0  # a scale needs a length
+    values = [_finite(shown) for row in panels.values() for shown in row.values()]
+    return float(np.percentile(np.concatenate(values), 99)) or 1.0  # a scale needs a length
 
 
 def _finite(values: Array) -> Array:
@@ -88,7 +88,7 @@ def _finite(values: Array) -> Array:
 
 
 def _wrap(name: str, inches: float) -> str:
-    letters = int(inches * 72 / 4.8)  # what a letter of 7.5 points and its margin take
+    letters = int(inches * 72 / 4.8)  # width of a letter of 7.5 points with its margin
     return textwrap.fill(name, max(letters, 8), break_long_words=False)
 
 
@@ -105,7 +105,7 @@ def _draw_panel(
     scale: ScalarMappable,
 ) -> None:
     if anatomy is not None:
-        # Light greys, dark on white: no colour of the map is like them.
+        # Light greys, which differ from the colours of the map.
         high = 3 * np.percentile(_finite(anatomy), 99)
         _show(panel, anatomy, voxel_size, cmap="gray_r", vmin=0, vmax=high)
     if values is not None and np.isfinite(values).any():
@@ -123,7 +123,7 @@ def _show(panel: Axes, values: Array, voxel_size: tuple[float, float], **colours
 
 
 def _draw_length(panel: Axes, span: Array) -> None:
-    """Draw a bar of a round length, at most a half of the panel."""
+    """Draw a scale bar of at most half the panel."""
     lengths = np.array([1, 2, 5, 10, 20, 50, 100])
     length = lengths[lengths <= max(span[0] / 2, 1)].max()
     below = panel.get_xaxis_transform()

@@ -1,4 +1,4 @@
-"""NiiVue, the viewer, as one module of JavaScript from the package that carries it."""
+"""Extract NiiVue as a JavaScript module from the package that bundles it."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ import re
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 
 PACKAGE = "ipyniivue"
-# A name is looked for no further back: the file has words of a million letters, and a search that
-# starts anew at each of them takes minutes.
+# The length of names is limited: the file has words of a million letters, in which an unlimited
+# search takes minutes.
 _ATTACHES = re.compile(r"(?<![\w$])([\w$]{1,20})\.attachToCanvas\(")
-# A copy of NiiVue as text, for pages that it saves: more than a half of the file.
+# A copy of NiiVue as text, for saved pages: more than half of the file.
 _COPY = re.compile(r'="var%20[^"]{100000,}"')
 
 
 def find_niivue() -> str | None:
     """Return the source of a module that exports `Niivue`, with its licence at the top.
 
-    The file is read where it is installed, and nothing of the package is imported: it would bring
-    Jupyter along.
+    The installed file is read without importing the package, which would import Jupyter.
 
     Returns
     -------
     str or None
-        None when the package is not installed, or is not as expected.
+        Source; None if the package is not installed, or is not as expected.
     """
     try:
         package = distribution(PACKAGE)
@@ -38,7 +37,7 @@ def find_niivue() -> str | None:
 
 
 def find_class(source: str) -> str | None:
-    """Return what the class of NiiVue is called in a bundle; None when that is not to be seen.
+    """Return the name of NiiVue's class in a bundle; None if it cannot be found.
 
     Examples
     --------
@@ -47,9 +46,9 @@ def find_class(source: str) -> str | None:
     """
     holders = [name for name in _ATTACHES.findall(source) if name != "this"]
     for holder in reversed(holders):
-        made = re.findall(rf"(?<![\w$.]){re.escape(holder)}=new ([\w$]+)\(", source)
-        if made:
-            return str(made[-1])
+        classes = re.findall(rf"(?<![\w$.]){re.escape(holder)}=new ([\w$]+)\(", source)
+        if classes:
+            return str(classes[-1])
     return None
 
 

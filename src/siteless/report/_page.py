@@ -1,4 +1,4 @@
-"""Pages that hold all they show."""
+"""Self-contained pages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def render_page(template: str, **contents: Any) -> str:
-    """Fill a template of this package's ``page`` folder, with its style and script inside."""
+    """Render a template of the ``page`` folder, with its style and script inlined."""
     folder = files("siteless.report") / "page"
     style, script = ((folder / name).read_text("utf-8") for name in ("style.css", "page.js"))
     inside = {"style": Markup(style), "script": Markup(script), "version": version("siteless")}
@@ -27,19 +27,19 @@ def render_page(template: str, **contents: Any) -> str:
 def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("siteless.report", "page"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"short": short, "ident": _ident}
-    return made
+    environment.filters |= {"short": short, "ident": _ident}
+    return environment
 
 
 def short(value: float) -> str:
-    """Return a number with three digits that tell.
+    """Format a number with three significant digits.
 
     Examples
     --------
@@ -54,5 +54,5 @@ def short(value: float) -> str:
 
 
 def _ident(text: str) -> str:
-    """Return a name that an element can have."""
+    """Return a valid identifier of an element."""
     return re.sub(r"\W+", "-", text).lower()

@@ -11,18 +11,18 @@ import numpy as np
 from siteless.acquisition import Array
 
 _TICKS = 5
-# Of the span of the values, on either side of them.
+# Margin on either side, as a fraction of the range of values.
 _MARGIN = 0.04
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A scale.
+    """The axis of a plot.
 
     Attributes
     ----------
     low, high
-        Its ends.
+        Ends of the axis.
     """
 
     low: float
@@ -30,7 +30,7 @@ class Axis:
 
     @classmethod
     def around(cls, values: Sequence[float] | Array) -> Axis:
-        """Return a scale that holds all finite values.
+        """Return an axis that covers all finite values.
 
         Examples
         --------
@@ -44,12 +44,12 @@ class Axis:
         return cls(low - margin, high + margin)
 
     def at(self, value: float) -> float:
-        """Return where a value is, in per cent of the scale."""
+        """Return the position of a value, in per cent of the axis."""
         return round(100 * (value - self.low) / (self.high - self.low), 2)
 
     @cached_property
     def ticks(self) -> list[tuple[float, str]]:
-        """Places in per cent, with what is written there."""
+        """Positions in per cent, with their labels."""
         from matplotlib.ticker import MaxNLocator
 
         values = MaxNLocator(_TICKS).tick_values(self.low, self.high)
@@ -62,10 +62,10 @@ class Axis:
 
 @dataclass(frozen=True)
 class Dot:
-    """A value, and what a reader who points at it is told."""
+    """A value with its tooltip."""
 
     value: float
-    told: str
+    tooltip: str
 
 
 @dataclass(frozen=True)
@@ -75,15 +75,15 @@ class Strip:
     Attributes
     ----------
     label
-        What they are of.
+        Label of the row.
     dots
-        In any order.
+        Dots in any order.
     kind
-        What colour they have: a class of the style sheet.
+        Style-sheet class, which sets the colour.
     heading
-        Over this row and those that follow; empty for none.
+        Heading above this and the following rows; empty for none.
     mark
-        A value to mark by a line, such as what chance gives; None for none.
+        Value to mark by a line, such as chance; None for none.
     """
 
     label: str
@@ -99,12 +99,12 @@ class Strip:
 
     @property
     def lowest(self) -> Dot:
-        """The dot of the lowest value, of those that are finite."""
+        """The dot with the lowest finite value."""
         return min(self._known, key=lambda dot: dot.value)
 
     @property
     def highest(self) -> Dot:
-        """The dot of the highest value."""
+        """The dot with the highest finite value."""
         return max(self._known, key=lambda dot: dot.value)
 
     @property
@@ -113,7 +113,7 @@ class Strip:
 
     @property
     def mean(self) -> float:
-        """Of the values, NaN when there are none."""
+        """Mean of the values, NaN if there are none."""
         return float(self.values.mean()) if self.values.size else float("nan")
 
 
@@ -124,13 +124,13 @@ class StripPlot:
     Attributes
     ----------
     title
-        What is shown.
+        Title of the plot.
     label
-        Of the scale, with its unit.
+        Label of the axis, with its unit.
     strips
-        From top to bottom.
+        Rows from top to bottom.
     mark
-        What their marks are.
+        Meaning of the marks.
     """
 
     title: str
@@ -153,11 +153,11 @@ class Cloud:
     Attributes
     ----------
     label
-        What they are.
+        Label of the points.
     points
-        Horizontal and vertical values, and what a reader is told.
+        Horizontal and vertical values, and tooltips.
     kind
-        A class of the style sheet.
+        Style-sheet class.
     line
         Intercept and slope; None for no line.
     """
@@ -187,7 +187,7 @@ class ScatterPlot:
         return Axis.around([point[1] for cloud in self.clouds for point in cloud.points])
 
     def ends(self, cloud: Cloud) -> tuple[float, float, float, float]:
-        """Return where a cloud's line starts and ends, in per cent, from the upper left."""
+        """Return the ends of a cloud's line, in per cent from the upper left."""
         assert cloud.line is not None
         xs = [point[0] for point in cloud.points]
         intercept, slope = cloud.line
@@ -198,16 +198,16 @@ class ScatterPlot:
 
 @dataclass(frozen=True)
 class Curve:
-    """How values are distributed.
+    """A distribution of values.
 
     Attributes
     ----------
     label
-        Of what.
+        Label of the curve.
     density
-        In bins of one width from one end of the scale to the other.
+        Density in equal bins over the axis.
     kind
-        A class of the style sheet.
+        Style-sheet class.
     """
 
     label: str
@@ -222,9 +222,9 @@ class CurvePlot:
     Attributes
     ----------
     title, label
-        What is shown, and the scale with its unit.
+        Title of the plot, and label of the axis with its unit.
     ends
-        Of the scale.
+        Ends of the axis.
     panels
         Curves by the panel's name.
     """
@@ -241,7 +241,7 @@ class CurvePlot:
 
     @cached_property
     def highest(self) -> float:
-        """Density of all curves."""
+        """Highest density of all curves."""
         return max(max(c.density) for curves in self.panels.values() for c in curves) or 1.0
 
     def path(self, curve: Curve) -> str:

@@ -1,4 +1,4 @@
-"""What sites do to all of a brain alike."""
+"""Pictures of global site effects."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from siteless.report._style import save_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Points along an axis of the pictures.
+# Number of points along an axis of the pictures.
 _POINTS = 60
 _DPI = 120
 
 
 def draw_profiles(fields: SiteFields, bs: tuple[float, ...], path: Path) -> None:
-    """Draw the fields of sites into a file."""
+    """Draw the fields of sites to a file."""
     save_figure(_figure(fields, bs), path, dpi=_DPI)
 
 
 def profiles_url(fields: SiteFields, bs: tuple[float, ...]) -> str:
-    """Return the picture of `draw_profiles` as the address of an image, for a page."""
+    """Return the picture of `draw_profiles` as a data URL, for a page."""
     return _url(_figure(fields, bs))
 
 
 def expected_errors_url(verdicts: Sequence[SiteVerdict]) -> str:
-    """Draw the expected error of site effects against people a site, for a page."""
+    """Draw the expected error of site effects against participants per site, for a page."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6, 3.2), layout="constrained")
     panel = figure.subplots()
-    for one in verdicts:
-        errors = 100 * np.array(one.expected_errors)
-        (line,) = panel.plot(NUMBERS, errors, label=one.site)
-        panel.plot(one.people, 100 * one.error, "o", color=line.get_color())
+    for verdict in verdicts:
+        errors = 100 * np.array(verdict.expected_errors)
+        (line,) = panel.plot(NUMBERS, errors, label=verdict.site)
+        panel.plot(verdict.people, 100 * verdict.error, "o", color=line.get_color())
     panel.set_xscale("log")
     panel.set_xticks(NUMBERS, [str(number) for number in NUMBERS])
     panel.minorticks_off()
@@ -61,7 +61,7 @@ def _url(figure: Figure) -> str:
 def _figure(fields: SiteFields, bs: tuple[float, ...]) -> Figure:
     """Draw the fields of sites in the axial plane through the middle of the brain.
 
-    A row for each site, with what its scans are blurred by; a column for the amplitudes of b0 and,
+    Rows are sites, labelled with the blur of their scans; columns are amplitudes of b0 and,
     relative to it, of degrees 0 and 2 of each shell. All share a scale.
     """
     from matplotlib.figure import Figure
@@ -75,7 +75,7 @@ def _figure(fields: SiteFields, bs: tuple[float, ...]) -> Figure:
     most = max(1.0, float(np.percentile(np.abs(shown), 99)))
     figure = Figure(figsize=(2 * len(names) + 1.2, 2 * len(shown) + 0.6), layout="constrained")
     panels = figure.subplots(len(shown), len(names), squeeze=False)
-    for site, blur, row, of_site in zip(fields.sites, fields.spreads, panels, shown, strict=True):
+    for site, blur, row, of_site in zip(fields.sites, fields.blurs, panels, shown, strict=True):
         row[0].set_ylabel(f"{site}\nblurred by {blur:.1f} mm²", fontsize=9)
         for panel, image in zip(row, np.moveaxis(of_site, -1, 0), strict=True):
             drawn = panel.imshow(

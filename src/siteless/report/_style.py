@@ -1,4 +1,4 @@
-"""How every picture looks, and how it is written."""
+"""The style of pictures, and how they are written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 WIDTH = 17 / 2.54  # inches: the text of an A4 page
 HEIGHT = 23 / 2.54
 DPI = 200
-# Okabe and Ito's, which colour-blind readers tell apart; grey for black, which would hide lines.
+# The colour-blind safe palette of Okabe and Ito, with grey for black, which would hide lines.
 COLOURS = (
     "#999999",
     "#E69F00",
@@ -41,7 +41,7 @@ _STYLE = {
     "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "text.parse_math": False,  # a name may hold dollar signs
+    "text.parse_math": False,  # names may contain dollar signs
 }
 
 
@@ -53,23 +53,23 @@ def picture(
     layout: Literal["constrained", "compressed"] = "constrained",
     dpi: int = DPI,
 ) -> Iterator[Figure]:
-    """Give a figure as wide as a page to draw on, and write it when the block ends.
+    """Provide a figure of page width to draw on, and write it when the block ends.
 
     Parameters
     ----------
     path
-        Where the PNG goes.
+        Path of the PNG.
     height
-        Inches.
+        Height, inches.
     layout
-        matplotlib's; "compressed" is for panels of a fixed shape.
+        Layout engine of matplotlib; "compressed" is for panels of a fixed shape.
     dpi
-        Dots an inch.
+        Dots per inch.
     """
     from matplotlib import style
     from matplotlib.figure import Figure
 
-    # From matplotlib's own defaults, so that a user's settings do not change the picture.
+    # Based on matplotlib's defaults, so that a user's settings do not change the picture.
     with style.context(["default", _STYLE]):
         figure = Figure(figsize=(WIDTH, height), layout=layout)
         yield figure
@@ -77,12 +77,12 @@ def picture(
 
 
 def save_figure(figure: Figure, path: Path, *, dpi: int) -> None:
-    """Write a figure as PNG, whole or not at all.
+    """Write a figure as PNG, completely or not at all.
 
     Raises
     ------
     OutputError
-        When the place cannot be written to.
+        When the path cannot be written.
     """
     with staged(path.parent) as stage:
         figure.savefig(stage / path.name, dpi=dpi, format="png", metadata={"Software": None})
@@ -99,22 +99,22 @@ def inner_names(table: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(name for row in table.values() for name in row))
 
 
-def require_some(found: Iterable[Array], path: Path) -> None:
-    """Refuse to draw a picture of nothing."""
-    if not any(values.size for values in found):
+def require_some(arrays: Iterable[Array], path: Path) -> None:
+    """Raise an error if there is no value to draw."""
+    if not any(values.size for values in arrays):
         raise OutputError(
             "nothing to draw: no value is finite", remedy="check what was scored", path=path
         )
 
 
 def say_empty(panel: Axes, height: float = 0.5) -> None:
-    """Say that there is nothing to show, at a height between 0 and 1."""
+    """Label a panel without values, at a height between 0 and 1."""
     place: dict[str, Any] = {"transform": panel.transAxes, "ha": "center", "va": "center"}
     panel.text(0.5, height, "no values", color="0.35", **place)
 
 
 def count_columns(panels: int) -> int:
-    """Return how many panels of a number go in a row.
+    """Return the number of columns for a number of panels.
 
     Examples
     --------

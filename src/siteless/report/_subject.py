@@ -1,4 +1,4 @@
-"""The page of a person: scans before and after."""
+"""The page of a participant: scans before and after."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from siteless.report._summary import SCALES, ScanSummary
 
 
 def subject_page(summaries: Sequence[ScanSummary], home: str, viewer: str) -> str:
-    """Return the page of a person's scans.
+    """Return the page of a participant's scans.
 
     Parameters
     ----------
     summaries
-        Of one person.
+        Summaries of the participant's scans.
     home
-        The page of the study.
+        Page of the study.
     viewer
-        The scans to look at, as HTML.
+        Viewer of the scans, as HTML.
     """
     return render_page(
         "subject.html",
         title=f"sub-{summaries[0].subject}",
         summaries=summaries,
-        maps=[name for name in SCALES if all(name in one.after for one in summaries)],
+        maps=[name for name in SCALES if all(name in summary.after for summary in summaries)],
         scales=SCALES,
         home=home,
         viewer=Markup(viewer),

@@ -1,4 +1,4 @@
-"""Numbers that a report shows of one scan, before and after."""
+"""Summary of a scan before and after, for reports."""
 
 from __future__ import annotations
 
@@ -7,38 +7,37 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# A map whose white-matter voxels correlate less with those before than this is worth a look; and
-# one whose correlation is so many robust standard deviations below that of other scans.
+# A scan is flagged if the correlation of white-matter voxels before and after is less than this,
+# or so many robust standard deviations below that of other scans.
 _LEAST_LIKENESS, _OUTLYING = 0.7, 4.0
-# Largest part of the rendered voxels that may be unlike the training scans of their site.
+# Largest fraction of rendered voxels that may be out-of-distribution.
 _MOST_UNFAMILIAR = 0.01
 
 
 @dataclass(frozen=True)
 class ScanSummary:
-    """Numbers of a scan, in white matter.
+    """White-matter summary of a scan.
 
     Attributes
     ----------
     name, subject, site
         Labels of the scan.
     to
-        The site that it was rendered as.
-    age
-        Age of the person, years; None where no table has it.
+        Site that it was rendered as.
+        age
+            Age of the participant, years; None if unknown.
     before, after
         Means of maps, by name.
     curves
-        How voxels of maps are distributed before and after, by name: densities in bins between
-        the usual values of `SCALES`.
+        Distributions of maps before and after, by name: densities in bins over the usual range in
+        `SCALES`.
     likeness
         Correlation of voxels before and after, by map.
     change
-        Root-mean-square change of the signal beyond that of its level, in per cent of b0; None
-        where it is unknown.
+        Root-mean-square change of the signal relative to its level, in per cent of b0; None if
+        unknown.
     unfamiliar
-        Part of rendered voxels that are unlike the training scans of their site; None where no
-        sidecar has it.
+        Fraction of rendered voxels that are out-of-distribution; None if unknown.
     """
 
     name: str
@@ -56,16 +55,16 @@ class ScanSummary:
 
 @dataclass(frozen=True)
 class Scale:
-    """How a map is shown.
+    """How a map is displayed.
 
     Attributes
     ----------
     title, unit
-        Name and unit that people read.
-    factor
-        Converts from the map's own unit.
-    ends
-        Ends of the scale, in the unit shown.
+        Displayed name and unit.
+        factor
+            Factor from the map's unit to the displayed one.
+        ends
+            Ends of the scale, in the displayed unit.
     usual
         Range of most voxels of white matter.
     difference
@@ -89,7 +88,7 @@ SCALES = {
 
 
 def flag_scans(summaries: Sequence[ScanSummary]) -> dict[str, tuple[str, ...]]:
-    """Return the names of scans to look at, with the reasons; the worst first."""
+    """Return the names of flagged scans with the reasons, the worst first."""
     least = _least_likeness(summaries)
     reasons = {scan.name: tuple(_reasons(scan, least)) for scan in summaries}
     flagged = [scan for scan in summaries if reasons[scan.name]]
@@ -98,15 +97,15 @@ def flag_scans(summaries: Sequence[ScanSummary]) -> dict[str, tuple[str, ...]]:
 
 
 def _least_likeness(summaries: Sequence[ScanSummary]) -> dict[str, float]:
-    """Return the correlation below which a scan stands out, by map."""
+    """Return the correlation below which a scan is flagged, by map."""
     least = {}
     for name in dict.fromkeys(name for scan in summaries for name in scan.likeness):
         values = np.array([scan.likeness[name] for scan in summaries if name in scan.likeness])
         values = values[np.isfinite(values)]
         if values.size:
             middle = np.median(values)
-            spread = 1.4826 * np.median(np.abs(values - middle))
-            least[name] = max(_LEAST_LIKENESS, float(middle - _OUTLYING * max(spread, 0.01)))
+            deviation = 1.4826 * np.median(np.abs(values - middle))
+            least[name] = max(_LEAST_LIKENESS, float(middle - _OUTLYING * max(deviation, 0.01)))
     return least
 
 

@@ -1,4 +1,4 @@
-"""Tables, for people as Markdown and for programs as TSV."""
+"""Tables as Markdown and as TSV."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class Table:
     Attributes
     ----------
     name
-        Of its file.
+        Name of its file.
     title
-        What it shows, with units.
+        Title, with units.
     rows
-        Numbers, or words, by the name of the row and of the column.
+        Numbers or words, by row and column.
     decimals
-        Of numbers, as people read them.
+        Number of decimals in Markdown.
     corner
-        What rows are.
+        Heading of the row names.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Table:
 
     @property
     def columns(self) -> list[str]:
-        """Names of columns, each where a row first has it."""
+        """Names of columns, in order of first appearance."""
         return list(dict.fromkeys(column for row in self.rows.values() for column in row))
 
     def markdown(self) -> str:

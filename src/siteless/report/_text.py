@@ -1,4 +1,4 @@
-"""What a methods section says of a harmonized study, and what it cites."""
+"""The methods section of a harmonized study, with citations."""
 
 from __future__ import annotations
 
@@ -18,45 +18,47 @@ _MPPCA = Citation(
 )
 
 
-def methods_text(told: Mapping[str, str], *, scans: int, people: int, sites: Sequence[str]) -> str:
+def methods_text(
+    provenance: Mapping[str, str], *, scans: int, people: int, sites: Sequence[str]
+) -> str:
     """Return sentences for the methods section.
 
     Parameters
     ----------
-    told
-        What sidecars of harmonized scans tell of how they were made.
+    provenance
+        Provenance from the sidecars of harmonized scans.
     scans, people, sites
-        That were harmonized.
+        Numbers of scans and participants, and labels of sites.
     """
     studied = f"Diffusion MRI scans of {people} people ({scans} scans, sites {', '.join(sites)})"
-    if "Method" not in told:
+    if "Method" not in provenance:
         return f"{studied} were harmonized with another tool."
-    method = METHODS.get(told["Method"])
-    how = method.sentence if method else f"the method {told['Method']}"
+    method = METHODS.get(provenance["Method"])
+    how = method.sentence if method else f"the method {provenance['Method']}"
     papers = method.citations if method else ()
     cited = f" ({'; '.join(paper.short for paper in papers)})" if papers else ""
-    target = told.get("TargetSite", "")
+    target = provenance.get("TargetSite", "")
     rendered = "the average of sites" if target == "average" else f"site {target}"
     parts = [
-        f"{studied} were harmonized with siteless {told.get('Version', '')} by {how}{cited}, "
-        f"and rendered as {rendered}{_gradients(told)}."
+        f"{studied} were harmonized with siteless {provenance.get('Version', '')} by {how}{cited}"
+        f", and rendered as {rendered}{_gradients(provenance)}."
     ]
-    if told.get("Denoiser", "n/a") != "n/a":
-        parts.append(f"Scans were denoised before by {told['Denoiser']} ({_MPPCA.short}).")
-    if told.get("Model"):
-        parts.append(f"The model has the identity {told['Model']}.")
+    if provenance.get("Denoiser", "n/a") != "n/a":
+        parts.append(f"Scans were denoised before by {provenance['Denoiser']} ({_MPPCA.short}).")
+    if provenance.get("Model"):
+        parts.append(f"The model has the identity {provenance['Model']}.")
     return " ".join(parts)
 
 
-def _gradients(told: Mapping[str, str]) -> str:
+def _gradients(provenance: Mapping[str, str]) -> str:
     known = {"own": ", at their own b-vectors", "target": ", at the b-vectors of its protocol"}
-    return known.get(told.get("Gradients", ""), "")
+    return known.get(provenance.get("Gradients", ""), "")
 
 
-def citations(told: Mapping[str, str]) -> str:
-    """Return what is to be cited, as BibTeX."""
-    method = METHODS.get(told.get("Method", ""))
+def citations(provenance: Mapping[str, str]) -> str:
+    """Return the citations as BibTeX."""
+    method = METHODS.get(provenance.get("Method", ""))
     papers = [*(method.citations if method else ())]
-    if told.get("Denoiser", "n/a") != "n/a":
+    if provenance.get("Denoiser", "n/a") != "n/a":
         papers.append(_MPPCA)
     return "\n\n".join(paper.bibtex() for paper in papers)

@@ -1,4 +1,4 @@
-"""Volumes beside each other on the same slice, for a page that opens from disk."""
+"""A viewer of volumes side by side, for a page that opens from disk."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from siteless.report._volume import (
 )
 
 PLANES = ("axial", "coronal", "sagittal")
-# Between these the page draws straight lines: a colour bar and a map have the same colours.
+# Number of colours between which the page interpolates, in colour bars and maps alike.
 _STOPS = 17
-# Of a frame that a still fills: as much as the viewer's picture does.
+# Fraction of a frame that a still fills, as in the viewer.
 _SHARE = 0.9
 _CONVENTION = "The left of a picture is the left of the person (sagittal: the back of the head)."
 
 
 @dataclass(frozen=True, eq=False)
 class ViewedScan:
-    """Maps of a scan, as they are to be seen side by side.
+    """Maps of a scan, to view side by side.
 
     Attributes
     ----------
     name
-        Of the scan, for example "sub-01, leeds".
+        Name of the scan, for example "sub-01, leeds".
     maps
         Volumes by quantity ("FA", "fibre directions"), then by panel ("before", "after",
         "difference", "uncertainty"); all on one grid, and before and after with one scale.
@@ -64,31 +64,31 @@ class ViewedScan:
 
     @property
     def volumes(self) -> list[Volume]:
-        """All of them, in order."""
+        """All volumes, in order."""
         return [volume for panels in self.maps.values() for volume in panels.values()]
 
     @cached_property
     def box(self) -> Box:
-        """The smallest box with all that is to be seen in any of them."""
+        """Bounding box of the visible voxels of all volumes."""
         return bounding_box(reduce(np.logical_or, [volume.shown for volume in self.volumes]))
 
 
 def viewer_html(scans: Sequence[ViewedScan]) -> str:
-    """Write the part of a page that shows volumes: controls, panels, data and the viewer itself.
+    """Return the HTML of a viewer: controls, panels, data and the viewer module.
 
-    It needs nothing from elsewhere. Colours follow the page's `--ink`, `--panel`, `--line` and
-    `--accent`, if it has them. Without the package that carries NiiVue there are still pictures
-    instead, and a line that says what to install.
+    It is self-contained. Colours follow the page's `--ink`, `--panel`, `--line` and `--accent`, if
+    defined. Without the package that bundles NiiVue it has still pictures, and a line on what to
+    install.
 
     Parameters
     ----------
     scans
-        At least one.
+        Scans to show, at least one.
 
     Returns
     -------
     str
-        HTML. A page can hold one of them.
+        HTML, for a page with a single viewer.
     """
     style = f"<style>\n{_page_file('viewer.css')}</style>"
     niivue = find_niivue()
@@ -167,7 +167,7 @@ def _panels(scans: Sequence[ViewedScan]) -> Iterator[str]:
 
 
 def _figure(panel: str, volume: Volume | None, box: Box) -> str:
-    """Return a panel that shows the middle axial slice; a hidden one, if there is no volume."""
+    """Return a panel with the middle axial slice, hidden if there is no volume."""
     still = "" if volume is None else _image(volume, box, panel)
     letters = "".join(f"<b>{letter}</b>" for letter in "LRAP")
     return (
@@ -183,7 +183,7 @@ def _caption(panel: str, volume: Volume | None) -> str:
 
 
 def _bar(volume: Volume | None) -> str:
-    """Return a bar of a volume's colours between the ends of its scale."""
+    """Return the colour bar of a volume."""
     if volume is None or volume.is_coloured:
         return "" if volume is None else f"<span>{escape(volume.unit)}</span>"
     low, high = (_number(value) for value in (volume.low, volume.high))
@@ -222,38 +222,42 @@ def _stills(scans: Sequence[ViewedScan]) -> Iterator[str]:
 
 
 def _data(scans: Sequence[ViewedScan]) -> Iterator[str]:
-    told = []
+    described = []
     for number, scan in enumerate(scans):
-        # One that stands under several quantities goes into the page once.
+        # A volume with several quantities is embedded once.
         distinct = list({id(volume): volume for volume in scan.volumes}.values())
         places = {id(v): f"siteless-volume-{number}-{place}" for place, v in enumerate(distinct)}
         for volume in distinct:
             data = base64.b64encode(encode_volume(volume, scan.box)).decode()
             yield f'<script type="text/plain" id="{places[id(volume)]}">{data}</script>'
         maps = {
-            quantity: {panel: _tell(v) | {"data": places[id(v)]} for panel, v in panels.items()}
+            quantity: {
+                panel: _describe(v) | {"data": places[id(v)]} for panel, v in panels.items()
+            }
             for quantity, panels in scan.maps.items()
         }
-        told.append({"name": scan.name, "maps": maps} | _extent(scan.volumes[0].affine, scan.box))
+        described.append(
+            {"name": scan.name, "maps": maps} | _extent(scan.volumes[0].affine, scan.box)
+        )
     palettes = {v.colours: _palette(v.colours) for scan in scans for v in scan.volumes}
-    text = json.dumps({"scans": told, "palettes": palettes}, separators=(",", ":"))
-    # A name may hold what would end the script.
+    text = json.dumps({"scans": described, "palettes": palettes}, separators=(",", ":"))
+    # A name might contain the end of the script.
     text = text.replace("<", "\\u003c")
     yield f'<script type="application/json" id="siteless-volumes">{text}</script>'
 
 
-def _tell(volume: Volume) -> dict[str, Any]:
+def _describe(volume: Volume) -> dict[str, Any]:
     scale = {"low": float(volume.low), "high": float(volume.high), "unit": volume.unit}
     return {"bar": _bar(volume), "colours": None if volume.is_coloured else volume.colours} | scale
 
 
 def _extent(affine: Array, box: Box) -> dict[str, list[float]]:
-    """Return where the first and last slices of a box are along each axis of the world, mm."""
+    """Return the positions of a box's first and last slices along each world axis, mm."""
     moved = move_affine(affine, box)
     ends = np.array([[0, side.stop - side.start - 1] for side in box])
     corners = np.stack(np.meshgrid(*ends, indexing="ij"), axis=-1).reshape(-1, 3)
     world = corners @ moved[:3, :3].T + moved[:3, 3]
-    # The axis of the image that goes most along each of the world tells how far slices are apart.
+    # The image axis nearest to each world axis determines the distance between slices.
     steps = np.abs(moved[:3, :3]).max(axis=1)
     parts = {"low": world.min(axis=0), "high": world.max(axis=0), "step": steps}
     return {name: np.round(part, 3).tolist() for name, part in parts.items()}

@@ -1,4 +1,4 @@
-"""A map as a small image file for the viewer, and as a still picture."""
+"""Encode maps as small images for the viewer, and as still pictures."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ import numpy as np
 from siteless.acquisition import Array
 
 Box: TypeAlias = tuple[slice, slice, slice]
-# Of the viewer's shader, which takes a shorter scale for an empty one.
+# The viewer's shader treats a shorter scale as empty.
 _SHORTEST_SCALE = 1e-4
-# Level 0 is for what is outside.
+# Number of levels, besides level 0 for outside.
 _LEVELS = 254
 _RGB = np.dtype([("R", "u1"), ("G", "u1"), ("B", "u1")])
 
 
 @dataclass(frozen=True, eq=False)
 class Volume:
-    """One picture of a map.
+    """A map with its display settings.
 
     Attributes
     ----------
     data
-        Shape (x, y, z), NaN outside the brain (or 0, which is shown as any value), or colours
-        between 0 and 1, shape (x, y, z, 3).
+        Values, shape (x, y, z), NaN (or a displayed 0) outside the brain; or colours between 0 and
+        1, shape (x, y, z, 3).
     affine
         Voxel to world, mm, shape (4, 4).
     low, high
         Values at the ends of the scale.
     unit
-        Of the values, one in which the scale is longer than 1e-4; or what colours mean.
+        Unit of the values, in which the scale must exceed 1e-4; or meaning of the colours.
     colours
-        matplotlib's name of the colours from `low` to `high`.
+        matplotlib colormap from `low` to `high`.
     """
 
     data: Array
@@ -58,18 +58,18 @@ class Volume:
 
     @property
     def is_coloured(self) -> bool:
-        """Whether voxels hold colours, not values."""
+        """Whether voxels contain colours, not values."""
         return self.data.ndim == 4
 
     @property
     def shown(self) -> Array:
-        """Where there is something to see, shape (x, y, z)."""
+        """Visible voxels, shape (x, y, z)."""
         seen = np.isfinite(self.data) & (self.data != 0)
         return seen.any(axis=3) if self.is_coloured else seen
 
 
 def bounding_box(shown: Array) -> Box:
-    """Return the smallest box that holds all that is shown; all of an empty image.
+    """Return the bounding box of visible voxels; the whole of an empty image.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def bounding_box(shown: Array) -> Box:
 
 
 def move_affine(affine: Array, box: Box) -> Array:
-    """Return the affine of a box cut from an image.
+    """Return the affine of a cropped image.
 
     Examples
     --------
@@ -100,20 +100,20 @@ def move_affine(affine: Array, box: Box) -> Array:
 
 
 def encode_volume(volume: Volume, box: Box | None = None) -> bytes:
-    """Write a volume as a NIfTI image of a byte a voxel, three if it holds colours.
+    """Encode a volume as NIfTI with one byte per voxel, or three for colours.
 
     Parameters
     ----------
     volume
-        Values beyond the ends of its scale are drawn in to them.
+        Volume to encode. Values beyond the scale are clipped.
     box
-        What to keep of it; by default, the smallest box with all that is to be seen.
+        Box to crop to; by default the bounding box of visible voxels.
 
     Returns
     -------
     bytes
-        Compressed by gzip, the same bytes for the same volume. Where there is no value is one
-        level below the lowest value.
+        Image, compressed by gzip, with equal bytes for equal volumes. Missing values are one level
+        below the lowest value.
     """
     box = bounding_box(volume.shown) if box is None else box
     levels = _colour_levels(volume) if volume.is_coloured else _levels(volume)
@@ -124,7 +124,7 @@ def encode_volume(volume: Volume, box: Box | None = None) -> bytes:
 
 
 def draw_still(volume: Volume, box: Box) -> tuple[bytes, float, float]:
-    """Draw the middle axial slice as PNG, left on the left, a pixel a voxel.
+    """Draw the middle axial slice as PNG, left on the left, one pixel per voxel.
 
     Returns
     -------
@@ -140,7 +140,7 @@ def draw_still(volume: Volume, box: Box) -> tuple[bytes, float, float]:
 
 
 def _canonical(volume: Volume, box: Box) -> tuple[Array, Array]:
-    """Return levels or colours in the order of the world's axes, and their affine."""
+    """Return levels or colours in the order of world axes, and their affine."""
     drawn = _colours(volume) if volume.is_coloured else _levels(volume)
     image = nib.Nifti1Image(drawn[box], move_affine(volume.affine, box))
     ordered = nib.as_closest_canonical(image)

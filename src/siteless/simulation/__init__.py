@@ -1,4 +1,4 @@
-"""Travelling subjects with known truth: anatomy, microstructure, scanners, cohorts."""
+"""Simulate travelling subjects with known truth: anatomy, microstructure, scanners, cohorts."""
 
 from siteless.simulation._atlas import SYSTEMS, load_atlas
 from siteless.simulation._cohort import PRESETS, Cohort, Preset, draw_cohort

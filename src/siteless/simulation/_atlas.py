@@ -1,10 +1,10 @@
-"""The brain that every simulated person is a deformation of.
+"""The atlas that is deformed into every simulated person.
 
 Tissue comes from the MNI152 maps that nilearn ships. Fibres are the field lines of harmonic
-potentials: as current runs through a conductor between two electrodes, so a potential that is
-fixed at two ends of a fibre system, and conducted by white matter between them, has a gradient
-that enters bottlenecks such as the callosum and the internal capsule and fans out to the cortex.
-Three systems give up to three populations a voxel.
+potentials, like a current through a conductor between two electrodes. The potential is fixed at
+two ends of a fibre system, and white matter between them conducts. Its gradient passes through
+bottlenecks, such as the callosum and the internal capsule, and fans out to the cortex. Three
+systems give up to three fibre populations per voxel.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from threadpoolctl import threadpool_limits
 from siteless.acquisition import Array
 
 SYSTEMS = ("commissural", "projection", "association")
-# Density of each system in typical white matter: the corona radiata holds its own where it crosses
-# the callosum.
+# Density of each system in typical white matter, so that the corona radiata is not dominated by
+# the callosum where they cross.
 _STRENGTH = (1.0, 2.0, 1.0)
-# mm. Grid that the potentials are solved on; the tissue maps have 1 mm.
+# mm. Resolution of the potentials; that of the tissue maps is 1 mm.
 _RESOLUTION = 2
 
 
@@ -35,7 +35,7 @@ class Atlas:
     Attributes
     ----------
     tissue
-        Parts of white matter, grey matter and fluid, shape (x, y, z, 3), at 1 mm; they add up to
+        Fractions of white matter, grey matter and fluid, shape (x, y, z, 3), at 1 mm; they sum to
         one in the brain and to zero outside.
     tissue_affine
         Voxel to MNI152 mm of `tissue`, shape (4, 4).
@@ -53,10 +53,10 @@ class Atlas:
 
 @cache
 def load_atlas() -> Atlas:
-    """Read the tissue maps and solve for the fibres; the result is kept."""
+    """Read the tissue maps and solve for the fibres; the result is cached."""
     tissue, tissue_affine = _read_tissue()
     coarse, affine = _coarser(tissue, tissue_affine, _RESOLUTION)
-    with threadpool_limits(1):  # sums over threads would make bytes depend on their number
+    with threadpool_limits(1):  # sums over several threads round differently
         fields = [_flux(*ends) for ends in _fibre_systems(coarse, affine)]
     white = coarse[..., 0] > 0.3
     typical = [np.median(_length(field)[white & (_length(field) > 0)]) for field in fields]
@@ -67,7 +67,7 @@ def load_atlas() -> Atlas:
 
 def _read_tissue() -> tuple[Array, Array]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # nilearn tells of its coming versions
+        warnings.simplefilter("ignore")  # nilearn warns of future versions
         from nilearn import datasets
 
         white = datasets.load_mni152_wm_template(resolution=1)
@@ -103,10 +103,10 @@ def _fibre_systems(tissue: Array, affine: Array) -> list[tuple[Array, Array, Arr
     cerebellum = (z < -12) & ((y < -46) | (np.abs(x) > 14) & (y < -36))
     conducting = np.where(white > 0.1, white**2, 0)
 
-    # Across the midline there is only the callosum.
+    # Only the callosum crosses the midline.
     across = conducting * (z > -16) * ~((np.abs(x) < 4) & (z < 3))
     hemisphere = cortex & (np.abs(x) > 12)
-    # From the brain stem, which the maps show as half grey, up to the cortex of each side.
+    # From the brain stem, which is half grey in the maps, up to the cortex of each side.
     upward = np.maximum(conducting, 0.3 * stem) * ~cerebellum * ~((np.abs(x) < 2.1) & (z > -4))
     forward = conducting * ~stem * ~cerebellum * (np.abs(x) > 10)
     return [
@@ -162,7 +162,7 @@ def _laplacian(conductance: Array) -> sparse.csr_matrix:
 
 
 def _gradient(potential: Array) -> Array:
-    """Return differences along each axis, from the neighbours that are there (not NaN)."""
+    """Return differences along each axis between neighbours that are not NaN."""
     gradient = np.zeros((*potential.shape, 3))
     for axis in range(3):
         first, second = _neighbours(potential, axis)
@@ -178,13 +178,13 @@ def _gradient(potential: Array) -> Array:
 
 
 def _neighbours(values: Array, axis: int) -> tuple[Array, Array]:
-    """Return views of each voxel but the last, and of its next neighbour, along an axis."""
+    """Return views of all voxels but the last, and of their next neighbours, along an axis."""
     moved = np.moveaxis(values, axis, 0)
     return np.moveaxis(moved[:-1], 0, axis), np.moveaxis(moved[1:], 0, axis)
 
 
 def _fill(flux: Array, missing: Array) -> Array:
-    """Give voxels without any fibre, and those outside white matter, the nearest voxel's."""
+    """Replace the flux of missing voxels, and of those without fibres, by the nearest one."""
     empty = missing | (np.square(flux).sum(axis=(3, 4)) == 0)
     nearest = ndimage.distance_transform_edt(empty, return_distances=False, return_indices=True)
     return flux[tuple(nearest)]

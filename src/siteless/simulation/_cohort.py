@@ -1,4 +1,4 @@
-"""Who is scanned where."""
+"""Cohorts: who is scanned where."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Preset:
     Attributes
     ----------
     subjects
-        People, each scanned at every site.
+        Number of participants, each scanned at every site.
     voxel_size
-        In mm.
+        Voxel size, mm.
     sites
-        By name.
+        Names of the sites.
     """
 
     subjects: int
@@ -45,7 +45,7 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class Cohort:
-    """People and the sites that scan each of them; without a design everyone travels."""
+    """Participants and scanners; without a design everyone is scanned at every site."""
 
     people: tuple[Person, ...]
     scanners: tuple[Scanner, ...]
@@ -55,11 +55,11 @@ class Cohort:
     design: StudyDesign | None = None
 
     def visits(self, person: Person) -> tuple[Visit, ...]:
-        """Return the sessions of a person: by default one at every site, named after it."""
+        """Return the sessions of a person: by default one at every site, with its name."""
         return person.visits or tuple(Visit(s.site, s.site) for s in self.scanners)
 
     def runs(self, person: Person) -> tuple[int, ...]:
-        """Return the runs of a person in a session: test subjects are scanned again on request."""
+        """Return the runs of a person in a session: two for rescanned test subjects, else one."""
         return (1, 2) if self.rescans and person.split == "test" else (1,)
 
 
@@ -72,9 +72,9 @@ def draw_cohort(
     rescans: bool = False,
     lesions: int = 0,
 ) -> Cohort:
-    """Draw people of 20 to 80 years; about 60 % train, one validates, and the rest test.
+    """Draw participants of 20 to 80 years; about 60 % train, one validates, and the rest test.
 
-    Fifteen people split into 9, 1 and 5, as in the paper. Lesions go to the last people.
+    Fifteen are split into 9, 1 and 5, as in the paper. The last participants have lesions.
     """
     if lesions > subjects:
         raise DatasetError(
@@ -100,7 +100,7 @@ def draw_cohort(
 
 
 def require_each_once(scanners: tuple[Scanner, ...]) -> None:
-    """Refuse sites of the same name."""
+    """Raise an error for two sites with the same name."""
     sites = [scanner.site for scanner in scanners]
     if twice := [site for site in sites if sites.count(site) > 1]:
         raise DatasetError(f"site {twice[0]} is named twice", remedy="name it once")

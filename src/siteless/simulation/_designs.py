@@ -1,4 +1,4 @@
-"""Designs of studies: who is scanned where, and when."""
+"""Study designs: who is scanned where, and when."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from siteless.simulation._cohort import Cohort, require_each_once
 from siteless.simulation._person import Person, Visit
 from siteless.simulation._scanner import Scanner
 
-# Years. Ages of people whose sites are alike, of test people, and of people who bridge sites.
+# Years. Age ranges at sites with equal distributions, of test people, and of bridging people.
 _AGES, _TEST_AGES, _BRIDGING_AGES = (20, 80), (25, 75), (35, 65)
-# Years. Ages within a site whose mean differs from the others'.
-_MEAN_AGE, _AGE_SPREAD, _AGE_LIMITS, _WIDEST_GAP = 50.0, 11.0, (18, 90), 60.0
+# Years. Age distribution of a site if means differ between sites.
+_MEAN_AGE, _AGE_DEVIATION, _AGE_LIMITS, _WIDEST_GAP = 50.0, 11.0, (18, 90), 60.0
 _MOST_YEARS = 20.0
 FOLLOW_UP = "followup"
 
 
 @dataclass(frozen=True)
 class StudyDesign:
-    """A design of a study, with people of its own at each site.
+    """A study design with different participants at each site.
 
     Attributes
     ----------
     name
         A key of `DESIGNS`.
     people_per_site
-        Training people: one number for all sites, or one for each.
+        Number of training participants: one for all sites, or one for each.
     test_people
-        People who are scanned at every site, so that the truth is known.
+        Number of test participants, who are scanned at every site.
     age_gap
-        Years between the mean ages of the first and the last site.
-        None for ages that are spread alike at all sites.
+        Years between the mean ages of the first and the last site; None for equal distributions.
     bridging
-        Training people who are scanned at every site.
+        Number of training participants who are scanned at every site.
     patients
-        Share of patients at the first and at the last site, evenly spaced in between; None for
-        no groups.
+        Fraction of patients at the first and at the last site, linear in between; None for no
+        groups.
     years
-        Between the two visits of each person; None for one visit. Sites then come in pairs, the
-        scanner before and after an upgrade, and only the first of each pair enrols people.
+        Years between the two visits of each person; None for one visit. With two visits, sites are
+        pairs of a scanner before and after an upgrade, and only the first of each pair enrols
+        people.
     """
 
     name: str
@@ -64,7 +64,7 @@ DESIGNS = {
     "bridged": StudyDesign("bridged", age_gap=20.0, bridging=2),
     "longitudinal": StudyDesign("longitudinal", years=3.0),
 }
-# The options that fit each design.
+# Options of each design.
 _COMMON = ("people_per_site", "test_people")
 _FITTING = {
     "travelling": ("subjects", "lesions"),
@@ -77,7 +77,7 @@ _FITTING = {
 
 
 def require_fitting(name: str, options: Collection[str]) -> None:
-    """Refuse options that do not fit a design, ``travelling`` among the designs."""
+    """Raise an error for options that do not fit a design, including ``travelling``."""
     if name not in _FITTING:
         raise DatasetError(
             f"there is no design {name!r}", remedy=f"choose among {', '.join(_FITTING)}"
@@ -118,18 +118,18 @@ def draw_design(
     seed: int = 0,
     rescans: bool = False,
 ) -> Cohort:
-    """Draw the people of a design: the training people of each site, then those who travel.
+    """Draw the participants of a design: those of each site, then travelling subjects.
 
     Parameters
     ----------
     scanners
-        At least two sites, in order: the first has the lowest mean age where ages differ.
+        At least two scanners; the first site has the lowest mean age if ages differ.
     design
-        As `choose_design` returns it.
+        Design from `choose_design`.
     voxel_size
-        In mm.
+        Voxel size, mm.
     seed
-        Random seed; everything random follows from it.
+        Random seed.
     rescans
         Whether test people are scanned twice in each session.
     """
@@ -146,7 +146,7 @@ def draw_design(
 
 
 def _require_sites(scanners: tuple[Scanner, ...], design: StudyDesign) -> None:
-    """Refuse sites that a design cannot have."""
+    """Raise an error for sites that do not fit a design."""
     require_each_once(scanners)
     sites = [scanner.site for scanner in scanners]
     if len(sites) < 2:
@@ -163,7 +163,7 @@ def _require_sites(scanners: tuple[Scanner, ...], design: StudyDesign) -> None:
 
 
 def _require_numbers(design: StudyDesign, enrolling: int) -> None:
-    """Refuse numbers that a design cannot have."""
+    """Raise an error for numbers that do not fit a design."""
     numbers = len(design.people_per_site)
     if numbers not in (1, enrolling):
         raise DatasetError(
@@ -192,7 +192,7 @@ class _Draw:
 
     @property
     def enrolling(self) -> range:
-        """The sites that have training people of their own, by number."""
+        """Indices of the sites that enrol training participants."""
         return range(0, len(self.scanners), 2 if self.design.years else 1)
 
     def people(self) -> list[Person]:
@@ -201,11 +201,13 @@ class _Draw:
         for site, count in zip(self.enrolling, numbers, strict=True):
             people += self._enrolled(site, int(count))
         if self.design.bridging:
-            people += self._group(_spread(_BRIDGING_AGES, self.design.bridging), "train")
+            people += self._group(
+                _evenly_spaced_ages(_BRIDGING_AGES, self.design.bridging), "train"
+            )
         return _with_lesions(people) + _with_lesions(self._test_people())
 
     def _test_people(self) -> list[Person]:
-        people = self._group(_spread(_TEST_AGES, self.design.test_people), "test")
+        people = self._group(_evenly_spaced_ages(_TEST_AGES, self.design.test_people), "test")
         if self.design.patients:
             return self._grouped(people, 0.5)
         if self.design.years:
@@ -214,7 +216,7 @@ class _Draw:
         return people
 
     def _enrolled(self, site: int, count: int) -> list[Person]:
-        """Draw the training people of a site."""
+        """Draw the training participants of a site."""
         people = self._group(self._ages(site, count), "train")
         if self.design.patients:
             people = self._grouped(people, self._between(*self.design.patients, site=site))
@@ -224,10 +226,13 @@ class _Draw:
             self._visits(sites[0], sites[0] if number % 3 == 2 else sites[:2][-1])
             for number in range(count)
         ]
-        return [replace(one, visits=two) for one, two in zip(people, visits, strict=True)]
+        return [
+            replace(person, visits=sessions)
+            for person, sessions in zip(people, visits, strict=True)
+        ]
 
     def _visits(self, first: str, second: str) -> tuple[Visit, ...]:
-        """Return the visits of a person: one, or a second one at the follow-up."""
+        """Return the visits of a person: one, or two with a follow-up."""
         if not self.design.years:
             return (Visit(first, first),)
         return Visit(first, first), Visit(second, second + FOLLOW_UP, self.design.years)
@@ -237,26 +242,28 @@ class _Draw:
         return first + (last - first) * site / (len(self.scanners) - 1)
 
     def _grouped(self, people: list[Person], share: float) -> list[Person]:
-        """Make a share of people patients, chosen at random."""
+        """Assign a random fraction of people to patients."""
         count = round(share * len(people))
         if len(people) >= 3:
             count = min(max(count, 1), len(people) - 1)
         groups = self.rng.permutation(
             np.repeat(["patient", "control"], [count, len(people) - count])
         )
-        return [replace(one, group=str(name)) for one, name in zip(people, groups, strict=True)]
+        return [
+            replace(person, group=str(name)) for person, name in zip(people, groups, strict=True)
+        ]
 
     def _ages(self, site: int, count: int) -> Array:
-        """Return ages that are spread alike at all sites, or about a mean of the site's own."""
+        """Return the ages of people at a site, whose mean may depend on the site."""
         gap = self.design.age_gap
         if gap is None:
-            return _spread(_AGES, count)
+            return _evenly_spaced_ages(_AGES, count)
         mean = self._between(_MEAN_AGE - gap / 2, _MEAN_AGE + gap / 2, site)
         quantiles = norm.ppf((np.arange(count) + 0.5) / count)
-        return np.clip(mean + _AGE_SPREAD * quantiles, *_AGE_LIMITS)
+        return np.clip(mean + _AGE_DEVIATION * quantiles, *_AGE_LIMITS)
 
     def _group(self, ages: Array, split: str) -> list[Person]:
-        """Make people of given ages, in a random order, of both sexes in equal numbers."""
+        """Make people of given ages in random order, with equal numbers of both sexes."""
         ages = self.rng.permutation(ages.round().astype(int))
         sexes = self.rng.permutation(np.resize(["F", "M"], len(ages)))
         return [
@@ -266,11 +273,13 @@ class _Draw:
 
 
 def _with_lesions(people: list[Person]) -> list[Person]:
-    """Give every third patient, from the first, a lesion."""
+    """Give a lesion to every third patient."""
     patients = [number for number, person in enumerate(people) if person.group == "patient"]
-    return [replace(one, lesion=number in patients[::3]) for number, one in enumerate(people)]
+    return [
+        replace(person, lesion=number in patients[::3]) for number, person in enumerate(people)
+    ]
 
 
-def _spread(ages: tuple[int, int], count: int) -> Array:
-    """Return ages that are spread evenly over a range, or its middle for one person."""
+def _evenly_spaced_ages(ages: tuple[int, int], count: int) -> Array:
+    """Return ages evenly spaced over a range, or its middle for one person."""
     return np.linspace(*ages, count) if count > 1 else np.full(count, np.mean(ages))

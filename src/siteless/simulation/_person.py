@@ -1,4 +1,4 @@
-"""People: deformations of the atlas, with tissue of their own."""
+"""Simulated people: deformations of the atlas with individual tissue."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from siteless.simulation._atlas import SYSTEMS, load_atlas
 
 Field = Callable[[Array], Array]
 
-# mm. The field of view, and where its centre is in the atlas.
+# mm. The field of view, and its centre in the atlas.
 _FIELD_OF_VIEW = np.array([180.0, 220.0, 190.0])
 _CENTRE = np.array([0.0, -18.0, 6.0])
-# Populations that hold less of a voxel's white matter are left out.
+# Smaller fibre populations of a voxel's white matter are left out.
 _LEAST_POPULATION = 0.12
-# From flux to volume: below 1, so that the denser system does not drown the others at crossings.
+# Exponent from flux to volume: below 1, so that the denser system does not dominate crossings.
 _FLUX_EXPONENT = 0.6
 # mm. Size and smoothness of the deformation between people, and smoothness of their tissue.
 _DEFORMATION, _DEFORMATION_SCALE, _TISSUE_SCALE = 2.5, 30.0, 20.0
 
 MEAN_AGE = 45.0
 INTRA_AXONAL = 0.55
-# The known effect of age on the intra-axonal part, a year.
+# The effect of age on the intra-axonal fraction, per year.
 INTRA_AXONAL_PER_YEAR = -0.0015
 _DISPERSION = 0.29  # radians
 
@@ -40,9 +40,9 @@ class Effect:
     Attributes
     ----------
     centre, radii
-        In MNI152 mm, along x, y and z.
+        Centre and radii in MNI152 mm, along x, y and z.
     intra_axonal
-        Added to the intra-axonal part.
+        Change of the intra-axonal fraction.
     """
 
     centre: tuple[float, float, float]
@@ -54,7 +54,7 @@ class Effect:
         return np.square((place - self.centre) / self.radii).sum(axis=1) < 1
 
 
-# The known effect of being a patient: frontal white matter of both sides, about the genu.
+# The effect of being a patient: bilateral frontal white matter around the genu.
 PATIENT_EFFECT = Effect((0.0, 30.0, 14.0), (34.0, 22.0, 24.0), intra_axonal=-0.06)
 
 
@@ -65,9 +65,9 @@ class Visit:
     Attributes
     ----------
     site
-        By name.
+        Name of the site.
     session
-        As in ``ses-<session>``.
+        Label, as in ``ses-<session>``.
     years
         Time since the person's first visit.
     """
@@ -79,26 +79,26 @@ class Visit:
 
 @dataclass(frozen=True)
 class Person:
-    """Who is scanned.
+    """A simulated person.
 
     Attributes
     ----------
     label
-        As in ``sub-<label>``.
+        Label, as in ``sub-<label>``.
     age
-        In years, at the first visit.
+        Age at the first visit, years.
     sex
         F or M.
     split
         train, val or test.
     seed
-        Everything random about the person follows from it.
+        Random seed of the person.
     lesion
-        Whether there is a lesion in white matter.
+        Whether the person has a white-matter lesion.
     group
-        control or patient, empty in cohorts without groups.
+        control or patient; empty in cohorts without groups.
     visits
-        When and where the person is scanned, empty for once at every site.
+        Visits of the person; empty for one at every site.
     """
 
     label: str
@@ -117,29 +117,29 @@ class Person:
 
 @dataclass(frozen=True, eq=False)
 class Anatomy:
-    """A person's brain, on the grid that all of their scans share.
+    """A person's brain, on the common grid of their scans.
 
     Attributes
     ----------
     affine
         Voxel to world, shape (4, 4); oblique.
     mask
-        Brain, shape (x, y, z). The arrays below have a row for each of its voxels, x fastest.
+        Brain mask, shape (x, y, z). The arrays below have a row for each of its voxels, x fastest.
     tissue
-        Parts of white matter, grey matter and fluid, shape (voxel, 3).
+        Fractions of white matter, grey matter and fluid, shape (voxel, 3).
     directions
         Unit vectors of the fibre populations in world axes, shape (voxel, system, 3).
     populations
-        Part of white matter of each population, shape (voxel, system).
+        Fraction of white matter in each population, shape (voxel, system).
     intra_axonal
-        Part of a fibre's water that is inside axons, shape (voxel,).
+        Fraction of a fibre's water inside axons, shape (voxel,).
     dispersion
-        Standard deviation of the tilt of fibres about their population's direction, along each of
-        two axes across it, shape (voxel,), radians.
+        Standard deviation of the tilt of fibres from their population's direction, along each of
+        two perpendicular axes, shape (voxel,), radians.
     white_matter
-        Voxels that are mostly white matter, or were before the lesion, shape (voxel,), bool.
+        Voxels of mostly white matter, apart from a lesion, shape (voxel,), bool.
     lesion
-        Where the lesion is, shape (voxel,), bool.
+        Voxels of the lesion, shape (voxel,), bool.
     affected
         White matter that `PATIENT_EFFECT` changes in patients, shape (voxel,), bool.
     """
@@ -161,14 +161,14 @@ class Anatomy:
         return _positions(self.mask, self.affine)
 
     def on_grid(self, values: Array) -> Array:
-        """Put per-voxel values, shape (voxel, ...), on the grid, zero outside the brain."""
+        """Place voxel values, shape (voxel, ...), on the grid, zero outside the brain."""
         grid = np.zeros((*self.mask.shape[::-1], *values.shape[1:]), dtype=values.dtype)
         grid[self.mask.T] = values
         return grid.swapaxes(0, 2)
 
 
 def make_anatomy(person: Person, *, voxel_size: float) -> Anatomy:
-    """Deform the atlas into a person and draw their tissue."""
+    """Deform the atlas into a person's anatomy, and draw their tissue."""
     rng = np.random.default_rng((*person.seed, 0))
     affine, shape = _draw_grid(rng, voxel_size)
     warp = _draw_warp(rng)
@@ -203,7 +203,7 @@ def make_anatomy(person: Person, *, voxel_size: float) -> Anatomy:
 
 
 def _draw_grid(rng: np.random.Generator, voxel_size: float) -> tuple[Array, tuple[int, ...]]:
-    """Draw an oblique grid about the world's origin, stored as LAS, as most scanners do."""
+    """Draw an oblique LAS grid around the world's origin."""
     shape = tuple(int(size) for size in np.ceil(_FIELD_OF_VIEW / voxel_size))
     tilt = Rotation.from_rotvec(rng.normal(scale=np.deg2rad(6), size=3)).as_matrix()
     affine = np.eye(4)
@@ -213,7 +213,7 @@ def _draw_grid(rng: np.random.Generator, voxel_size: float) -> tuple[Array, tupl
 
 
 def _draw_warp(rng: np.random.Generator) -> Field:
-    """Draw the map from world to atlas: head position, size of the brain, smooth deformation."""
+    """Draw the map from world to atlas: head position, brain size and smooth deformation."""
     turn = Rotation.from_rotvec(rng.normal(scale=np.deg2rad(4), size=3)).as_matrix()
     scale = rng.normal(1.0, 0.03, size=3)
     shift = rng.normal(scale=3.0, size=3)
@@ -227,20 +227,20 @@ def _draw_warp(rng: np.random.Generator) -> Field:
 
 
 def _smooth_field(rng: np.random.Generator, scale: float, waves: int = 24) -> Field:
-    """Draw a smooth function of position, of mean 0 and variance 1: a sum of random waves."""
+    """Draw a smooth function of position with mean 0 and variance 1: a sum of random waves."""
     frequencies = rng.normal(scale=1 / scale, size=(waves, 3))
     phases = rng.uniform(0, 2 * np.pi, size=waves)
     return lambda position: np.sqrt(2 / waves) * np.cos(position @ frequencies.T + phases).sum(-1)
 
 
 def _fibres(position: Array, warp: Field) -> tuple[Array, Array]:
-    """Return the fibre populations of a person: unit vectors and volumes."""
+    """Return the unit vectors and volumes of a person's fibre populations."""
     atlas = load_atlas()
     flux = _sample(
         atlas.flux.reshape(*atlas.flux.shape[:3], -1), atlas.flux_affine, warp(position)
     )
     flux = flux.reshape(-1, len(SYSTEMS), 3)
-    # Fibres are tangents: they follow the map from atlas to world, the inverse of the warp.
+    # Fibres are tangent vectors, which transform by the inverse of the warp.
     steps = [warp(position + step) - warp(position - step) for step in 0.5 * np.eye(3)]
     bent = np.linalg.solve(np.stack(steps, axis=-1), flux.swapaxes(1, 2)).swapaxes(1, 2)
     density = np.linalg.norm(flux, axis=-1) ** _FLUX_EXPONENT
@@ -253,36 +253,36 @@ def _fibres(position: Array, warp: Field) -> tuple[Array, Array]:
 def _draw_microstructure(
     rng: np.random.Generator, person: Person, place: Array
 ) -> tuple[Array, Array]:
-    """Draw the intra-axonal part and the dispersion: common to all people, and a person's own."""
+    """Draw the intra-axonal fraction and the dispersion, with shared and individual parts."""
     common = np.random.default_rng(0)
-    everyones = [_smooth_field(common, _TISSUE_SCALE)(place) for _ in range(2)]
-    own = [_smooth_field(rng, _TISSUE_SCALE)(place) for _ in range(2)]
+    shared = [_smooth_field(common, _TISSUE_SCALE)(place) for _ in range(2)]
+    individual = [_smooth_field(rng, _TISSUE_SCALE)(place) for _ in range(2)]
     level = INTRA_AXONAL + INTRA_AXONAL_PER_YEAR * (person.age - MEAN_AGE)
-    intra = level + rng.normal(scale=0.015) + 0.04 * everyones[0] + 0.02 * own[0]
-    dispersion = _DISPERSION + 0.035 * everyones[1] + 0.017 * own[1]
+    intra = level + rng.normal(scale=0.015) + 0.04 * shared[0] + 0.02 * individual[0]
+    dispersion = _DISPERSION + 0.035 * shared[1] + 0.017 * individual[1]
     return intra.clip(0.2, 0.8), dispersion.clip(0.05, 0.5)
 
 
 def _draw_lesion(person: Person, position: Array, tissue: Array) -> Array:
-    """Draw a ball of 7 mm radius about pure white matter, without what is not white matter."""
+    """Draw a lesion: white matter within 7 mm of a random white-matter voxel."""
     if not person.lesion:
         return np.zeros(len(tissue), dtype=bool)
-    rng = np.random.default_rng((*person.seed, 1))  # its own, so that all else stays as it was
+    rng = np.random.default_rng((*person.seed, 1))  # separate, so that all else is unchanged
     centre = position[rng.choice(tissue[:, 0].argsort()[-len(tissue) // 20 :])]
     return (np.linalg.norm(position - centre, axis=1) < 7) & (tissue[:, 0] > 0.5)
 
 
 @cache
 def _tissue_of_voxels(voxel_size: float) -> tuple[Array, Array]:
-    """Return the atlas's tissue averaged over voxels, and its affine."""
+    """Return the atlas tissue averaged over voxels, and its affine."""
     atlas = load_atlas()
-    # A Gaussian as wide as a box of the voxel's size.
+    # A Gaussian with the variance of a voxel-sized box.
     blur = (voxel_size / np.sqrt(12),) * 3
     return ndimage.gaussian_filter(atlas.tissue, (*blur, 0), truncate=3), atlas.tissue_affine
 
 
 def _sample(values: Array, affine: Array, points: Array) -> Array:
-    """Interpolate maps of shape (x, y, z, map) at points (point, 3) in mm; (point, map)."""
+    """Interpolate maps, shape (x, y, z, map), at points, (point, 3), mm; return (point, map)."""
     inverse = np.linalg.inv(affine)
     indices = (points @ inverse[:3, :3].T + inverse[:3, 3]).T
     channels = np.moveaxis(values, -1, 0)
@@ -297,7 +297,7 @@ def _positions(mask: Array, affine: Array) -> Array:
 
 
 def _cropped(mask: Array, affine: Array) -> tuple[Array, Array]:
-    """Cut a mask to its bounding box and two voxels around it."""
+    """Crop a mask to its bounding box with a margin of two voxels."""
     box = ndimage.find_objects(mask.astype(int))[0]
     box = tuple(slice(max(side.start - 2, 0), side.stop + 2) for side in box)
     moved = affine.copy()

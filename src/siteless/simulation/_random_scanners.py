@@ -1,4 +1,4 @@
-"""Scanners drawn at random."""
+"""Random scanners."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ _MODELS = (("Siemens", "Prisma"), ("GE", "Premier"), ("Philips", "Ingenia"))
 
 
 def draw_scanners(count: int, seed: int = 0) -> tuple[Scanner, ...]:
-    """Draw scanners at random, each with directions of its own.
+    """Draw random scanners, each with different directions.
 
-    All have one receive coil, four b0 volumes, and the same shells, which are drawn once: 1000 and
-    2000, or 1200 and 3000 s/mm2. The others are drawn for each scanner, evenly where nothing else
-    is said:
+    All have one receive coil, four b0 volumes, and the same shells: 1000 and 2000, or 1200 and
+    3000 s/mm2. Other settings are drawn for each scanner, uniformly unless stated otherwise:
 
     - echo time, 0.06 to 0.1 s
-    - directions a shell, 24, 30, 45, 60 or 64
-    - gain, 0.4 to 2.5, evenly in its logarithm
+    - directions per shell, 24, 30, 45, 60 or 64
+    - gain, 0.4 to 2.5, log-uniform
     - receive field, 0.05 to 0.35 at 100 mm (log); its tilt, -0.08 to 0.08 along each axis
     - gradient nonlinearity, 0.002 to 0.035 at 100 mm
-    - point spread, 1.2 to 3.4 mm
+    - width (FWHM) of the point-spread function, 1.2 to 3.4 mm
     - signal-to-noise ratio of white-matter b0, 18 to 35 at an echo time of 89 ms
     - manufacturer, Siemens, GE or Philips
 
@@ -32,14 +31,14 @@ def draw_scanners(count: int, seed: int = 0) -> tuple[Scanner, ...]:
     count
         Number of scanners; they are named site01, site02 and so on.
     seed
-        Random seed; the same seed gives the same scanners, and fewer of them are the first ones.
+        Random seed; the same seed gives the same scanners, and a smaller count the first of them.
 
     Examples
     --------
     >>> [scanner.site for scanner in draw_scanners(2)]
     ['site01', 'site02']
     """
-    rng = np.random.default_rng((seed, 0, 1))  # the people of the cohort have another stream
+    rng = np.random.default_rng((seed, 0, 1))  # participants have another random stream
     shells = _SHELLS[rng.integers(len(_SHELLS))]
     digits = max(2, len(str(count)))
     names = [f"site{number:0{digits}d}" for number in range(1, count + 1)]

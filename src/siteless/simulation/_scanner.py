@@ -1,4 +1,4 @@
-"""What a site adds: its protocol, and effects of its hardware, each of which can be left out."""
+"""Scanners: the protocol of a site, and effects of its hardware, which can be switched off."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from siteless.simulation._signal import clean_signal
 
 _REFERENCE_ECHO_TIME = 0.089
 _REFERENCE_SIGNAL = 1000.0
-# mm. The scale of the fields of a scanner.
+# mm. Scale of the spatial fields of a scanner.
 _RADIUS = 100.0
-# How much the gain differs between two scans of a site (log), and heads lie apart (rad, mm).
+# Standard deviations between scans of a site: log gain, and head position (rad, mm).
 _GAIN_SCATTER, _TURN, _SHIFT = 0.03, 0.07, 4.0
 
-# What settings may be; the others are text.
+# Ranges of settings; other settings are text.
 _LIMITS = {
     "echo_time": (0.01, 0.3),
     "shells": (100, 20_000),
@@ -48,10 +48,10 @@ _LIMITS = {
     "b_scatter": (0, 0.05),
 }
 _WHOLE = ("directions", "b0", "scheme", "coils")
-# Settings that are lists, and how many entries they may have.
+# Settings that are lists, with their allowed lengths.
 _LISTS = {"shells": range(1, 10), "receive_tilt": (3,)}
 
-# What can be left out, and the settings that leave it out.
+# Effects that can be switched off, and the settings that do so.
 EFFECTS: dict[str, dict[str, Any]] = {
     "gain": {"gain": 1.0, "gain_scatter": 0.0},
     "echo-time": {"echo_time": _REFERENCE_ECHO_TIME},
@@ -66,7 +66,7 @@ EFFECTS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Scanner:
-    """A site's protocol and hardware; ``sites.toml`` says what each setting means."""
+    """A site's protocol and hardware; ``sites.toml`` documents each setting."""
 
     site: str
     manufacturer: str
@@ -90,7 +90,7 @@ class Scanner:
     b_scatter: float = 0.004
 
     def without(self, *effects: str) -> Self:
-        """Return the site without some of its effects, by their names in `EFFECTS`."""
+        """Return the site without some effects, named as in `EFFECTS`."""
         unknown = [effect for effect in effects if effect not in EFFECTS]
         if unknown:
             raise DatasetError(
@@ -101,14 +101,14 @@ class Scanner:
 
 @dataclass(frozen=True, eq=False)
 class SimulatedScan:
-    """A scan and what it would have been without noise.
+    """A simulated scan, with and without noise.
 
     Attributes
     ----------
     signal, clean
-        Shape (x, y, z, volume), float32, zero outside the brain.
+        Noisy and noiseless signal, shape (x, y, z, volume), float32, zero outside the brain.
     gradients
-        In the axes of the person's grid: turned with the head, as preprocessing leaves them.
+        Gradient table in the axes of the person's grid, rotated with the head as by preprocessing.
     """
 
     signal: Array
@@ -117,7 +117,7 @@ class SimulatedScan:
 
 
 def read_scanners(path: Path | None = None) -> dict[str, Scanner]:
-    """Read the sites that siteless knows, and those of a TOML file of the user's."""
+    """Read the predefined sites, and those of a user's TOML file."""
     known = _parse(files("siteless.simulation").joinpath("sites.toml").read_text(), None)
     if path is None:
         return known
@@ -147,11 +147,11 @@ def _scanner(site: str, settings: dict[str, Any]) -> Scanner:
     unknown = [name for name in settings if name not in known]
     wrong = [name for name, value in settings.items() if name in known and not _fits(name, value)]
     problems = ((lacking, "lacks"), (unknown, "has unknown"), (wrong, "has a wrong value of"))
-    for names, told in problems:
+    for names, problem in problems:
         if names:
             limits = " to ".join(f"{limit:g}" for limit in _LIMITS.get(names[0], ()))
             remedy = f"expected {limits}" if limits else "see the documentation of simulated sites"
-            raise DatasetError(f"site {site} {told} {', '.join(names)}", remedy=remedy)
+            raise DatasetError(f"site {site} {problem} {', '.join(names)}", remedy=remedy)
     if not re.fullmatch("[0-9A-Za-z]+", site):
         raise DatasetError(
             f"site {site!r} cannot be a BIDS session", remedy="use letters and digits only"
@@ -161,12 +161,14 @@ def _scanner(site: str, settings: dict[str, Any]) -> Scanner:
 
 
 def _fits(name: str, value: object) -> bool:
-    """Whether a setting has the type and range that it should."""
+    """Whether a setting has the right type and range."""
     if name not in _LIMITS:
         return isinstance(value, str)
     if name in _LISTS:
         right_length = isinstance(value, list) and len(value) in _LISTS[name]
-        return right_length and all(_in_range(name, one) for one in cast("list[object]", value))
+        return right_length and all(
+            _in_range(name, entry) for entry in cast("list[object]", value)
+        )
     return _in_range(name, value) and (name not in _WHOLE or isinstance(value, int))
 
 
@@ -180,8 +182,8 @@ def scan_person(
 ) -> SimulatedScan:
     """Scan a person once.
 
-    Another run, or another session at the same site, is another draw of noise, gain and head
-    position. The session is named after the site unless `session` names it.
+    Another run, or another session at the same site, has different noise, gain and head position.
+    The session has the name of the site unless `session` is given.
     """
     label = (session or scanner.site).encode()
     rng = np.random.default_rng((*person.seed, zlib.crc32(label), run))
@@ -189,7 +191,7 @@ def scan_person(
     place = anatomy.position @ turn.T + rng.normal(scale=scanner.shift, size=3)
     gain = scanner.gain * np.exp(rng.normal(scale=scanner.gain_scatter))
     played = scheme(scanner)
-    # A head turned by R sees the scanner's gradients turned by R'; row vectors make that @ R.
+    # In a head rotated by R the gradients are rotated by R'; for row vectors that is @ R.
     gradients = GradientTable(played.bvals, played.bvecs @ turn)
     coils = None
     if scanner.nonlinearity:
@@ -205,10 +207,9 @@ def scan_person(
 
 @cache
 def scheme(scanner: Scanner) -> GradientTable:
-    """Make the gradient table that a scanner plays out, in its own axes.
+    """Make the gradient table of a scanner, in its axes.
 
-    b0 volumes are spread among the others; b-values scatter by a fraction of a per cent, as
-    scanners write them.
+    b0 volumes are distributed among the others; b-values scatter by a fraction of a per cent.
     """
     from dipy.core.sphere import HemiSphere, disperse_charges
 
@@ -228,16 +229,16 @@ def scheme(scanner: Scanner) -> GradientTable:
 
 
 def _receive_field(scanner: Scanner, place: Array) -> Array:
-    """Return what the receive coils multiply the signal by, shape (voxel,)."""
+    """Return the sensitivity of the receive coils, shape (voxel,)."""
     unit = place / _RADIUS
     return np.exp(scanner.receive * np.square(unit).sum(axis=1) + unit @ scanner.receive_tilt)
 
 
 def _coil_error(place: Array, strength: float) -> Array:
-    """Return L, shape (voxel, 3, 3): L g is the gradient that coils give when asked for g.
+    """Return L, shape (voxel, 3, 3): L g is the actual gradient for a nominal gradient g.
 
     Column a of L is the gradient of the field of coil a: the ideal coordinate a, plus the
-    third-order spherical harmonic that the symmetry of such coils leaves in it.
+    third-order spherical harmonic that the symmetry of coils allows.
     """
     x, y, z = (place / _RADIUS).T
     transverse = 4 * z**2 - x**2 - y**2
@@ -251,9 +252,9 @@ def _coil_error(place: Array, strength: float) -> Array:
 
 
 def _blurred(signal: Array, width: float, anatomy: Anatomy) -> Array:
-    """Blur volumes; the kernel has the variance asked for even where it is narrower than a voxel.
+    """Blur volumes by a kernel of exact variance, even if it is narrower than a voxel.
 
-    (A sampled Gaussian has not; the modified Bessel functions are its discrete counterpart.)
+    (The modified Bessel functions are the discrete counterpart of a Gaussian.)
     """
     if not width:
         return signal
@@ -267,7 +268,7 @@ def _blurred(signal: Array, width: float, anatomy: Anatomy) -> Array:
 
 
 def _with_noise(rng: np.random.Generator, clean: Array, sigma: float, coils: int) -> Array:
-    """Return the magnitude that noisy coils give: Rician, or noncentral chi for several coils."""
+    """Return the magnitude with coil noise: Rician, or noncentral chi for several coils."""
     squared = np.zeros_like(clean)
     for _ in range(coils):
         for part in range(2):

@@ -1,9 +1,9 @@
-"""What a voxel of known tissue gives, without noise.
+"""The noiseless signal of a voxel with known tissue.
 
-Each fibre is a stick (inside axons) and a zeppelin (between them), with fibres tilted about their
-population's direction (sticks one by one, zeppelins by their mean tensor); grey matter is a fast
-and a slow ball, fluid a free one. Every compartment decays with its own T2, so that the echo time
-changes what the voxel looks like.
+Each fibre is a stick (inside axons) and a zeppelin (between them). Dispersion tilts fibres from
+their population's direction (single sticks, and the mean tensor of zeppelins). Grey matter is a
+fast and a slow ball, fluid a free one. Each compartment has a T2, so the contrast depends on the
+echo time.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _GREY_FAST_PART = 0.65
 # s
 _T2_INTRA, _T2_EXTRA, _T2_GREY, _T2_FLUID = 0.090, 0.060, 0.080, 0.500
 _WATER_WHITE, _WATER_GREY, _WATER_FLUID = 0.70, 0.80, 1.00
-# A normal spread of fibres about their population's direction, as one straight fibre and six
-# tilted by two standard deviations: exact for polynomials of the tilt up to degree 5.
+# Weights of one straight fibre and six tilted by two standard deviations, which approximate normal
+# dispersion: they are exact for polynomials of the tilt up to degree 5.
 _SPREAD = np.array([1 / 2, *[1 / 12] * 6], dtype=np.float32)
 _BLOCK = 4096
 # White matter has a b0 of about 1000 at an echo time of 89 ms.
@@ -35,24 +35,24 @@ def clean_signal(
     echo_time: float,
     distortion: Array | None = None,
 ) -> Array:
-    """Return the signal of every brain voxel.
+    """Return the noiseless signal of every brain voxel.
 
     Parameters
     ----------
     anatomy
-        The person.
+        Anatomy of the person.
     gradients
-        In world axes.
+        Gradient table in world axes.
     echo_time
-        In seconds.
+        Echo time, seconds.
     distortion
-        What the gradient coils make of a gradient g at a voxel: L g, with L of shape
-        (voxel, 3, 3). None for perfect coils.
+        Matrices L of gradient nonlinearity, shape (voxel, 3, 3): the actual gradient is L g. None
+        for perfect coils.
 
     Returns
     -------
     Array
-        Shape (voxel, volume), float32.
+        Signal, shape (voxel, volume), float32.
     """
     voxels = len(anatomy.tissue)
     signal = np.empty((voxels, len(gradients)), dtype=np.float32)
@@ -67,7 +67,7 @@ def _block_signal(
     anatomy: Anatomy, block: slice, gradients: GradientTable, echo_time: float, coils: Array
 ) -> Array:
     directions = gradients.directions.astype(np.float32)
-    # b-values as the voxel sees them: b |L g|^2
+    # actual b-values of the voxel: b |L g|^2
     seen = coils.astype(np.float32) @ directions.T
     b = gradients.b.astype(np.float32) * np.square(seen).sum(axis=1)
     b[:, gradients.is_b0] = 0
@@ -94,7 +94,7 @@ def _fibre_signal(
     coils: Array,
     b: Array,
 ) -> Array:
-    """Add up the populations; what a coil does to g it does, transposed, to the fibre."""
+    """Sum the signal of populations; nonlinearity acts on fibres by the transposed matrix."""
     fibres = np.zeros((len(anatomy.tissue[block]), len(gradients)), dtype=np.float32)
     weighting = gradients.directions * np.sqrt(np.where(gradients.is_b0, 0, gradients.b))[:, None]
     coils = np.broadcast_to(coils, (len(fibres), 3, 3))
@@ -117,14 +117,14 @@ def _fibre_signal(
     return fibres
 
 
-def _cone(direction: Array, spread: Array) -> Array:
-    """Return the direction itself and six tilted about it, shape (voxel, 7, 3)."""
+def _cone(direction: Array, dispersion: Array) -> Array:
+    """Return each direction and six tilted ones, shape (voxel, 7, 3)."""
     helper = np.where(np.abs(direction[:, :1]) < 0.9, [[1.0, 0, 0]], [[0, 1.0, 0]])
     first = np.cross(direction, helper)
     first /= np.linalg.norm(first, axis=1, keepdims=True)
     second = np.cross(direction, first)
     azimuth = np.arange(6)[:, None] * np.pi / 3
     sideways = np.cos(azimuth) * first[:, None] + np.sin(azimuth) * second[:, None]
-    tilt = 2 * spread[:, None, None]
+    tilt = 2 * dispersion[:, None, None]
     tilted = np.cos(tilt) * direction[:, None] + np.sin(tilt) * sideways
     return np.concatenate([direction[:, None], tilted], axis=1)

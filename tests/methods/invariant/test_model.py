@@ -12,7 +12,7 @@ from siteless.acquisition import GradientTable, Site
 from siteless.errors import GradientTableError, ModelError
 from siteless.harmonics import Channels, Coefficients, project
 from siteless.methods import harmonize, render
-from siteless.methods._render import _scales, _spread_within_voxel
+from siteless.methods._render import _deviation_within_voxel, _scales
 from siteless.methods.invariant import InvariantModel
 from siteless.methods.invariant.network import Autoencoder, NetworkSettings
 from siteless.methods.invariant.profiles import SiteProfiles, flat_fields
@@ -87,7 +87,7 @@ def test_voxels_unlike_all_that_was_learned_keep_their_signal(model, scan):
     middle = full.decode(codes, "average", level=codes.level).values[codes.unfamiliar]
     expected = without_field[codes.unfamiliar] * np.cosh(0.2)
     np.testing.assert_allclose(middle, expected, rtol=1e-4)
-    spread = full.spread(codes, "b", made, level=codes.level)
+    spread = full.deviation(codes, "b", made, level=codes.level)
     assert (spread[lesion].mean(axis=0) > 3 * spread[~lesion].mean(axis=0)).all()
 
 
@@ -220,7 +220,7 @@ def test_change_is_the_distance_from_the_scan_at_the_targets_level(model, scan):
 
 def test_spread_is_how_much_renderings_of_drawn_codes_differ(model, scan):
     codes = model.encode(scan)
-    ours = model.spread(codes, "b", model.decode(codes, "b"))
+    ours = model.deviation(codes, "b", model.decode(codes, "b"))
     rng = np.random.default_rng(0)
     drawn = []
     for _ in range(100):
@@ -232,7 +232,7 @@ def test_spread_is_how_much_renderings_of_drawn_codes_differ(model, scan):
         expected = np.square(deviation[:, :, volumes]).mean()
         assert np.square(ours[:, volume]).mean() == pytest.approx(expected, rel=0.1)
     sure = replace(codes, variance=np.zeros_like(codes.variance))
-    np.testing.assert_allclose(model.spread(sure, "b", model.decode(sure, "b")), 0, atol=1e-2)
+    np.testing.assert_allclose(model.deviation(sure, "b", model.decode(sure, "b")), 0, atol=1e-2)
 
 
 def test_where_signal_is_steep_its_place_in_a_voxel_adds_to_the_spread(model, scan):
@@ -244,7 +244,7 @@ def test_where_signal_is_steep_its_place_in_a_voxel_adds_to_the_spread(model, sc
     inner = ndimage.binary_erosion(scan.white_matter)
     slopes = np.square(np.gradient(b0)).sum(axis=0)[inner]
     posterior = np.zeros(scan.mask.shape)
-    posterior.T[scan.white_matter.T] = model.spread(codes, "b", rendered)[:, 0]
+    posterior.T[scan.white_matter.T] = model.deviation(codes, "b", rendered)[:, 0]
     expected = np.sqrt(posterior[inner] ** 2 + slopes / 12)
     np.testing.assert_allclose(made.spread[inner][:, 0], expected, rtol=1e-3)
 
@@ -252,7 +252,7 @@ def test_where_signal_is_steep_its_place_in_a_voxel_adds_to_the_spread(model, sc
 def test_slopes_are_not_halved_at_the_edge():
     values = np.repeat(np.arange(5, dtype=np.float32)[:, None], 7, axis=1)
     ramp = Coefficients(values, np.ones((5, 1, 1), bool), (1000.0,), 2, (0.0,))
-    np.testing.assert_allclose(_spread_within_voxel(ramp)[:, 0], np.sqrt(1 / 12), rtol=1e-6)
+    np.testing.assert_allclose(_deviation_within_voxel(ramp)[:, 0], np.sqrt(1 / 12), rtol=1e-6)
 
 
 def test_b_values_need_not_be_the_models_to_the_digit(model, scan):

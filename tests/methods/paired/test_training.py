@@ -166,7 +166,7 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(lesson, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train_paired(lesson, QUICK, checkpoint=state, watch=interrupt)
+        train_paired(lesson, QUICK, checkpoint=state, progress=interrupt)
     resumed = train_paired(lesson, QUICK, checkpoint=state)
     whole = train_paired(lesson, QUICK)
     assert _equal(resumed, whole)

@@ -258,7 +258,7 @@ def test_the_spread_is_that_of_the_noise():
     white = clean.white_matter.T[clean.mask.T]
     mixing = projection_matrix(gradients, bs=BS, order=8)
     drawn = np.std([m.coefficients.values[white] @ mixing for m in made], axis=0, ddof=1)
-    told = np.mean([m.spread[white] for m in made], axis=0)
+    told = np.mean([m.deviation[white] for m in made], axis=0)
     groups = [np.flatnonzero(gradients.is_b0), *(s.volumes for s in gradients.shells)]
     for index, group in enumerate(groups):
         seen = np.sqrt(np.square(drawn[:, group]).mean())

@@ -1,4 +1,4 @@
-"""What a person must know about a model of the invariant method."""
+"""Describe a model of the invariant method."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from siteless.population import NUMBERS, SiteVerdict
 
 
 def describe_model(card: ModelCard, profiles: SiteProfiles | None) -> list[tuple[str, str]]:
-    """Say what each site does, how sure that is, and what the network is."""
+    """Describe the effect of each site with its uncertainty, and the network."""
     people = len(card.summary["validation_people"])
     return [
         *(_profile_lines(profiles) if profiles else ()),
@@ -20,11 +20,11 @@ def describe_model(card: ModelCard, profiles: SiteProfiles | None) -> list[tuple
 
 
 def _profile_lines(profiles: SiteProfiles) -> list[tuple[str, str]]:
-    """Say what each site does to all of a brain, and how sure that is."""
+    """Describe the global effect of each site with its uncertainty."""
     effects = [
         f"{site}: blurred by {blur:.2f} mm2, b0 varies by {100 * variation:.1f} % over the head"
         for site, blur, variation in zip(
-            profiles.sites, profiles.spreads, profiles.field.variation, strict=True
+            profiles.sites, profiles.blurs, profiles.field.variation, strict=True
         )
     ]
     verdicts = [_verdict(verdict) for verdict in profiles.verdict]

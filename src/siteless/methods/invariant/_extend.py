@@ -1,4 +1,4 @@
-"""A new site for a trained model, learned from a few scans of it."""
+"""Add a site to a trained model from a few scans."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from siteless.population import Covariate, covariate_columns
 def extend_model(
     known: InvariantModel, site: str, scans: Sequence[ScanFiles], workspace: Workspace
 ) -> InvariantModel:
-    """Return a model that knows one more site; what it knows already stays as it is."""
+    """Return a model with one more site; its other sites are unchanged."""
     card, preparation = known.card, known.preparation
     settings = TrainingSettings(**card.settings["training"], precision="float32")
     profiles = known.profiles
@@ -45,9 +45,9 @@ def extend_model(
         training_set,
         settings,
         seed=workspace.seed,
-        watch=lambda done, total: show(done, total, ""),
+        progress=lambda done, total: show(done, total, ""),
     )
-    if profiles and preparation.tissue == "white-matter":  # the tissue of surveys
+    if profiles and preparation.tissue == "white-matter":  # surveys cover white matter
         calibrate_last(network, training_set.whole, profiles.sharpening)
     patches = [workspace.store.patches(scan) for scan in scans]
     level = float(np.exp(np.mean(np.log([scan.level for scan in patches]))))
@@ -57,25 +57,29 @@ def extend_model(
         "summary": {
             **card.summary,
             **_added(card.summary, site, scans, workspace.seed),
-            "site_effects": [asdict(one) for one in profiles.verdict] if profiles else [],
+            "site_effects": [asdict(verdict) for verdict in profiles.verdict] if profiles else [],
         },
     }
     return InvariantModel(replace(card, **changed), network, profiles)
 
 
 def _covariates(known: InvariantModel, scans: Sequence[ScanFiles]) -> Array | None:
-    """Return the covariates of the new people; None, so their means, where some are unknown."""
-    learned = [Covariate(**one) for one in known.card.settings["learned_covariates"]]
-    people = [scan.attributes for scan in scans]
-    if any(one.get(covariate.name) in (None, "n/a") for one in people for covariate in learned):
+    """Return the covariates of the new participants; None if some are unknown."""
+    learned = [Covariate(**covariate) for covariate in known.card.settings["learned_covariates"]]
+    participants = [scan.attributes for scan in scans]
+    if any(
+        attributes.get(covariate.name) in (None, "n/a")
+        for attributes in participants
+        for covariate in learned
+    ):
         return None
-    return covariate_columns(learned, people)
+    return covariate_columns(learned, participants)
 
 
 def _added(
     summary: Mapping[str, Any], site: str, scans: Sequence[ScanFiles], seed: int
 ) -> dict[str, Any]:
-    """Say that a site was learned later, from whom, and by which seed."""
+    """Return the changes to a model's summary for an added site."""
     people = sorted({*summary["training_people"], *(scan.subject for scan in scans)})
     return {
         "training_scans": {**summary["training_scans"], site: len(scans)},

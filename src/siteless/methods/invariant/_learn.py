@@ -1,4 +1,4 @@
-"""How the invariant method learns: profiles of sites, then networks without them."""
+"""Training of the invariant method: profiles of sites, then networks on corrected scans."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SURVEYS = "surveys"
 
 
 def require_device(device: str) -> None:
-    """Refuse a device that torch cannot use."""
+    """Raise an error for a device that torch cannot use."""
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -48,18 +48,18 @@ def require_device(device: str) -> None:
 
 
 def require_separable(cohort: Cohort, covariates: Sequence[str]) -> None:
-    """Refuse scans that cannot show what a site does."""
+    """Raise an error for scans that cannot identify site effects."""
     columns = {name: columns_of(cohort.learning, [name]) for name in covariates}
     require_identifiable(cohort.design(), columns, cohort.sites)
 
 
 def survey_arrays(scan: Scan, coefficients: Coefficients) -> Mapping[str, Array]:
-    """Survey a scan."""
+    """Return the arrays of a scan's survey."""
     return survey(scan, coefficients, "").arrays
 
 
 def read_surveys(store: ScanStore, scans: Sequence[ScanFiles]) -> list[Survey]:
-    """Return the surveys of scans, which are stored."""
+    """Read the stored surveys of scans."""
     return [
         Survey.from_arrays(str(scan.site), scan.subject, store.read(SURVEYS, scan))
         for scan in scans
@@ -69,7 +69,7 @@ def read_surveys(store: ScanStore, scans: Sequence[ScanFiles]) -> list[Survey]:
 def learn_network(
     method: Invariant, settings: TrainingSettings, cohort: Cohort, workspace: Workspace
 ) -> Learned:
-    """Learn the profiles of sites, train the networks without them, and keep a log."""
+    """Learn the profiles of sites, train the networks on corrected scans, and write a log."""
     profiles, preparation = None, workspace.store.preparation
     if settings.profiles:
         surveys = read_surveys(workspace.store, cohort.learning)
@@ -84,11 +84,11 @@ def learn_network(
         device=method.device,
         minutes=method.minutes,
         checkpoint=workspace.checkpoint,
-        watch=log,
+        progress=log,
     )
     log.write(training.log)
     network = training.network
-    if profiles and preparation.tissue == "white-matter":  # the tissue of surveys
+    if profiles and preparation.tissue == "white-matter":  # surveys cover white matter
         calibrate_sites(network, training_set.whole, cohort.sites, profiles.sharpening)
     learned = learn_covariates(cohort.learning, method.covariate_names)
     kept = workspace.store.kept(cohort.learning)
@@ -96,7 +96,7 @@ def learn_network(
         lambda card: InvariantModel(card, network, profiles),
         {
             **method.settings,
-            "learned_covariates": [asdict(one) for one in learned],
+            "learned_covariates": [asdict(covariate) for covariate in learned],
             "preset": method.preset,
             "precision": training.settings.precision,
             "network": asdict(network.settings),
@@ -105,7 +105,7 @@ def learn_network(
             "patches": sum(len(workspace.store.patches(s).neighbours) for s in kept),
             "network_scans": len(kept),
             "best": without_speed(training.best),
-            "site_effects": [asdict(one) for one in profiles.verdict] if profiles else [],
+            "site_effects": [asdict(verdict) for verdict in profiles.verdict] if profiles else [],
         },
         training.log,
     )
@@ -118,7 +118,7 @@ def _training_set(
     workspace: Workspace,
     profiles: SiteProfiles | None,
 ) -> TrainingSet:
-    """Return the scans without profiles and in parts, as far as the settings ask for it."""
+    """Return the training set, with scans corrected and in parts according to the settings."""
     if not method.needs_signal:
         scans = [workspace.store.patches(scan) for scan in cohort.scans]
         return cohort.training_set(scans, method.covariate_names)
@@ -141,7 +141,7 @@ def derive_parts(
     settings: TrainingSettings,
     profiles: SiteProfiles | None,
 ) -> list[list[TrainingScan]]:
-    """Return for each scan its parts without the profiles of its site and, last, the whole."""
+    """Return the corrected parts of each scan and, last, the whole scan."""
     arrays = sorted((profiles.arrays if profiles else {}).items())
     return workspace.derive(
         "Parting scans",

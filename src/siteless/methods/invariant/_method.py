@@ -39,20 +39,20 @@ def _parse_minutes(text: str) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Invariant(HasCovariates):
-    """Trains the networks of Moyer et al. 2020, and goes past the paper.
+    """Trains the networks of Moyer et al. 2020, with extensions.
 
     Attributes
     ----------
     preset
         ``siteless`` or ``paper``.
     epochs
-        Passes over the training patches, instead of those of the preset.
+        Passes over the training patches, in place of the preset's.
     minutes
-        Train for about as long, instead of as long as the settings say.
+        Approximate duration of training, in place of the settings'.
     device
-        As torch names it: ``cpu``, ``cuda``.
+        Name of a torch device: ``cpu``, ``cuda``.
     training
-        Used instead of the preset.
+        Settings to use in place of the preset.
     """
 
     name: ClassVar[str] = "invariant"
@@ -107,7 +107,7 @@ class Invariant(HasCovariates):
 
     @classmethod
     def model_type(cls) -> type[Model]:
-        """Return the class of its models."""
+        """Return the class of the method's models."""
         from siteless.methods.invariant._model import InvariantModel
 
         return InvariantModel
@@ -121,18 +121,18 @@ class Invariant(HasCovariates):
 
     @property
     def fit(self) -> FitName:
-        """How coefficients are fitted, as the training says."""
+        """How coefficients are fitted, according to the training settings."""
         return self._training.fit
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """Settings that its models are known by: all but how fast arithmetic is done."""
+        """Settings to record in models: all except the precision of arithmetic."""
         training = {k: v for k, v in asdict(self._training).items() if k != "precision"}
         return {"training": training, "covariates": list(self.covariate_names)}
 
     @property
     def features(self) -> Mapping[str, Feature]:
-        """A survey of the scan, where the profiles of sites are learned."""
+        """A survey of the scan, if profiles of sites are learned."""
         if not self._training.profiles:
             return {}
         from siteless.methods.invariant._learn import SURVEYS, survey_arrays
@@ -141,11 +141,11 @@ class Invariant(HasCovariates):
 
     @property
     def needs_signal(self) -> bool:
-        """Whether patches are made again, without the profiles of their sites."""
+        """Whether patches are derived again from corrected scans."""
         return self._training.needs_derived_scans
 
     def resolve(self, cohort: Cohort) -> Self:
-        """Choose the covariates; refuse scans that cannot show what a site does."""
+        """Choose the covariates; raise an error if scans cannot identify site effects."""
         from siteless.methods.invariant._learn import require_device, require_separable
 
         require_device(self.device)
@@ -165,7 +165,7 @@ class Invariant(HasCovariates):
     def extend(
         cls, model: Model, site: str, scans: Sequence[ScanFiles], workspace: Workspace
     ) -> Model:
-        """Return a model that knows one more site, which it has learned from a few scans."""
+        """Return a model with one more site, learned from a few scans."""
         from siteless.methods.invariant._extend import extend_model
 
         return extend_model(cast("InvariantModel", model), site, scans, workspace)

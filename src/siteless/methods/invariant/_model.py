@@ -1,4 +1,4 @@
-"""The learned method: encode a scan without its site, render its code as the target."""
+"""Models of the invariant method: encode a scan without its site, render it as the target."""
 
 from __future__ import annotations
 
@@ -27,42 +27,42 @@ from siteless.methods.patches import (
 from siteless.model import LatentModel, ModelCard, SiteFields, Translation
 from siteless.tissue import white_matter_level
 
-# Codes that are drawn to tell how far a rendering may vary.
+# Number of sampled codes for the uncertainty of a rendering.
 _DRAWS = 2
-# mm2, by which what codes do not hold is smoothed: noise is left out, and lesions are kept.
-_LOST_SPREAD = 4.0
-# Of the 26 voxels around an unfamiliar one that must be unfamiliar too, or it is left to its code.
+# mm2. Blur of the residuals of a scan, which removes noise and preserves lesions.
+_RESIDUAL_BLUR = 4.0
+# An out-of-distribution voxel counts only if as many of its 26 neighbours are too.
 _LEAST_CLUSTER = 3
-# Before the names of the profiles' arrays in a model's file.
+# Prefix of the profiles' arrays in a model's file.
 _PROFILE = "profile."
 
 
 @dataclass(frozen=True, eq=False)
 class Codes:
-    """Codes of a scan's voxels.
+    """Latent codes of a scan's voxels.
 
     Attributes
     ----------
     mean, variance
-        Shape (voxel, unit), float32.
+        Posterior means and variances, shape (voxel, unit), float32.
     where
-        The voxels, shape (x, y, z), bool; they follow each other as in NIfTI files, x fastest.
+        Mask of the voxels, shape (x, y, z), bool, in NIfTI order (x fastest).
     positions
-        Of the voxels in the world, shape (voxel, 3), mm.
+        World coordinates of the voxels, shape (voxel, 3), mm.
     level
-        Of the scan: the median b0 of its white matter.
+        Reference b0 intensity of the scan.
     frames
-        Where the voxels' fibres point, which codes do not hold: rotations from the frame that a
-        code is in to scanner axes, shape (voxel, 3, 3). None when codes are in scanner axes.
+        Rotations from the fibre frame of each code to scanner axes, shape (voxel, 3, 3). None if
+        codes are in scanner axes.
     lost
-        What codes do not hold of b0 and of shells' means, smoothed, in units of the level, shape
-        (voxel, 1 + shell).
+        Smoothed residuals of b0 and of shells' means that codes do not represent, in units of the
+        level, shape (voxel, 1 + shell).
     unfamiliar, kept
-        Voxels that are unlike those that were learned from, but for single ones, shape (voxel,),
-        bool; and their coefficients, which no code is trusted with, in units of the level,
-        without the field of their site, shape (unfamiliar voxel, channel).
+        Clusters of out-of-distribution voxels, shape (voxel,), bool; and their coefficients, which
+        replace codes, corrected for the site's field, in units of the level, shape (unfamiliar
+        voxel, channel).
     flagged
-        Voxels that are unlike those that were learned from, isolated ones too, (voxel,), bool.
+        All out-of-distribution voxels, isolated ones too, shape (voxel,), bool.
     """
 
     mean: Array
@@ -77,7 +77,7 @@ class Codes:
     kept: Array
 
     def on_grid(self) -> Array:
-        """Return the means on the grid, shape (x, y, z, unit), zero elsewhere."""
+        """Return the posterior means on the grid, shape (x, y, z, unit), zero elsewhere."""
         grid = np.zeros((*self.where.shape[::-1], self.mean.shape[1]), dtype=np.float32)
         grid[self.where.T] = self.mean
         return grid.swapaxes(0, 2)
@@ -92,7 +92,7 @@ class InvariantModel(LatentModel):
     network
         Encoder and decoder.
     profiles
-        Of the sites; None when they were not taken out of the training scans.
+        Profiles of the sites; None if training scans were not corrected by them.
     """
 
     uncertainty: ClassVar[str] = "its code (of unfamiliar voxels, to it)"
@@ -105,18 +105,18 @@ class InvariantModel(LatentModel):
         return self.profiles
 
     def describe(self) -> Sequence[tuple[str, str]]:
-        """Say what each site does, how sure that is, and what the network is."""
+        """Describe the effect of each site with its uncertainty, and the network."""
         return describe_model(self.card, self.profiles)
 
     @classmethod
     def from_arrays(cls, card: ModelCard, arrays: Mapping[str, Array]) -> Self:
-        """Make the network that the card tells of, with its weights."""
+        """Make the network described by the card, and load its weights."""
         network = Autoencoder(NetworkSettings(**card.settings["network"]))
         weights = {k: v for k, v in arrays.items() if not k.startswith(_PROFILE)}
-        told = {k.removeprefix(_PROFILE): v for k, v in arrays.items() if k.startswith(_PROFILE)}
+        stored = {k.removeprefix(_PROFILE): v for k, v in arrays.items() if k.startswith(_PROFILE)}
         profiles = (
-            SiteProfiles.from_arrays(list(card.sites), card.preparation.order, told)
-            if told
+            SiteProfiles.from_arrays(list(card.sites), card.preparation.order, stored)
+            if stored
             else None
         )
         return cls(card, with_weights(network, weights), profiles)
@@ -124,66 +124,67 @@ class InvariantModel(LatentModel):
     @property
     def arrays(self) -> Mapping[str, Array]:
         """Weights of the network, and profiles."""
-        told = self.profiles.arrays if self.profiles else {}
-        return {**weights_of(self.network), **{_PROFILE + k: v for k, v in told.items()}}
+        stored = self.profiles.arrays if self.profiles else {}
+        return {**weights_of(self.network), **{_PROFILE + k: v for k, v in stored.items()}}
 
-    def translate(self, scan: Scan, own: Coefficients, site: str) -> Translation:
-        """Encode the voxels of the learned tissue, and render their codes."""
-        codes = self.encode(scan, own)
+    def translate(self, scan: Scan, coefficients: Coefficients, site: str) -> Translation:
+        """Encode the voxels of the training tissue, and render their codes."""
+        codes = self.encode(scan, coefficients)
         level = self.levels(scan, site)[1]
         rendered = self.decode(codes, site, level=level)
-        spread = self.spread(codes, site, rendered, level=level)
+        deviation = self.deviation(codes, site, rendered, level=level)
         if self.profiles and self.labels(site) != [str(scan.site)]:
-            spread = np.hypot(spread, self._uncertainty_of_sites(scan, site, rendered))
+            deviation = np.hypot(deviation, self._uncertainty_of_sites(scan, site, rendered))
         levels = codes.level, level
         if self.profiles is None:
-            return Translation(rendered, spread, levels)
-        return Translation(rendered, spread, levels, codes.unfamiliar, codes.flagged)
+            return Translation(rendered, deviation, levels)
+        return Translation(rendered, deviation, levels, codes.unfamiliar, codes.flagged)
 
     def _uncertainty_of_sites(self, scan: Scan, site: str, rendered: Coefficients) -> Array:
-        """Return what the uncertain effects of source and target add, shape (voxel, 1 + shell)."""
+        """Return the uncertainty from effects of source and target sites, (voxel, 1 + shell)."""
         assert self.profiles is not None
         shells = len(self.preparation.shells)
         labels = self.labels(site)
-        targets = [np.square(self.profiles.uncertainty(one, shells)) for one in labels]
+        targets = [np.square(self.profiles.uncertainty(label, shells)) for label in labels]
         of_target = np.sum(targets, axis=0) / len(labels) ** 2
         of_source = np.square(self.profiles.uncertainty(str(scan.site), shells))
         signal = np.sqrt(rendered.channels.mean_squares(np.square(rendered.values)))
         return (signal * np.sqrt(of_source + of_target)).astype(np.float32)
 
     def encode(self, scan: Scan, coefficients: Coefficients | None = None) -> Codes:
-        """Return the codes of a scan's voxels of the tissue that the model is of.
+        """Return the latent codes of a scan's voxels in the model's tissue.
 
         Parameters
         ----------
         scan
-            As `prepare` gives it.
+            Scan from `prepare`.
         coefficients
-            Of the scan, when they are there already.
+            Coefficients of the scan, if known.
 
         Raises
         ------
         SitelessError
-            When the scan's shells or site are not the model's, or it has no such voxel.
+            When the model does not support the scan's shells or site, or no voxel is in the
+            tissue.
         """
         site = torch.tensor([self.require_known(scan.gradients, scan.site)])
         level = white_matter_level(scan)
         coefficients = coefficients or self.preparation.coefficients(scan)
         where = self.preparation.where(scan)
         inside = where.T[scan.mask.T]
-        values = own = coefficients.values
+        values = corrected = coefficients.values
         profile = self.profiles.of(scan) if self.profiles else None
         if profile:
-            own = profile.without_field(coefficients)
-            values = profile.blurred(own)
+            corrected = profile.without_field(coefficients)
+            values = profile.blurred(corrected)
         neighbours = index_neighbours(scan.mask, scan.affine)
         passes = self.card.settings["training"]["surroundings"]
         values, patches = surrounded(values / np.float32(level), neighbours, inside, passes)
 
         def encode(block: slice) -> tuple[Array, Array, Array | None]:
-            own = torch.from_numpy(cut(values, patches[block])).flatten(1)
-            axes = self.network.frames(own)
-            posterior = self.network.encode(own, site, axes)
+            patch = torch.from_numpy(cut(values, patches[block])).flatten(1)
+            axes = self.network.frames(patch)
+            posterior = self.network.encode(patch, site, axes)
             return posterior.mean.numpy(), posterior.variance.numpy(), _as_array(axes)
 
         *encoded, axes = zip(*over_blocks(encode, len(patches)), strict=True)
@@ -205,30 +206,32 @@ class InvariantModel(LatentModel):
             return codes
         codes = replace(codes, flagged=self.unfamiliar(scan, coefficients))
         unfamiliar = _clustered(codes.flagged, where)
-        return self._with_own(codes, own[inside] / np.float32(level), unfamiliar, profile)
+        measured = corrected[inside] / np.float32(level)
+        return self._with_residuals(codes, measured, unfamiliar, profile)
 
-    def _with_own(
-        self, codes: Codes, own: Array, unfamiliar: Array, profile: ScanProfile
+    def _with_residuals(
+        self, codes: Codes, measured: Array, unfamiliar: Array, profile: ScanProfile
     ) -> Codes:
-        """Add what a scan has of its own, which codes do not hold.
+        """Add the residuals of a scan, which codes do not represent.
 
-        Codes hold what training scans have. What a person has beyond that is the difference
-        between a scan and its rendering at home; so is noise, which smoothing takes. Unfamiliar
-        voxels keep all that is theirs, and nothing flows from or to them.
+        Codes represent features of training scans. Other features of a participant remain in the
+        difference between a scan and its rendering as its own site, from which smoothing removes
+        noise. Out-of-distribution voxels keep their coefficients, and are excluded from smoothing.
         """
         scan, means = profile.scan, self._means
         home = self.decode(codes, str(scan.site), level=1.0).values[:, means]
         home /= profile.gains[codes.where.T[scan.mask.T]][:, means]
         familiar, lost = codes.where.copy(), np.zeros_like(codes.lost)
         familiar.T[codes.where.T] = ~unfamiliar
-        difference = (own[:, means] - home)[~unfamiliar]
-        lost[~unfamiliar] = diffuse(difference, familiar, scan.voxel_size, _LOST_SPREAD)
-        return replace(codes, lost=lost, unfamiliar=unfamiliar, kept=own[unfamiliar])
+        difference = (measured[:, means] - home)[~unfamiliar]
+        lost[~unfamiliar] = diffuse(difference, familiar, scan.voxel_size, _RESIDUAL_BLUR)
+        return replace(codes, lost=lost, unfamiliar=unfamiliar, kept=measured[unfamiliar])
 
     def decode(self, codes: Codes, site: str, *, level: float | None = None) -> Coefficients:
-        """Render codes as a site, or as the average of sites, at its typical level or another.
+        """Render codes as a site or as the average of sites, at a given or its typical level.
 
-        Unfamiliar voxels are not rendered from their codes: what they are gets the target's field.
+        Out-of-distribution voxels are not rendered from codes: their coefficients receive the
+        target's field.
         """
         level, render = level or self.level(site), self._renderer(codes, site)
         mean = torch.from_numpy(codes.mean)
@@ -244,12 +247,12 @@ class InvariantModel(LatentModel):
         bs, order = self.preparation.shells, self.preparation.order
         return Coefficients(values, codes.where, bs, order, penalties=(0.0,) * len(bs))
 
-    def spread(
+    def deviation(
         self, codes: Codes, site: str, rendered: Coefficients, *, level: float | None = None
     ) -> Array:
-        """Return how much what `decode` has rendered varies under the posterior of the codes.
+        """Return the standard deviation of a rendering under the posterior of the codes.
 
-        Of unfamiliar voxels, it is how far their own signal is from what codes would render.
+        For out-of-distribution voxels it is the difference between their signal and the rendering.
 
         Returns
         -------
@@ -278,9 +281,9 @@ class InvariantModel(LatentModel):
         return Channels(self.preparation.order, len(self.preparation.shells)).means
 
     def _renderer(self, codes: Codes, site: str) -> Callable[[Tensor, slice], Tensor]:
-        """Return what renders codes of a block of voxels, in units of the level.
+        """Return a function that renders codes of a block of voxels, in units of the level.
 
-        Sites that a target is made of are rendered each with its field, and averaged.
+        For an average, renderings as each site with its field are averaged.
         """
         labels, numbers = self.labels(site), self.numbers(site)
         means = self._means
@@ -289,26 +292,26 @@ class InvariantModel(LatentModel):
             frames = None if codes.frames is None else torch.from_numpy(codes.frames[block])
             shown = []
             for label, number in zip(labels, numbers, strict=True):
-                one = self.network.decode(code, torch.full((len(code),), number), frames)
-                one[:, means] += torch.from_numpy(codes.lost[block])
+                rendered = self.network.decode(code, torch.full((len(code),), number), frames)
+                rendered[:, means] += torch.from_numpy(codes.lost[block])
                 if self.profiles:
                     gains = self.profiles.gains(codes.positions[block], label)
-                    one = one * torch.from_numpy(gains)
-                shown.append(one)
+                    rendered = rendered * torch.from_numpy(gains)
+                shown.append(rendered)
             return torch.stack(shown).mean(dim=0) if len(shown) > 1 else shown[0]
 
         return render
 
 
 def _clustered(flagged: Array, where: Array) -> Array:
-    """Leave out voxels that are flagged alone: one in a thousand is, of healthy tissue.
+    """Remove isolated flagged voxels, as one in a thousand healthy voxels is flagged.
 
     Parameters
     ----------
     flagged
-        Shape (voxel,), bool.
+        Flagged voxels, shape (voxel,), bool.
     where
-        The voxels, shape (x, y, z), bool.
+        Mask of the voxels, shape (x, y, z), bool.
     """
     grid = np.zeros(where.shape, dtype=np.int8)
     grid.T[where.T] = flagged

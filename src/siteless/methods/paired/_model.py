@@ -66,10 +66,10 @@ class PairedModel(SignalModel):
             return (torch.stack(rendered).mean(dim=0) * levels[1]).numpy()
 
         translated = np.concatenate(over_blocks(translate, len(patches)))
-        spread = np.zeros(
+        deviation = np.zeros(
             (len(translated), 1 + len(coefficients.bs)), dtype=np.float32
         )  # not estimated
-        return Translation(replace(coefficients, values=translated, mask=where), spread, levels)
+        return Translation(replace(coefficients, values=translated, mask=where), deviation, levels)
 
     def _require_travelled(self, source: str, site: str) -> None:
         """Raise an error for a pair of sites without travelling subjects."""

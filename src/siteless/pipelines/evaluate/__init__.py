@@ -1,4 +1,4 @@
-"""What methods have made of a dataset, to scores: scan by scan, and of many scans together."""
+"""Score harmonized datasets: single scans, and groups of scans."""
 
 from siteless.pipelines.evaluate._comparison import (
     Derivatives,

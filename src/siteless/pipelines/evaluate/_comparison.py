@@ -1,4 +1,4 @@
-"""Rendered scans, and the scans of the target site that they are compared with."""
+"""Find rendered scans, and pair them with scans of the target site."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from siteless.evaluation import BEFORE, NOISE, RESCAN
 from siteless.microstructure import MAPS
 from siteless.model import AVERAGE
 
-# Names that no method can have: they are rows of the scores, or a folder of records.
+# Reserved names: rows of the scores, or a folder of records.
 _RESERVED = (BEFORE, NOISE, RESCAN, "floors")
-# Entities that distinguish the scans of a person, whichever tool has written them.
+# Entities that distinguish the scans of a participant, for any tool.
 _ACQUISITION = ("sub", "ses", "acq", "dir", "run")
 _NO_TARGET = "{task}: the person was not scanned at the target site, so no scan is compared"
 _OTHER_GRID = (
@@ -39,14 +39,14 @@ _OTHER_SHELLS = "{task}: the scans have different shells, so they are not compar
 
 @dataclass(frozen=True)
 class Derivatives:
-    """Folders that hold what methods have made of the scans of a dataset.
+    """Folders of derivatives by which methods harmonized a dataset.
 
     Attributes
     ----------
     folders
-        By the name of the method; a method may have one for each target.
-    to
-        The target site, for derivatives that do not name it.
+        Folders by the name of the method, which may have one for each target.
+        to
+            Target site, for derivatives that do not name it.
     """
 
     folders: Mapping[str, Sequence[Path | str]]
@@ -62,12 +62,16 @@ class Derivatives:
 
     @classmethod
     def of(
-        cls, given: Derivatives | Mapping[str, Sequence[Path | str]] | Sequence[Path | str]
+        cls, derivatives: Derivatives | Mapping[str, Sequence[Path | str]] | Sequence[Path | str]
     ) -> Derivatives:
-        """Return derivatives as they are, or those in folders: by method, or of one method."""
-        if isinstance(given, Derivatives):
-            return given
-        return cls(given) if isinstance(given, Mapping) else cls({"harmonized": given})
+        """Return derivatives unchanged, or make them from folders, by method or of one method."""
+        if isinstance(derivatives, Derivatives):
+            return derivatives
+        return (
+            cls(derivatives)
+            if isinstance(derivatives, Mapping)
+            else cls({"harmonized": derivatives})
+        )
 
     @property
     def paths(self) -> list[Path]:
@@ -88,17 +92,17 @@ class RenderedScan:
     Attributes
     ----------
     method
-        Name that the user gave the method; `BEFORE` for the scan as it was.
-    source
-        The scan that the method was given.
-    to
-        The site that it was rendered as.
-    image
-        The rendered scan; None from a method that gives maps.
-    maps
-        Maps by name, from such a method.
-    target
-        The person's scan at the target site, where there is one to compare with.
+        Name of the method, chosen by the user; `BEFORE` for the original scan.
+        source
+            Original scan.
+        to
+            Site that it was rendered as.
+        image
+            Rendered scan; None from a method that harmonizes maps.
+        maps
+            Maps by name, from such a method.
+        target
+            Scan of the same participant at the target site, if there is a comparable one.
     """
 
     method: str
@@ -125,19 +129,19 @@ class RenderedScan:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All scans that are compared.
+    """All scans to compare.
 
     Attributes
     ----------
     originals
         Scans of the dataset.
     renderings
-        What methods have made of them; and for each task the scans as they were.
-    training
-        People who are not scored: models, and adversaries, may learn from them. None when no
-        table names them.
-    notes
-        Which scans cannot be compared, and why.
+        Rendered scans; and for each task the original scans.
+        training
+            Participants for training models and adversaries, who are not scored. None if no table
+            names them.
+        notes
+            Scans that cannot be compared, with the reasons.
     """
 
     originals: tuple[ScanFiles, ...]
@@ -147,39 +151,41 @@ class Comparison:
 
     @property
     def scored(self) -> list[RenderedScan]:
-        """Renderings of people from whom no model has learned."""
+        """Renderings of participants outside the training set."""
         return [rendered for rendered in self.renderings if self.is_scored(rendered.source)]
 
     def is_scored(self, files: ScanFiles) -> bool:
-        """Whether no model has learned from the person of a scan."""
+        """Whether the participant of a scan is scored."""
         return self.training is None or files.attributes.get("split") == "test"
 
     def is_learned_from(self, files: ScanFiles) -> bool:
-        """Whether models and adversaries learn from the person of a scan."""
+        """Whether the participant of a scan is in the training set."""
         return files.subject in (self.training or ())
 
     def rescan(self, target: ScanFiles) -> ScanFiles | None:
-        """Return another scan of the same person at the same site and grid."""
+        """Return another scan of the same participant at the same site and grid."""
         visits = _at_site(self.originals, target.subject, str(target.site))
         others = (scan for scan in visits if scan != target and not _differ(scan, target))
         return next(others, None)
 
 
 def pair_scans(originals: Sequence[ScanFiles], derivatives: Derivatives) -> Comparison:
-    """Find what methods have made of scans, and pair it with scans of the target site.
+    """Find rendered scans, and pair them with scans of the target site.
 
     Scans without shells, such as those with reversed phase encoding, are left out.
     """
     _require_site(originals, derivatives.to)
     training = _read_training(originals)
     originals = [files for files in originals if read_gradient_table(files).shells]
-    made = find_renderings(originals, derivatives)
-    targets = {rendered.to for rendered in made}
+    renderings = find_renderings(originals, derivatives)
+    targets = {rendered.to for rendered in renderings}
     at_home = [(files.dwi, str(files.site)) for files in originals if str(files.site) in targets]
-    tasks = dict.fromkeys([*((rendered.source.dwi, rendered.to) for rendered in made), *at_home])
+    tasks = dict.fromkeys(
+        [*((rendered.source.dwi, rendered.to) for rendered in renderings), *at_home]
+    )
     by_path = {files.dwi: files for files in originals}
     before = [RenderedScan(BEFORE, by_path[dwi], site, by_path[dwi]) for dwi, site in tasks]
-    pairs = [_pair(rendered, originals) for rendered in (*before, *made)]
+    pairs = [_pair(rendered, originals) for rendered in (*before, *renderings)]
     counts: Counter[str] = Counter()
     for rendered, reason in pairs:
         if reason:
@@ -191,15 +197,15 @@ def pair_scans(originals: Sequence[ScanFiles], derivatives: Derivatives) -> Comp
 def find_renderings(
     originals: Sequence[ScanFiles], derivatives: Derivatives
 ) -> list[RenderedScan]:
-    """Find what methods have made of scans, without scans to compare it with."""
-    made = [
+    """Find rendered scans, without scans to compare them with."""
+    renderings = [
         rendered
         for method, folder in derivatives.by_method()
         for rendered in _renderings_in(folder, method, originals, derivatives.to)
     ]
     _by_key(originals)
-    _require_once(made)
-    return made
+    _require_once(renderings)
+    return renderings
 
 
 def folder_name(label: str) -> str:
@@ -208,14 +214,14 @@ def folder_name(label: str) -> str:
 
 
 def _require_site(originals: Sequence[ScanFiles], to: str | None) -> None:
-    """Refuse a target that is neither the site of a scan nor the average of sites."""
+    """Raise an error for a target that is neither a site of the scans nor the average."""
     sites = sorted({str(files.site) for files in originals})
     if to not in (None, AVERAGE, *sites):
         raise DatasetError(f"no scan is of site {to!r}", remedy=f"choose of {', '.join(sites)}")
 
 
 def _read_training(originals: Sequence[ScanFiles]) -> frozenset[str] | None:
-    """Return the training people; None without a split column."""
+    """Return the training participants; None without a split column."""
     splits = {files.subject: files.attributes.get("split") for files in originals}
     unknown = [split for split in splits.values() if split not in (None, "train", "val", "test")]
     if unknown:
@@ -236,7 +242,7 @@ def _read_training(originals: Sequence[ScanFiles]) -> frozenset[str] | None:
 def _renderings_in(
     folder: Path, method: str, originals: Sequence[ScanFiles], to: str | None
 ) -> list[RenderedScan]:
-    """Return the renderings in a folder, which must have some."""
+    """Return the renderings in a folder; raise an error if there are none."""
     if not folder.is_dir():
         raise MissingFileError(
             "there is no such folder",
@@ -261,8 +267,10 @@ def _renderings_in(
 
 
 def _require_once(renderings: Sequence[RenderedScan]) -> None:
-    """Refuse two renderings of a scan by one method as one site: neither is the method's."""
-    counts = Counter((made.source.dwi, made.to, made.method) for made in renderings)
+    """Raise an error for two renderings of a scan by one method as one site."""
+    counts = Counter(
+        (rendered.source.dwi, rendered.to, rendered.method) for rendered in renderings
+    )
     for (dwi, to, method), count in counts.items():
         if count > 1:
             raise DatasetError(
@@ -282,7 +290,7 @@ def _images(folder: Path) -> dict[tuple[str, ...], ScanFiles]:
 
 
 def _by_key(scans: Sequence[ScanFiles]) -> dict[tuple[str, ...], ScanFiles]:
-    """Return scans by the entities that distinguish them; refuse two with the same."""
+    """Return scans by the entities that distinguish them; raise an error for duplicates."""
     by_key: dict[tuple[str, ...], ScanFiles] = {}
     for files in scans:
         if (earlier := by_key.setdefault(_key(files), files)) is not files:
@@ -333,7 +341,7 @@ def _target_site(sidecar: Mapping[str, object], to: str | None, folder: Path) ->
 
 
 def _pair(rendered: RenderedScan, originals: Sequence[ScanFiles]) -> tuple[RenderedScan, str]:
-    """Pair a rendered scan with one to compare it with; or say why it has none."""
+    """Pair a rendered scan with a target scan; or return the reason why there is none."""
     if str(rendered.source.site) == rendered.to:
         return rendered, ""
     reason = _NO_TARGET
@@ -349,7 +357,7 @@ def _at_site(originals: Sequence[ScanFiles], subject: str, site: str) -> list[Sc
 
 
 def _differ(first: ScanFiles, second: ScanFiles) -> str:
-    """Say why two scans cannot be compared voxel by voxel; nothing where they can."""
+    """Return why two scans cannot be compared by voxel; empty if they can."""
     (header, affine), (other, other_affine) = (read_header(scan.dwi) for scan in (first, second))
     shape, other_shape = header.get_data_shape()[:3], other.get_data_shape()[:3]
     if shape != other_shape or grid_offset(affine, other_affine, shape) > GRID_TOLERANCE:

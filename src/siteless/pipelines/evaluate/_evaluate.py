@@ -1,4 +1,4 @@
-"""`siteless evaluate`: what methods have made of a dataset, scored."""
+"""`siteless evaluate`: score harmonized scans of a dataset."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Evaluation:
     Attributes
     ----------
     file
-        The table of all scores.
+        Table of all scores.
     table
-        Its content.
+        Content of the table.
     notes
-        What could not be scored and why, and what to beware of.
+        What could not be scored and why, and warnings.
     figures
-        Draws the scores.
+        Figures of the scores.
     """
 
     file: Path
@@ -60,28 +60,28 @@ def evaluate_dataset(
     scoring: Scoring = Scoring(),
     run: Run = Run(),
 ) -> Evaluation:
-    """Score what methods have made of scans, and write the scores as a table.
+    """Score harmonized scans, and write the scores as a table.
 
-    People with a scan at the target site give paired scores: errors of signal, maps and fibre
-    orientations. All others give how maps are distributed. When the tables have a ``split``
-    column, only test people are scored, and adversaries learn from training people.
+    Participants with a scan at the target site have paired scores: errors of signal, maps and
+    fibre orientations. For all others, distributions of maps are scored. When the tables have a
+    ``split`` column, only test participants are scored, and adversaries learn from training
+    participants.
 
     Parameters
     ----------
     dataset
-        Its folder, a manifest, or a selection of its scans.
+        Folder, manifest, or selection of scans.
     harmonized
-        Folders of derivatives that `siteless harmonize` or another tool wrote, by the name of the
-        method; a method may have one for each target.
+        Folders of derivatives from `siteless harmonize` or another tool, by the name of the
+        method, which may have one for each target.
     out
-        Folder for ``scores.tsv``, its description, maps of errors, and records that an
-        interrupted run goes on from.
+        Folder for ``scores.tsv``, its description, maps of errors, and records for resuming.
     codes
-        Folders that `siteless encode` wrote, by name.
-    scoring
-        Which scores are computed; by default all that the scans allow.
+        Folders from `siteless encode`, by name.
+        scoring
+            Scores to compute; by default all that the scans support.
     run
-        How the work is done. Its random seed is for adversaries and bootstraps.
+        Processes and progress of the work, and the random seed of adversaries and bootstraps.
     """
     derivatives, out, codes = Derivatives.of(harmonized), Path(out), codes or {}
     scans = ScanSelection.of(dataset).find()
@@ -107,7 +107,7 @@ def evaluate_dataset(
 def _measures(
     comparison: Comparison, scoring: Scoring, labels: Labels | None, root: Path, out: Path
 ) -> tuple[Measures, tuple[str, ...]]:
-    """Return the scores that all scans allow, and notes on the others."""
+    """Return the scores that all scans support, and notes on the others."""
     tables = [read_gradient_table(files) for files in comparison.originals]
     maps, lacking = _common_maps(tables, scoring.maps)
     engine, missing = _engine(scoring, comparison)
@@ -120,7 +120,7 @@ def _measures(
 def _common_maps(
     tables: Sequence[GradientTable], names: Collection[str]
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Return the maps that all tables allow; and why not the others."""
+    """Return the maps that all tables support, and notes on the others."""
     maps, notes = [], []
     for name in dict.fromkeys([*(known for known in MAPS if known in names), *names]):
         try:
@@ -133,7 +133,7 @@ def _common_maps(
 
 
 def _engine(scoring: Scoring, comparison: Comparison) -> tuple[str, list[str]]:
-    """Return what finds fibre orientations, if they are to be found; or why not."""
+    """Return the engine for fibre orientations, if needed and available, and notes."""
     if not any(rendered.target for rendered in comparison.scored):
         reason = "no person who is scored has a comparable scan at the target site"
         return "", [f"errors of signal, maps and fibres, and their pictures: {reason}"]
@@ -148,7 +148,7 @@ def _engine(scoring: Scoring, comparison: Comparison) -> tuple[str, list[str]]:
 def _score(
     measures: Measures, comparison: Comparison, codes: Mapping[str, Path], run: Run
 ) -> tuple[ScoreTable, list[str]]:
-    """Return all scores, and notes on those that there are not."""
+    """Return all scores, and notes on missing ones."""
     groups = group_by_reference(measures, comparison)
     by_group = run.map("Scoring scans", ScoringGroup.run, groups)
     scores = [score for group in by_group for score in group]
@@ -163,17 +163,17 @@ def _score(
 
 
 def _draw(measures: Measures, comparison: Comparison, table: ScoreTable) -> Figures:
-    """Draw the errors of all methods that give scans."""
+    """Draw the errors of all methods that harmonize scans."""
     compared = [rendered for rendered in comparison.scored if rendered.target]
     figures = Figures(measures, compared, table, sorted({rendered.task for rendered in compared}))
     methods = dict.fromkeys(rendered.method for rendered in compared if rendered.image)
-    if made := [method for method in methods if method != BEFORE]:
-        figures.draw_errors(measures.out, made)
+    if methods_compared := [method for method in methods if method != BEFORE]:
+        figures.draw_errors(measures.out, methods_compared)
     return figures
 
 
 def _write(table: ScoreTable, measures: Measures, notes: Sequence[str]) -> Path:
-    """Write the scores, and what they mean; return the file of the scores."""
+    """Write the scores and their description; return the file of the scores."""
     metrics = {score.metric: describe_metric(score.metric) for score in table.scores}
     levels = {name: {"Units": unit, "Description": text} for name, (unit, text) in metrics.items()}
     description = {

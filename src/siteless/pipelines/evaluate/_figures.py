@@ -1,4 +1,4 @@
-"""Figures of scores: boxes of voxels, slices of errors, and fibres of a few voxels."""
+"""Figures of scores: box plots of voxels, slices of errors, and fibres of a few voxels."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ from siteless.pipelines.evaluate._measures import Measures
 from siteless.pipelines.evaluate._scan_scores import find_fibres, read_rendered_scan
 from siteless.report import draw_boxes, draw_fods, draw_maps
 
-# Voxels along each side of the window that fibres are shown in; and the least amplitude of a
-# second fibre, as a part of that of the first.
+# Side of the window of fibres, voxels; and least relative amplitude of a second fibre.
 _WINDOW, _SECOND = 12, 0.3
 _RMSE = "RMSE (% of white-matter b0 of the target)"
 _ANGLE = "angle of the largest FOD maximum to the target's closest (degrees)"
@@ -36,16 +35,16 @@ _ANGLE = "angle of the largest FOD maximum to the target's closest (degrees)"
 
 @dataclass(frozen=True, eq=False)
 class Figures:
-    """Draws errors of methods.
+    """Figures of the errors of methods.
 
     Attributes
     ----------
     measures
-        Scores that were computed, and where maps of errors are.
+        Computed scores, and paths of maps of errors.
     compared
-        Rendered scans that have a target.
-    table
-        Their scores.
+        Rendered scans with a target.
+        table
+            Scores of these scans.
     tasks
         Tasks to show, in this order.
     """
@@ -56,9 +55,9 @@ class Figures:
     tasks: Sequence[str]
 
     def draw_errors(self, folder: Path, methods: Sequence[str]) -> None:
-        """Draw how the errors of methods spread over voxels, in all tasks.
+        """Draw the distribution of errors over voxels for methods and tasks.
 
-        RMSE of scans as they were is left out, as it compares the sites' arbitrary units.
+        RMSE of original scans is left out, as it depends on the sites' arbitrary units.
         """
         if self.measures.include("signal"):
             errors, floors = self._voxels("rmse", methods), self._floors()
@@ -68,7 +67,7 @@ class Figures:
             draw_boxes(angles, folder / "angle.png", label=_ANGLE, marked=90)
 
     def draw_slices(self, path: Path, methods: Sequence[str]) -> None:
-        """Draw where errors are: an axial slice of one person in all tasks."""
+        """Draw maps of errors: an axial slice of one participant in all tasks."""
         panels: dict[str, dict[str, Array]] = {}
         anatomy: dict[str, Array] = {}
         for rendered in self._of_one_person(methods):
@@ -84,7 +83,7 @@ class Figures:
         draw_maps(panels, path, label=_RMSE, voxel_size=size, anatomy=anatomy)
 
     def draw_fibres(self, path: Path, methods: Sequence[str]) -> None:
-        """Draw fibre orientations of some voxels with crossings, of one person in a task."""
+        """Draw fibre orientations of some voxels with crossings, for one participant and task."""
         renderings = [r for r in self._of_one_person(methods) if r.task == self.tasks[0]]
         target = _read_target(renderings[0])
         responses = estimate_responses(target, self.measures.engine)
@@ -102,7 +101,7 @@ class Figures:
         return [r for r in self.compared if r.method in methods and r.image]
 
     def _of_one_person(self, methods: Sequence[str]) -> list[RenderedScan]:
-        """Return the scans of the first person among those who were compared most."""
+        """Return the scans of the participant with most comparisons."""
         counts = Counter(rendered.source.subject for rendered in self.compared)
         person = min(counts, key=lambda subject: (-counts[subject], subject))
         return [r for r in self._of(methods) if r.source.subject == person]
@@ -131,7 +130,7 @@ class Figures:
         return {t: self.table.mean("rmse_percent", task=t, method=NOISE) for t in tasks}
 
     def _level(self, rendered: RenderedScan) -> float:
-        """Return the white-matter b0 of a target."""
+        """Return the reference b0 intensity of a target."""
         task, method, subject = rendered.task, rendered.method, rendered.source.subject
         return self.table.mean("level", task=task, method=method, subject=subject)
 
@@ -142,7 +141,7 @@ def _read_target(rendered: RenderedScan) -> Scan:
 
 
 def _upright(values: Array, affine: Array) -> Array:
-    """Turn an image so that its axes point right, forward and up."""
+    """Reorient an image so that its axes point right, forward and up."""
     return nib.orientations.apply_orientation(values, nib.io_orientation(affine))
 
 
@@ -154,7 +153,7 @@ def _sizes(scan: Scan) -> tuple[float, float]:
 
 
 def _fullest(mask: Array) -> int:
-    """Return the slice with most voxels."""
+    """Return the index of the slice with most voxels."""
     return int(mask.sum(axis=(0, 1)).argmax())
 
 
@@ -180,7 +179,7 @@ def _on_grid(scan: Scan, fods: Fods, where: Array) -> Array:
 
 
 def _crossings(scan: Scan, fods: Fods, where: Array, height: int) -> tuple[slice, slice]:
-    """Return the square of an upright slice with most voxels that hold two fibres."""
+    """Return the window of an upright slice with most voxels with two fibres."""
     lengths = np.linalg.norm(fods.peaks, axis=2)
     counts = np.zeros(where.shape[::-1])
     counts[where.T] = 1 + (lengths[:, 1] > _SECOND * lengths[:, 0])

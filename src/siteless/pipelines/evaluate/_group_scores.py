@@ -1,4 +1,4 @@
-"""Scores of many scans together: what reveals their site, and what must survive."""
+"""Scores of groups of scans: leakage of the site, and biological variation."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from siteless.pipelines.evaluate._comparison import Comparison, RenderedScan
 from siteless.pipelines.evaluate._measures import Measures
 from siteless.pipelines.evaluate._scan_scores import read_mean, read_sample
 
-# Task of codes, which are rendered as no site.
+# Task of latent codes, which have no target site.
 CODES = "codes"
-# Voxels of a code that are shown to adversaries.
+# Voxels per scan of codes for adversaries.
 _CODES = 2000
-# Fewer scans of a site have no standard deviation worth the name.
+# Least number of scans per site for a standard deviation.
 _LEAST_SCANS = 3
 # Scans, each with the mean of a map.
 Means = Sequence[tuple[ScanFiles, float]]
@@ -47,12 +47,12 @@ def score_leakage(
     codes: Mapping[str, Path],
     run: Run,
 ) -> tuple[list[Score], list[str]]:
-    """Let adversaries name the site of codes, and the source of scans rendered as one site.
+    """Train adversaries on the source site of codes, and of scans rendered as one site.
 
     Returns
     -------
     list of Score, list of str
-        And notes on what could not be measured.
+        Scores, and notes on what could not be measured.
     """
     notes: list[str] = []
     groups: dict[tuple[str, str], Callable[[], list[Sample]]] = {
@@ -79,7 +79,7 @@ def score_leakage(
 
 
 def _warn_of_directions(task: str, method: str, renderings: Sequence[RenderedScan]) -> list[str]:
-    """Warn when scans reveal their site by how many directions they have."""
+    """Warn if the number of directions of scans reveals their site."""
     sizes = {len(read_gradient_table(rendered.image)) for rendered in renderings if rendered.image}
     if len(sizes) < 2 or method == BEFORE:
         return []
@@ -90,14 +90,14 @@ def _warn_of_directions(task: str, method: str, renderings: Sequence[RenderedSca
 
 
 def _require_learners(samples: Sequence[Sample], comparison: Comparison) -> None:
-    """Refuse scans of test people alone, from whom no adversary may learn."""
+    """Raise an error without scans of training participants."""
     people = {sample.subject for sample in samples}
     if comparison.training is not None and not people & comparison.training:
         raise DatasetError("no training person is there for an adversary to learn from")
 
 
 def _rendered_alike(comparison: Comparison) -> dict[tuple[str, str], list[RenderedScan]]:
-    """Return scans of several sources that a method has rendered as one site."""
+    """Return scans from several sources that a method rendered as one site."""
     groups: dict[tuple[str, str], list[RenderedScan]] = {}
     for rendered in comparison.renderings:
         if rendered.image and _is_used(rendered.source, comparison):
@@ -108,7 +108,7 @@ def _rendered_alike(comparison: Comparison) -> dict[tuple[str, str], list[Render
 
 
 def _is_used(files: ScanFiles, comparison: Comparison) -> bool:
-    """Whether a person is learned from or tested; validation people are neither."""
+    """Whether a participant is used for training or test, not for validation."""
     return comparison.is_scored(files) or comparison.is_learned_from(files)
 
 
@@ -135,7 +135,7 @@ def _samples_of_codes(folder: Path, comparison: Comparison) -> list[Sample]:
 
 
 def require_codes(codes: Mapping[str, Path], comparison: Comparison) -> None:
-    """Refuse folders that hold no code of any scan, before hours are spent."""
+    """Raise an error for folders without codes of the scans, before long computations."""
     for folder in codes.values():
         images = (
             derivative_path(folder, "code", files.entities) for files in comparison.originals
@@ -151,12 +151,12 @@ def require_codes(codes: Mapping[str, Path], comparison: Comparison) -> None:
 def score_groups(
     measures: Measures, comparison: Comparison, *, seed: int
 ) -> tuple[list[Score], list[str]]:
-    """Score what must survive in scans rendered as one site, and how far apart sources are.
+    """Score biological variation in scans rendered as one site, and differences between sources.
 
     Returns
     -------
     list of Score, list of str
-        And notes on what could not be measured.
+        Scores, and notes on what could not be measured.
     """
     statistics: dict[str, Callable[[Means], dict[str, float]]] = {
         "effect of age": partial(_age_effect, seed),
@@ -186,7 +186,7 @@ def _rows(task: str, method: str, values: Mapping[str, float], *, prefix: str) -
 
 
 def _means(measures: Measures, comparison: Comparison, name: str) -> dict[tuple[str, str], Means]:
-    """Return means of scans by target and method; the target's own scans may be as they were."""
+    """Return means of scans by target and method; scans of the target may be original."""
     groups: dict[tuple[str, str], dict[Path, tuple[ScanFiles, float]]] = {}
     for rendered in comparison.scored:
         if (mean := read_mean(measures, rendered, name)) is not None:
@@ -204,7 +204,7 @@ def _means(measures: Measures, comparison: Comparison, name: str) -> dict[tuple[
 
 
 def _aged(means: Means) -> tuple[Array, Array, list[str]]:
-    """Return means, ages and people of the scans whose age is known."""
+    """Return means, ages and participants of the scans with known age."""
     ages = [read_number(files.attributes.get("age")) for files, _ in means]
     known = [(m, a, f.subject) for (f, m), a in zip(means, ages, strict=True) if a is not None]
     return (
@@ -227,7 +227,7 @@ def _age_effect(seed: int, means: Means) -> dict[str, float]:
 
 
 def _change_within_people(seed: int, means: Means) -> dict[str, float]:
-    """Return the change within people; nothing where nobody was followed up."""
+    """Return the change within participants; empty without follow-up."""
     values, ages, people = _aged(means)
     if len(set(zip(people, ages, strict=True))) == len(set(people)):
         return {}
@@ -240,7 +240,7 @@ def _change_within_people(seed: int, means: Means) -> dict[str, float]:
 
 
 def _agreement(means: Means) -> dict[str, float]:
-    """Compare the first scans of people at each site."""
+    """Compare the first scans of participants at each site."""
     first = {(files.subject, str(files.site)): mean for files, mean in reversed(means)}
     people, sites = (list(dict.fromkeys(part)) for part in zip(*first, strict=True))
     everywhere = [p for p in people if all((p, site) in first for site in sites)]

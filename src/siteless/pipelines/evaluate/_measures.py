@@ -1,4 +1,4 @@
-"""Which scores are computed, and where they and what they need are kept."""
+"""Which scores are computed, and where they are stored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from siteless.storage import cache_key, size_and_time
 
 Kind = Literal["signal", "maps", "orientation", "leakage", "biology"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-# Raised when a score changes its meaning.
+# Increased when a score changes its meaning.
 _SCORES = 2
 # Maps of errors, by the kind of scores that they belong to.
 _ERROR_MAPS = {"signal": "rmse", "orientation": "angle"}
@@ -25,19 +25,19 @@ _ERROR_MAPS = {"signal": "rmse", "orientation": "angle"}
 
 @dataclass(frozen=True)
 class Scoring:
-    """Which scores are computed.
+    """Scores to compute.
 
     Attributes
     ----------
     kinds
         Kinds of scores; all by default.
     maps
-        Names from `siteless.microstructure.MAPS`. Maps that the scans do not allow are left out.
+        Keys of `siteless.microstructure.MAPS`. Maps that the scans do not support are left out.
     labels
-        A label image on the grid of the scans, or a folder of a dataset with one for each.
+        Label image on the grid of the scans, or folder of a dataset with one for each.
     fibres
-        How many voxels of white matter, evenly spaced, have their fibre orientations compared;
-        None for all. MRtrix3 takes a few milliseconds for each, and DIPY ten times as long.
+        Number of evenly spaced white-matter voxels in which fibre orientations are compared; None
+        for all. MRtrix3 takes a few milliseconds for each, and DIPY ten times as long.
     """
 
     kinds: Collection[Kind] = KINDS
@@ -55,22 +55,22 @@ class Scoring:
 
 @dataclass(frozen=True)
 class Measures:
-    """The scores that a dataset allows, and the files that hold them.
+    """The scores that a dataset supports, and their files.
 
     Attributes
     ----------
     out
         Folder of the scores, of maps of errors, and of records.
     root
-        Folder of the dataset, which holds the noiseless truth of simulated scans.
+        Folder of the dataset, which contains the noiseless truth of simulated scans.
     scoring
-        The scores that all scans allow.
+        Scores that all scans support.
     labels
-        Labels of regions to score in, besides white matter.
-    order
-        Order of the harmonics that adversaries are shown.
-    engine
-        Program that finds fibre orientations; empty where they are not compared.
+        Labels of regions to score, besides white matter.
+        order
+            lmax of the harmonics for adversaries.
+        engine
+            Program for fibre orientations; empty if they are not compared.
     """
 
     out: Path
@@ -100,15 +100,15 @@ class Measures:
         return [self.error_map(rendered, output) for output in outputs if is_compared]
 
     def record(self, rendered: RenderedScan) -> Path:
-        """Return the path of the file that keeps the scores of a rendered scan."""
+        """Return the path of the stored scores of a rendered scan."""
         return self._record(f"{rendered.method}/to-{folder_name(rendered.to)}", rendered.source)
 
     def floor_record(self, target: ScanFiles) -> Path:
-        """Return the path of the file that keeps the errors of noise and of another scan."""
+        """Return the path of the stored error floors of noise and rescan."""
         return self._record("floors", target)
 
     def sample(self, rendered: RenderedScan) -> Path:
-        """Return the path of the file that keeps some voxels of a rendered scan."""
+        """Return the path of the stored voxel sample of a rendered scan."""
         return self.record(rendered).with_suffix(".safetensors")
 
     def _record(self, folder: str, files: ScanFiles) -> Path:
@@ -116,13 +116,13 @@ class Measures:
         return image.with_name(image.name.replace(".nii.gz", ".json"))
 
     def truth(self, files: ScanFiles) -> Path | None:
-        """Return the noiseless scan that belongs to a simulated one."""
+        """Return the noiseless scan of a simulated one."""
         folder = self.root / "derivatives" / "truth"
         path = derivative_path(folder, "noiseless", files.entities)
         return path if path.exists() else None
 
     def lesion(self, files: ScanFiles) -> Path | None:
-        """Return the mask of a person's lesion, from any derivative of the dataset."""
+        """Return the lesion mask of a participant, from any derivative of the dataset."""
         folders = sorted((self.root / "derivatives").glob("*/")) if self.root.is_dir() else []
         for entities in (files.entities, {"sub": files.subject}):
             for folder in folders:

@@ -1,4 +1,4 @@
-"""Regions of a label image, in each of which scans are scored."""
+"""Regions of label images in which scans are scored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from siteless.bids import ScanFiles, read_rows, read_signal
 from siteless.errors import DatasetError, MissingFileError, errors_at
 from siteless.storage import size_and_time
 
-# Voxels that a region must have to be scored.
+# Least number of voxels of a region.
 _LEAST = 10
 
 
@@ -23,15 +23,15 @@ class Labels:
     Attributes
     ----------
     path
-        An image on the grid of the scans; or a folder with ``*_dseg.nii[.gz]`` files. A table of
-        the same name with the columns index and name gives the names of labels.
+        Image on the grid of the scans; or folder with ``*_dseg.nii[.gz]`` files. A table with the
+        same name and the columns index and name contains the names of labels.
     """
 
     path: Path
 
     @property
     def key(self) -> list[tuple[str, int, int]]:
-        """Names, sizes and times of the files: they change when the labels do."""
+        """Names, sizes and modification times of the files."""
         images = [self.path] if self.path.is_file() else sorted(self.path.rglob("*_dseg.nii*"))
         tables = [table for image in images if (table := _table_of(image)).exists()]
         return [size_and_time(path) for path in (*images, *tables)]
@@ -67,7 +67,7 @@ class Labels:
 
 
 def find_labels(path: Path | None) -> Labels | None:
-    """Return the labels in a file or folder, which must be there."""
+    """Return the labels in a file or folder, which must exist."""
     if path is not None and not path.exists():
         raise MissingFileError(
             "there is no such file or folder", remedy="correct the path", path=path

@@ -1,4 +1,4 @@
-"""Scores of rendered scans, one by one: computed once and kept on disk."""
+"""Scores of single rendered scans, computed once and stored on disk."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from siteless.pipelines.evaluate._comparison import Comparison, RenderedScan
 from siteless.pipelines.evaluate._measures import Measures
 from siteless.storage import is_whole, load_arrays, save_arrays, size_and_time
 
-# Voxels of a scan that are kept for adversaries and for distributions.
+# Voxels per scan that are stored for adversaries and distributions.
 _SAMPLED = 1000
 LESION = "lesion"
 
@@ -50,19 +50,18 @@ _Row = tuple[str, str, str, float]
 
 @dataclass(frozen=True, eq=False)
 class ScoringGroup:
-    """Renderings that are compared with one reference scan, so that it is read once.
+    """Renderings with the same reference scan, which is read once.
 
     Attributes
     ----------
     measures
-        What is measured.
-    renderings
-        Renderings with the same target; or a single one without a target.
-    scored
-        Whether there are scores: nobody has learned from the person. Otherwise only voxels for
-        adversaries are kept.
-    rescan
-        Another scan of the same person at the site of the target.
+        Scores to compute.
+        renderings
+            Renderings with the same target; or a single one without a target.
+        scored
+            Whether the participant is scored. Otherwise only voxels for adversaries are stored.
+        rescan
+            Another scan of the same participant at the target site.
     """
 
     measures: Measures
@@ -72,12 +71,12 @@ class ScoringGroup:
 
     @property
     def name(self) -> str:
-        """Name that progress shows."""
+        """Name for progress."""
         first = self.renderings[0]
         return (first.target or first.source).name
 
     def run(self) -> list[Score]:
-        """Return the scores, from records where they are there."""
+        """Return the scores, from records if they exist."""
         reference = _Reference(self.measures, self.renderings[0].target, self.rescan)
         scores = [
             score for rendered in self.renderings for score in self._scores(rendered, reference)
@@ -102,7 +101,7 @@ class ScoringGroup:
         return [Score(rendered.source.subject, rendered.task, *row) for row in rows]
 
     def _floors(self, reference: _Reference, target: ScanFiles) -> list[Score]:
-        """Return the errors of noise alone, and of another scan, for each task."""
+        """Return the error floors of noise and rescan, for each task."""
         record = self.measures.floor_record(target)
         scans = [scan for scan in (target, self.rescan) if scan is not None]
         rows = _from_record(record, self.measures.key(scans, "floors"), reference.floors)
@@ -111,7 +110,7 @@ class ScoringGroup:
 
 
 def group_by_reference(measures: Measures, comparison: Comparison) -> list[ScoringGroup]:
-    """Group renderings that share a reference; leave out those that no score needs."""
+    """Group renderings that share a reference, without those that no score requires."""
     by_target: dict[Path, list[RenderedScan]] = {}
     alone: list[ScoringGroup] = []
     for rendered in comparison.renderings:
@@ -131,7 +130,7 @@ def group_by_reference(measures: Measures, comparison: Comparison) -> list[Scori
 
 
 def _from_record(path: Path, key: str, score: Callable[[], Iterable[_Row]]) -> list[_Row]:
-    """Return the scores of a record if it has the key; otherwise score, and write the record."""
+    """Return the scores of a record with this key; otherwise compute and write them."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         record = json.loads(path.read_text(encoding="utf-8"))
         if record["key"] == key:
@@ -143,7 +142,7 @@ def _from_record(path: Path, key: str, score: Callable[[], Iterable[_Row]]) -> l
 
 
 class _Reference:
-    """The scan that renderings are compared with; its parts are computed when they are needed."""
+    """The reference scan of renderings; its properties are computed when needed."""
 
     def __init__(
         self, measures: Measures, files: ScanFiles | None, rescan: ScanFiles | None
@@ -177,7 +176,7 @@ class _Reference:
         return chosen
 
     def floors(self) -> Iterator[_Row]:
-        """Yield the errors that no method can be expected to go below."""
+        """Yield the error floors of any method."""
         if self.measures.include("signal"):
             yield from _rows(NOISE, self.target.masks, self.target.noise)
         if self.rescan:
@@ -187,7 +186,7 @@ class _Reference:
             yield from _compare_fibres(RESCAN, rescan, self)
 
     def maps_of(self, scan: Scan) -> dict[str, Array]:
-        """Return the maps of another scan where they are compared, if they are."""
+        """Return the maps of another scan within the target's masks, if maps are scored."""
         if not self.measures.include("maps"):
             return {}
         return maps_within(scan, self.target.maps, self.target.masks.values())
@@ -239,14 +238,14 @@ def _sample(
 
 
 def read_rendered_scan(rendered: RenderedScan) -> Scan:
-    """Read a rendered scan, with the masks of its source where it has none of its own."""
+    """Read a rendered scan; missing masks are those of its source."""
     image, source = rendered.image or rendered.source, rendered.source
     mask, white = image.mask or source.mask, image.white_matter or source.white_matter
     return read_scan(replace(image, mask=mask, white_matter=white, site=source.site))
 
 
 def read_rendered_maps(rendered: RenderedScan, source: Scan) -> dict[str, Array]:
-    """Read the maps of a method that gives no scan; they must be on the grid of the source."""
+    """Read harmonized maps, which must be on the grid of the source."""
     maps = {}
     for name, path in rendered.maps.items():
         values, affine = read_signal(path)
@@ -258,7 +257,7 @@ def read_rendered_maps(rendered: RenderedScan, source: Scan) -> dict[str, Array]
 
 
 def _masks(rendered: RenderedScan, brain: Scan, measures: Measures) -> dict[str, Array]:
-    """Return where maps of a scan are described: white matter, regions, and a lesion."""
+    """Return the masks of a scan: white matter, regions and a lesion."""
     masks = {WHITE_MATTER: brain.white_matter, **measures.regions(rendered.source, brain)}
     lesion = measures.lesion(rendered.source)
     if lesion and measures.include("biology"):
@@ -269,7 +268,7 @@ def _masks(rendered: RenderedScan, brain: Scan, measures: Measures) -> dict[str,
 def _describe(
     rendered: RenderedScan, maps: Mapping[str, Array], masks: Mapping[str, Array]
 ) -> Iterator[_Row]:
-    """Yield scores that need no other scan: distributions of maps, and contrasts of lesions."""
+    """Yield scores without a reference: distributions of maps, and contrasts of lesions."""
     for name, values in maps.items():
         inside = {region: mask & np.isfinite(values) for region, mask in masks.items()}
         known = {region: values[mask] for region, mask in inside.items() if mask.any()}
@@ -297,7 +296,7 @@ def _compare_maps(method: str, maps: Mapping[str, Array], reference: _Reference)
 def _compare_fibres(
     method: str, scan: Scan, reference: _Reference, angle_map: Path | None = None
 ) -> Iterator[_Row]:
-    """Yield how far fibres are turned, and write a map of it."""
+    """Yield the angular errors of fibres, and write a map of them."""
     if not reference.measures.include("orientation"):
         return
     where = reference.deconvolved
@@ -321,9 +320,9 @@ def _rows(
 
 
 def find_fibres(scan: Scan, responses: Responses, where: Array) -> Fods:
-    """Deconvolve voxels of the target's brain, some of which may be outside that of the scan.
+    """Deconvolve voxels of the target's brain.
 
-    They have no maximum then, and are not counted.
+    Voxels outside the scan's brain have no maximum, and are not counted.
     """
     return find_fods(replace(scan, mask=scan.mask | where), responses, where)
 
@@ -334,9 +333,9 @@ def read_sample(measures: Measures, rendered: RenderedScan) -> dict[str, Array]:
 
 
 def read_mean(measures: Measures, rendered: RenderedScan, name: str) -> float | None:
-    """Return the mean of a map over white matter, None where the scan has none.
+    """Return the mean of a map over white matter, None if the scan lacks it.
 
-    A table of scores does not name the session; a record belongs to one.
+    It is read from a record, which unlike a table of scores belongs to one session.
     """
     record = json.loads(measures.record(rendered).read_text(encoding="utf-8"))
     wanted = [rendered.method, WHITE_MATTER, f"{name}_mean"]

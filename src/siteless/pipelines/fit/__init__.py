@@ -1,4 +1,4 @@
-"""A dataset to a model, and a model to one that knows another site."""
+"""Fit a model to a dataset, and adapt a model to another site."""
 
 from siteless.pipelines.fit._adapt import adapt_model
 from siteless.pipelines.fit._files import FitFiles

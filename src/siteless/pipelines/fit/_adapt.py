@@ -1,4 +1,4 @@
-"""`siteless adapt`: a model and a few scans of a new site to a model that knows it too."""
+"""`siteless adapt`: add a site to a model from a few scans."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ def adapt_model(
     work: Path | None = None,
     run: Run = Run(),
 ) -> Model:
-    """Teach a model a site that it has not learned, and write the model that knows it.
+    """Add a site to a model, and write the new model.
 
-    The sites that it knows, and what it renders as them, stay as they are.
+    Known sites, and renderings as them, are unchanged.
 
     Parameters
     ----------
     model
-        File that `siteless fit` wrote, of a method that can learn a site alone.
+        Model file of a method that supports adaptation.
     dataset
-        Its folder, a manifest, or a selection of its scans.
+        Folder, manifest, or selection of scans.
     out
         File of the new model.
     site
-        Label of the new site; other scans of the dataset are left alone, and so are scans that
-        a ``split`` column keeps for validation or test.
+        Label of the new site; scans of other sites are ignored, as are validation and test scans
+        according to a ``split`` column.
     work
-        Folder for what is made of each scan; by default beside the new model.
+        Folder for derived data of scans; by default beside the new model.
     run
-        How the work is done.
+        Processes and progress of the work.
     """
     files = FitFiles(Path(out).absolute())
     work = (work or files.work).absolute()
@@ -80,10 +80,10 @@ def _require_new(known: Model, site: str) -> None:
         )
 
 
-def _choose(known: Model, found: Dataset, site: str) -> list[ScanFiles]:
-    """Return the scans of the new site to learn from; refuse what the model cannot take."""
+def _choose(known: Model, study: Dataset, site: str) -> list[ScanFiles]:
+    """Return the training scans of the new site; raise an error for unsupported ones."""
     scans = []
-    for files in found.scans:
+    for files in study.scans:
         table = read_gradient_table(files)
         if not table.shells or files.attributes.get("split") in ("val", "test"):
             continue
@@ -94,6 +94,6 @@ def _choose(known: Model, found: Dataset, site: str) -> list[ScanFiles]:
         raise DatasetError(
             f"no scan of site {site} is there to learn from",
             remedy="give diffusion scans, and do not keep all of them for test",
-            path=found.root,
+            path=study.root,
         )
     return scans

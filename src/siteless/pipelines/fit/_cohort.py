@@ -1,4 +1,4 @@
-"""Which scans a fit learns from, and what they share."""
+"""Choose the cohort of a fit."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from siteless.harmonics import common_bs, common_order
 from siteless.methods.cohort import Cohort
 from siteless.model import AVERAGE
 
-# One person in so many validates, when no table says who does.
+# Without a split column, one participant in this many is held out for validation.
 _VALIDATION = 10
 
 
 def choose_cohort(selection: ScanSelection, *, validate: bool, seed: int) -> Cohort:
-    """Choose the scans to learn from and to validate by; refuse what differs."""
-    found = selection.find()
-    chosen = found.scans
+    """Choose the training and validation scans; raise an error for incompatible ones."""
+    study = selection.find()
+    chosen = study.scans
     tables = [read_gradient_table(scan) for scan in chosen]
     weighted = [scan for scan, table in zip(chosen, tables, strict=True) if table.shells]
-    bs, order = _common_shells(weighted, [table for table in tables if table.shells], found.root)
-    labels = list(dict.fromkeys(str(scan.site) for scan in weighted))  # names decide nothing
+    bs, order = _common_shells(weighted, [table for table in tables if table.shells], study.root)
+    labels = list(dict.fromkeys(str(scan.site) for scan in weighted))  # in the order of scans
     if AVERAGE in labels:
         raise DatasetError(
             f"a site is called {AVERAGE!r}, which is the name of the mean of sites",
             remedy="rename it",
-            path=found.root,
+            path=study.root,
         )
     if len(labels) < 2:
         raise DatasetError(
@@ -39,13 +39,15 @@ def choose_cohort(selection: ScanSelection, *, validate: bool, seed: int) -> Coh
             remedy="name other --sites"
             if selection.sites
             else "tell sites apart, e.g. with --site-from",
-            path=found.root,
+            path=study.root,
         )
-    learning, validating = _split(weighted, validate=validate, seed=seed, root=found.root)
+    learning, validating = _split(weighted, validate=validate, seed=seed, root=study.root)
     left_out = tuple(scan for scan in chosen if scan not in weighted)
     read = [*learning, *validating]
     other = tuple(
-        s for s in read if not same_shells([one.b for one in read_gradient_table(s).shells], bs)
+        s
+        for s in read
+        if not same_shells([shell.b for shell in read_gradient_table(s).shells], bs)
     )
     return Cohort(tuple(learning), tuple(validating), left_out, other, tuple(labels), bs, order)
 
@@ -53,44 +55,46 @@ def choose_cohort(selection: ScanSelection, *, validate: bool, seed: int) -> Coh
 def _common_shells(
     scans: Sequence[ScanFiles], tables: Sequence[GradientTable], root: Path
 ) -> tuple[tuple[float, ...], int]:
-    """Return the b-values that all scans have or are brought to, and the order of all fits."""
+    """Return the common b-values of scans, to which they may be interpolated, and the order."""
     if not scans:
         raise DatasetError("no scan has a shell", remedy="give diffusion scans", path=root)
     bs = [tuple(shell.b for shell in table.shells) for table in tables]
-    of_site = {str(scan.site): own for scan, own in zip(scans[::-1], bs[::-1], strict=True)}
+    of_site = {
+        str(scan.site): scan_bs for scan, scan_bs in zip(scans[::-1], bs[::-1], strict=True)
+    }
     chosen = common_bs(of_site.values())
-    for scan, found in zip(scans, bs, strict=True):
+    for scan, scan_bs in zip(scans, bs, strict=True):
         expected = of_site[str(scan.site)] if chosen else bs[0]
-        if not same_shells(found, expected):
+        if not same_shells(scan_bs, expected):
             raise GradientTableError(
                 f"expected shells of {show_bs(expected)} as in {scans[bs.index(expected)].name}, "
-                f"found {show_bs(found)}",
+                f"found {show_bs(scan_bs)}",
                 remedy="choose scans of the same shells, e.g. with --bids-filter-file",
                 path=scan.dwi,
             )
     every = np.concatenate(bs)
-    typical = (np.median(every[same_b(every, one)]) for one in chosen or ())
+    typical = (np.median(every[same_b(every, b)]) for b in chosen or ())
     return tuple(round(float(b), 1) for b in typical), common_order(tables)
 
 
 def _split(
     scans: Sequence[ScanFiles], *, validate: bool, seed: int, root: Path
 ) -> tuple[list[ScanFiles], list[ScanFiles]]:
-    """Part scans by the tables' ``split`` column, or else let one person in ten validate.
+    """Split scans by the tables' ``split`` column, or else hold out one participant in ten.
 
-    Without need to validate nobody does: all learn, or those that the column says.
+    Without validation all scans are for training, or those that the column selects.
     """
-    told = [scan.attributes.get("split") for scan in scans]
-    unknown = [word for word in told if word not in (None, "train", "val", "test")]
+    splits = [scan.attributes.get("split") for scan in scans]
+    unknown = [word for word in splits if word not in (None, "train", "val", "test")]
     if unknown:
         raise DatasetError(
             f"expected train, val or test in the split column, found {unknown[0]!r}",
             remedy="correct it",
             path=root,
         )
-    if any(told):
-        learning = [scan for scan, split in zip(scans, told, strict=True) if split == "train"]
-        validating = [scan for scan, split in zip(scans, told, strict=True) if split == "val"]
+    if any(splits):
+        learning = [scan for scan, split in zip(scans, splits, strict=True) if split == "train"]
+        validating = [scan for scan, split in zip(scans, splits, strict=True) if split == "val"]
     else:
         chosen = _validating_people(scans, seed) if validate else set()
         learning = [scan for scan in scans if scan.subject not in chosen]
@@ -106,7 +110,7 @@ def _split(
 
 
 def _validating_people(scans: Sequence[ScanFiles], seed: int) -> set[str]:
-    """Draw people, but never the last one of a site."""
+    """Draw validation participants, but never the last one of a site."""
     people = sorted({scan.subject for scan in scans})
     sites = {str(scan.site) for scan in scans}
     chosen: set[str] = set()
@@ -118,19 +122,19 @@ def _validating_people(scans: Sequence[ScanFiles], seed: int) -> set[str]:
 
 
 def with_reference(cohort: Cohort, reference: Mapping[str, Collection[str]]) -> Cohort:
-    """Return a cohort whose site effects are learned from some of its people.
+    """Return a cohort with a reference group, from which site effects are learned.
 
     Parameters
     ----------
     cohort
-        The scans of a fit.
+        Cohort of a fit.
     reference
-        Values of the reference group by column of the tables, such as ``{"group": ["control"]}``.
+        Values of the reference group by table column, such as ``{"group": ["control"]}``.
 
     Raises
     ------
     DatasetError
-        When no table has a column, or nobody has such a value.
+        When a column does not exist, or nobody has such a value.
     """
     kept = cohort.learning
     for column, values in reference.items():

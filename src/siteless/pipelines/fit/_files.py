@@ -1,4 +1,4 @@
-"""Where a fit writes."""
+"""The files of a fit."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class FitFiles:
-    """The model, and beside it what says how it came to be."""
+    """The model file, and files beside it."""
 
     model: Path
 
     @property
     def log(self) -> Path:
-        """A row for each evaluation, tab-separated."""
+        """Training log, tab-separated."""
         return self.model.with_name(f"{self.model.stem}_log.tsv")
 
     @property
     def picture(self) -> Path:
-        """The terms of the loss as curves."""
+        """Plot of the terms of the loss."""
         return self.model.with_name(f"{self.model.stem}_losses.png")
 
     @property
     def profiles(self) -> Path:
-        """Fields of the sites."""
+        """Plot of the fields of sites."""
         return self.model.with_name(f"{self.model.stem}_profiles.png")
 
     @property
     def work(self) -> Path:
-        """Folder of what is made of each scan."""
+        """Folder of derived data of scans."""
         return self.model.with_name(f"{self.model.stem}_work")
 
     @property
     def state(self) -> Path:
-        """What an interrupted fit goes on from."""
+        """State of an interrupted fit."""
         return self.model.with_name(f"{self.model.stem}_state")

@@ -1,4 +1,4 @@
-"""`siteless fit`: a dataset to a model."""
+"""`siteless fit`: fit a model to a dataset."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from siteless.population import estimate_site_effects, sites_of_one_person
 from siteless.report import draw_profiles, draw_training
 from siteless.storage import require_writable
 
-# Gigabytes that the work folder may take.
+# Largest size of the work folder, gigabytes.
 WORK_GB = 100.0
 
 
@@ -46,25 +46,25 @@ def fit_model(
     work_gb: float = WORK_GB,
     run: Run = Run(),
 ) -> Model:
-    """Learn a model from a dataset, and write it.
+    """Fit a model to a dataset, and write it.
 
     Parameters
     ----------
     dataset
-        Its folder, a manifest, or a selection of its scans.
+        Folder, manifest, or selection of scans.
     out
-        The model's file. The log and a picture of it go beside it.
+        Model file. The log and plots are written beside it.
     method
-        With its settings, such as ``Rish(travelling=True)``.
+        Method with its settings, such as ``Rish(travelling=True)``.
     resume
-        Go on with an interrupted fit; what is finished is returned as it is.
+        Resume an interrupted fit; a finished model is returned unchanged.
     work
-        Folder for what is made of each scan; by default beside the model. Fits can share it.
+        Folder for derived data of scans; by default beside the model. Fits can share it.
     work_gb
-        Size that this folder may have, about; of larger studies a sample is kept.
+        Approximate limit of its size; a sample of larger studies is stored.
     run
-        How the work is done. Its random seed also draws who validates, where no ``split`` column
-        says it.
+        Processes and progress of the work. Its random seed also draws validation participants,
+        without a ``split`` column.
     """
     files = FitFiles(Path(out).absolute())
     work = (work or files.work).absolute()
@@ -116,11 +116,11 @@ def _cohort(selection: ScanSelection, method: Method, seed: int) -> Cohort:
     cohort = with_reference(cohort, method.reference)
     if method.validates:
         return cohort
-    return replace(cohort, learning=cohort.reference or ())  # nothing else is learned
+    return replace(cohort, learning=cohort.reference or ())  # other scans are not used
 
 
 def _draw(model: Model, learned: Learned, files: FitFiles) -> None:
-    """Draw how training went, and what was learned of sites."""
+    """Plot the training log and the fields of sites."""
     if learned.log:
         draw_training(learned.log, files.picture)
     if model.site_fields:
@@ -130,11 +130,11 @@ def _draw(model: Model, learned: Learned, files: FitFiles) -> None:
 def _finished(
     path: Path, method: Method, preparation: Preparation, seed: int, cohort: Cohort
 ) -> Model:
-    """Return a model that is there already, if it is what was asked for."""
+    """Return an existing model, if it matches the request."""
     model = load_model(path)
     card = model.card
     settings = method.settings
-    asked = {
+    requested = {
         "method": method.name,
         **asdict(preparation),
         "seed": seed,
@@ -143,7 +143,7 @@ def _finished(
         "people": sorted({scan.subject for scan in cohort.learning}),
         "reference": _reference(method),
     }
-    there = (
+    existing = (
         asdict(card)
         | asdict(card.preparation)
         | {
@@ -153,7 +153,7 @@ def _finished(
             "reference": card.summary["reference"],
         }
     )
-    other = [name for name, value in asked.items() if _plain(there[name]) != _plain(value)]
+    other = [name for name, value in requested.items() if _plain(existing[name]) != _plain(value)]
     if other:
         raise OutputError(
             f"the model that is there differs from what is asked for in {', '.join(other)}",
@@ -170,7 +170,7 @@ def _reference(method: Method) -> dict[str, list[str]]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON keeps it."""
+    """Return a value after a round trip through JSON."""
     return json.loads(json.dumps(value))
 
 
@@ -193,7 +193,7 @@ def _card(method: Method, cohort: Cohort, workspace: FitWorkspace, learned: Lear
 
 
 def _summary(cohort: Cohort, covariates: Sequence[str]) -> dict[str, Any]:
-    """Say from what a model was learned."""
+    """Summarize the training data of a model."""
     return {
         "training_scans": _count(cohort.learning, cohort.sites),
         "validation_scans": _count(cohort.validating, cohort.sites),
@@ -217,7 +217,7 @@ def _sites(
     covariates: Sequence[str],
     preparation: Preparation,
 ) -> dict[str, LearnedSite]:
-    """Return what is learned of each site whatever the method."""
+    """Return the properties of each site."""
     levels = np.log([[scan.level] for scan in scans])
     effects = estimate_site_effects(levels, cohort.design(covariates), np.zeros(1, dtype=int))
     usual = np.exp(effects.mean + effects.sites)[:, 0]

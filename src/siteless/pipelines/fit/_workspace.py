@@ -1,4 +1,4 @@
-"""The disk and the processes of a fit."""
+"""The storage and the processes of a fit."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class FitWorkspace:
-    """What `siteless.methods.base.Workspace` asks for.
+    """An implementation of `siteless.methods.base.Workspace`.
 
     Attributes
     ----------
     store
-        What is kept of each scan.
-    files
-        Where the fit writes.
-    run
-        How the work is done.
+        Stored data of scans.
+        files
+            Files of the fit.
+        run
+            Processes and progress of the work.
     """
 
     store: ScanStore
@@ -49,7 +49,7 @@ class FitWorkspace:
 
     @property
     def log(self) -> Path:
-        """File for a table that says how learning went."""
+        """File for the training log."""
         return self.files.log
 
     @property
@@ -58,7 +58,7 @@ class FitWorkspace:
         return self.files.state
 
     def stage(self, title: str) -> Progress:
-        """Begin a stage of the work, and return what shows its progress."""
+        """Begin a stage of the work, and return its progress callback."""
         return self.run.stage(title)
 
     def map(
@@ -74,7 +74,7 @@ class FitWorkspace:
         *,
         with_signal: bool,
     ) -> None:
-        """Read every scan once, and store what methods learn from."""
+        """Read every scan once, and store training data."""
         self._on_first(
             "Reading scans",
             partial(self.store.make, features=features, with_signal=with_signal),
@@ -90,14 +90,14 @@ class FitWorkspace:
         key: str,
         count: int,
     ) -> list[list[TrainingScan]]:
-        """Make training scans of every scan, which are stored, and map them."""
+        """Make and store training scans derived from every scan, and map them into memory."""
         self._on_first(title, partial(self.store.derive, make=make, key=key, count=count), scans)
         return [list(map(open_scan, self.store.derived(scan, key, count))) for scan in scans]
 
     def _on_first(
         self, title: str, function: Callable[[ScanFiles], object], scans: Sequence[ScanFiles]
     ) -> None:
-        """Apply a function to every scan on the first of several trainings, and wait for it."""
+        """Apply a function to every scan in the first of several processes; the others wait."""
         error = None
         try:
             if rank() == 0:

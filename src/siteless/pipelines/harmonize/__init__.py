@@ -1,4 +1,4 @@
-"""Scans of a dataset rendered as a site, or encoded."""
+"""Render scans of a dataset as a site, or encode them."""
 
 from siteless.pipelines.harmonize._encode import encode_dataset
 from siteless.pipelines.harmonize._harmonize import HarmonizeReport, harmonize_dataset

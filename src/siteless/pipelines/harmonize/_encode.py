@@ -1,4 +1,4 @@
-"""`siteless encode`: the codes of scans, as images and as a table."""
+"""`siteless encode`: write latent codes as images and as a table."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ def encode_dataset(
     *,
     run: Run = Run(),
 ) -> Path:
-    """Write the codes of every scan: an image with a volume for each unit, and a row of a table.
+    """Write the codes of every scan: an image with a volume per unit, and a row of a table.
 
     Parameters
     ----------
     model
-        File that `siteless fit` wrote.
+        Model file from `siteless fit`.
     dataset
-        Its folder, a manifest, or a selection of its scans. Scans without shells are left out.
+        Folder, manifest, or selection of scans. Scans without shells are left out.
     out
-        Folder of the derivative dataset. ``codes.tsv`` in it has, for each scan, the mean and the
-        standard deviation of every unit over the voxels; rows of earlier runs with the same
-        model are kept.
+        Folder of the derivative dataset. Its ``codes.tsv`` contains the mean and standard
+        deviation of each unit over voxels for each scan; rows of earlier runs with the same model
+        are kept.
     run
-        How the work is done.
+        Processes and progress of the work.
 
     Returns
     -------
@@ -57,12 +57,12 @@ def encode_dataset(
     """
     out, path = Path(out), Path(model)
     learned = _require_latent(load_model(path), path)
-    found = ScanSelection.of(dataset).find()
-    scans = _usable(learned, found)
-    require_outside(out, found.root)
+    study = ScanSelection.of(dataset).find()
+    scans = _usable(learned, study)
+    require_outside(out, study.root)
     table = out / "codes.tsv"
     earlier = _earlier_rows(table, learned.identity)
-    root = found.root if found.root.is_dir() else found.root.parent
+    root = study.root if study.root.is_dir() else study.root.parent
     ignored = ("codes.tsv", "*_dwimap.*")
     write_description(out, name="Codes of scans", sources=(root,), ignored=ignored)
     rows = run.map("Encoding scans", partial(_encode, path, learned.identity, out), scans)
@@ -73,7 +73,7 @@ def encode_dataset(
 
 
 def _require_latent(model: Model, path: Path) -> LatentModel:
-    """Refuse a model of a method that has no latent code."""
+    """Raise an error for a model without a latent code."""
     if not isinstance(model, LatentModel):
         raise ModelError(
             f"a model of the method {model.card.method} has no latent code",
@@ -84,7 +84,7 @@ def _require_latent(model: Model, path: Path) -> LatentModel:
 
 
 def _earlier_rows(table: Path, identity: str) -> list[Row]:
-    """Return what earlier runs wrote; codes of two models must not be mixed."""
+    """Return the rows of earlier runs; raise an error if they are from another model."""
     if not table.exists():
         return []
     rows = read_rows(table, "image", "model")
@@ -95,17 +95,17 @@ def _earlier_rows(table: Path, identity: str) -> list[Row]:
     return [dict(row) for row in rows]
 
 
-def _usable(model: Model, found: Dataset) -> list[ScanFiles]:
-    """Return the scans that have shells, which all must be the model's."""
+def _usable(model: Model, study: Dataset) -> list[ScanFiles]:
+    """Return the scans with shells; raise an error if the model does not support them."""
     usable = []
-    for files in found.scans:
+    for files in study.scans:
         gradients = read_gradient_table(files)
         if gradients.shells:
             with errors_at(files.dwi):
                 model.require_known(gradients, files.site)
             usable.append(files)
     if not usable:
-        raise DatasetError("no scan has a shell", remedy="give diffusion scans", path=found.root)
+        raise DatasetError("no scan has a shell", remedy="give diffusion scans", path=study.root)
     return usable
 
 
@@ -116,9 +116,9 @@ def _encode(path: Path, identity: str, out: Path, files: ScanFiles) -> Row:
         codes = model.encode(model.prepare(scan))
     image = derivative_path(out, "code", files.entities)
     write_map(image, codes.on_grid(), scan.affine)
-    told = {"Model": identity, "Site": str(files.site or "n/a"), "Level": codes.level}
-    write_json(image.with_name(image.name.replace(".nii.gz", ".json")), told)
-    means, spreads = codes.mean.mean(axis=0), codes.mean.std(axis=0)
+    sidecar = {"Model": identity, "Site": str(files.site or "n/a"), "Level": codes.level}
+    write_json(image.with_name(image.name.replace(".nii.gz", ".json")), sidecar)
+    means, deviations = codes.mean.mean(axis=0), codes.mean.std(axis=0)
     return {
         "participant_id": f"sub-{files.subject}",
         "session_id": f"ses-{files.entities['ses']}" if "ses" in files.entities else "n/a",
@@ -127,5 +127,5 @@ def _encode(path: Path, identity: str, out: Path, files: ScanFiles) -> Row:
         "model": identity,
         "voxels": str(len(codes.mean)),
         **{f"mean_{unit}": f"{value:.6g}" for unit, value in enumerate(means)},
-        **{f"sd_{unit}": f"{value:.6g}" for unit, value in enumerate(spreads)},
+        **{f"sd_{unit}": f"{value:.6g}" for unit, value in enumerate(deviations)},
     }

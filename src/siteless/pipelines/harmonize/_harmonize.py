@@ -1,4 +1,4 @@
-"""`siteless harmonize`: scans of a dataset, or maps of them, rendered as a site."""
+"""`siteless harmonize`: render scans of a dataset, or their maps, as a site."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from siteless.pipelines._run import Run
 from siteless.pipelines.harmonize._job import Gradients, Job, Outcome, Outputs, killed
 from siteless.storage import cache_key
 
-# A scan with a larger part of unfamiliar voxels is unlike those that were learned from.
+# A scan with a larger fraction of unfamiliar voxels is out-of-distribution.
 _UNFAMILIAR = 10 * RARE
 
 
 @dataclass(frozen=True)
 class HarmonizeReport:
-    """What became of the scans of a dataset.
+    """The result of harmonizing a dataset.
 
     Attributes
     ----------
     written
-        Images that were rendered; of a method that gives maps, the first map of each scan.
-    skipped
-        Images that an earlier run with the same model and settings has written.
-    unfamiliar
-        Images, of both, whose scan is unlike the training scans of its site; with the part of
-        their rendered voxels that is.
-    interpolated
-        b-values that volumes of some images, of both, were not acquired at.
+        Rendered images; for a method that harmonizes maps, the first map of each scan.
+        skipped
+            Images of an earlier run with the same model and settings.
+        unfamiliar
+            Images, written or skipped, of out-of-distribution scans; with the fraction of their
+            rendered voxels that is.
+        interpolated
+            Interpolated b-values of images, written or skipped.
     left_out
         Names of scans without shells.
     errors
-        Why scans could not be rendered, each with its file.
+        Errors of scans that could not be rendered, each with its file.
     """
 
     written: tuple[Path, ...]
@@ -73,61 +73,61 @@ def harmonize_dataset(
     Parameters
     ----------
     dataset
-        Its folder, a manifest, or a selection of its scans.
+        Folder, manifest, or selection of scans.
     out
         Folder of the derivative dataset.
     model
-        File that `siteless fit` wrote.
-    to
-        Site of the model, or ``average``.
-    gradients
-        To render at: ``own``, ``target``, or a .bval and a .bvec file, taken along the axes of
-        each image as those beside it are.
+        Model file from `siteless fit`.
+        to
+            Target site, or ``average``.
+        gradients
+            Gradients to render at: ``own``, ``target``, or a .bval and a .bvec file, in the axes
+            of each image.
     outside
-        What happens to voxels that the model has not learned: see `siteless.methods.render`.
-        A method that gives maps has neither this nor `gradients`.
-    force
-        Render again what an earlier run has written.
-    run
-        How the work is done.
+        Treatment of voxels outside the training tissue, see `siteless.methods.render`. A method
+            that harmonizes maps supports neither this nor `gradients`.
+        force
+            Render images of an earlier run again.
+        run
+            Processes and progress of the work.
 
     Raises
     ------
     SitelessError
         When nothing can be rendered, or an output cannot be written.
     """
-    # Workers elsewhere have other working folders.
+    # Remote workers have other working folders.
     selection = ScanSelection.of(dataset).absolute()
-    out, path = (Path(given).absolute() for given in (out, model))
+    out, path = (Path(location).absolute() for location in (out, model))
     if isinstance(gradients, tuple):
         gradients = gradients[0].absolute(), gradients[1].absolute()
     learned = load_model(path)
     with errors_at(path):
-        told = _settings(learned, to, gradients, outside)
-    found = selection.find()
-    require_outside(out, found.root)
-    _require_elsewhere(found.scans, out)
-    root = found.root if found.root.is_dir() else found.root.parent
-    job = Job(path, root, out, to, gradients, outside, told, _outputs(learned), force=force)
+        settings = _settings(learned, to, gradients, outside)
+    study = selection.find()
+    require_outside(out, study.root)
+    _require_elsewhere(study.scans, out)
+    root = study.root if study.root.is_dir() else study.root.parent
+    job = Job(path, root, out, to, gradients, outside, settings, _outputs(learned), force=force)
     with run.connected() as connected:
         what = "Maps" if job.outputs.are_maps else "Scans"
         name = f"{what} rendered as {to} by the method {learned.card.method}"
         write_description(
             out, name=name, sources=(root,), ignored=("*_dwimap.*", "model", "report")
         )
-        outcomes = connected.map("Rendering scans", job.run, found.scans, lost=killed)
-    return _report(found.scans, outcomes)
+        outcomes = connected.map("Rendering scans", job.run, study.scans, lost=killed)
+    return _report(study.scans, outcomes)
 
 
 def _outputs(model: Model) -> Outputs:
     if isinstance(model, MapModel):
-        covariates = tuple(one.name for one in model.covariates if one.means)
+        covariates = tuple(covariate.name for covariate in model.covariates if covariate.means)
         return Outputs(tuple(f"harmonized_{name}" for name in model.maps), (), covariates)
     return Outputs(("harmonized",), ("spread", "change", "unfamiliar", "brain", "white_matter"))
 
 
 def _settings(model: Model, to: str, gradients: Gradients, outside: Outside) -> Mapping[str, str]:
-    """Return what a result is known by, whatever its scan; refuse a target there is not."""
+    """Return the settings of all renderings; raise an error for an unknown target."""
     model.level(to)
     known = {
         "Version": version("siteless"),
@@ -159,7 +159,7 @@ def _settings(model: Model, to: str, gradients: Gradients, outside: Outside) -> 
 
 
 def _require_elsewhere(scans: Sequence[ScanFiles], out: Path) -> None:
-    """Refuse an output that would lie beside the scans themselves."""
+    """Raise an error for an output folder that contains the scans."""
     for files in scans:
         if files.dwi.resolve().is_relative_to(out.resolve()):
             raise OutputError(

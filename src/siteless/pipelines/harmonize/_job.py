@@ -1,4 +1,4 @@
-"""What is done to each scan: rendered, and written with what was found out."""
+"""Render single scans, and write them with their findings."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from siteless.microstructure import MAPS
 from siteless.model import RARE, HarmonizedMaps, MapModel, Model, SignalModel
 from siteless.pipelines._choice import read_model
 
-# The scan's own b-vectors, those of the target's protocol, or a .bval and a .bvec file.
+# The scan's b-vectors, those of the target's protocol, or a .bval and a .bvec file.
 Gradients: TypeAlias = Literal["own", "target"] | tuple[Path, Path]
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a model writes of a scan, by names of `siteless.bids.NAMES`.
+    """Outputs of a model for a scan, as keys of `siteless.bids.NAMES`.
 
     Attributes
     ----------
     images
-        Whose sidecars tell what they are known by.
+        Images whose sidecars contain the provenance.
     beside
-        Maps that go with them.
+        Maps beside them.
     covariates
-        That maps depend on; None where scans are written.
+        Covariates of harmonized maps; None if scans are written.
     """
 
     images: tuple[str, ...]
@@ -53,13 +53,13 @@ class Outputs:
 
     @property
     def are_maps(self) -> bool:
-        """Whether maps are written, and no scan."""
+        """Whether maps are written, not scans."""
         return self.covariates is not None
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one scan: an image, new or kept; an error; or nothing to render."""
+    """The result for a scan: an image, new or kept; an error; or nothing to render."""
 
     image: Path | None = None
     kept: bool = False
@@ -69,7 +69,7 @@ class Outcome:
 
 
 def killed(files: ScanFiles) -> Outcome:
-    """Return what becomes of a scan that its process dies of."""
+    """Return the outcome of a scan that killed its process."""
     error = SitelessError(
         "every process that was given the scan died, often for lack of memory",
         remedy="give more memory, or use fewer processes",
@@ -80,7 +80,7 @@ def killed(files: ScanFiles) -> Outcome:
 
 @dataclass(frozen=True)
 class Job:
-    """What is done to each scan; the same in this process and in others."""
+    """Rendering of single scans, which can run in several processes."""
 
     model: Path
     root: Path
@@ -93,7 +93,7 @@ class Job:
     force: bool
 
     def run(self, files: ScanFiles) -> Outcome:
-        """Render a scan and write it, unless that is done already."""
+        """Render a scan and write it, unless an earlier run has."""
         try:
             with errors_at(files.dwi):
                 return self._render(files)
@@ -104,45 +104,49 @@ class Job:
         except MemoryError:
             full = SitelessError("memory ran out", remedy="use a smaller --nprocs", path=files.dwi)
             return Outcome(error=full)
-        except Exception as error:  # noqa: BLE001 - a defect of ours must not stop the others
+        except Exception as error:  # noqa: BLE001 - a bug must not stop other scans
             what = f"siteless failed on this scan ({type(error).__name__}: {error})"
             defect = SitelessError(what, remedy="please report it", path=files.dwi)
             return Outcome(error=defect)
 
     def _render(self, files: ScanFiles) -> Outcome:
         images = [derivative_path(self.out, name, files.entities) for name in self.outputs.images]
-        asked = self._asked(files)
+        provenance = self._provenance(files)
         earlier = [_read_sidecar(image) for image in images]
-        same = all(told.get("Siteless") == asked for told in earlier)
+        same = all(sidecar.get("Siteless") == provenance for sidecar in earlier)
         if not self.force and same and self._is_whole(files):
-            found = earlier[0].get("SitelessFound", {})
+            findings = earlier[0].get("SitelessFound", {})
             return Outcome(
                 images[0],
                 kept=True,
-                unfamiliar=found.get("Unfamiliar", 0.0),
-                interpolated=tuple(found.get("InterpolatedShells", ())),
+                unfamiliar=findings.get("Unfamiliar", 0.0),
+                interpolated=tuple(findings.get("InterpolatedShells", ())),
             )
-        own = read_gradient_table(files)
-        if not own.shells:
+        gradients = read_gradient_table(files)
+        if not gradients.shells:
             return Outcome()
         model = read_model(self.model, self.settings["Model"])
-        model.require_known(own, files.site)
+        model.require_known(gradients, files.site)
         scan = read_scan(files)
-        told = {"Sources": [self._source(files)], "Siteless": asked}
+        metadata = {"Sources": [self._source(files)], "Siteless": provenance}
         if isinstance(model, MapModel):
             maps = model.render_maps(scan, self.to, files.attributes)
-            shells = [shell.b for shell in own.shells]
+            shells = [shell.b for shell in gradients.shells]
             interpolated = interpolated_bs(shells, model.preparation.shells)
-            _write_maps(maps, scan, images, told, interpolated)
+            _write_maps(maps, scan, images, metadata, interpolated)
             return Outcome(images[0], interpolated=interpolated)
         table = self._table(model, scan)
-        made = render(model, scan, self.to, gradients=table, outside=self.outside)
-        told["SitelessFound"] = _found(made, model, {str(files.site), self.to})
-        write_scan(made.scan, files, self.out, metadata=told, maps=_maps(made, model))
-        return Outcome(images[0], unfamiliar=made.unfamiliar_part, interpolated=made.interpolated)
+        rendering = render(model, scan, self.to, gradients=table, outside=self.outside)
+        metadata["SitelessFound"] = _findings(rendering, model, {str(files.site), self.to})
+        write_scan(
+            rendering.scan, files, self.out, metadata=metadata, maps=_maps(rendering, model)
+        )
+        return Outcome(
+            images[0], unfamiliar=rendering.unfamiliar_part, interpolated=rendering.interpolated
+        )
 
     def _is_whole(self, files: ScanFiles) -> bool:
-        """Whether all that is written of a scan is there."""
+        """Whether all outputs of a scan exist."""
         names = (*self.outputs.images, *self.outputs.beside)
         image, *maps = (derivative_path(self.out, name, files.entities) for name in names)
         stem = image.name.removesuffix(".nii.gz")
@@ -158,81 +162,84 @@ class Job:
         return read_gradient_pair(*self.gradients, scan.affine)
 
     def _source(self, files: ScanFiles) -> str:
-        """Return the URI of a scan, by the link of the dataset's description where it can be."""
+        """Return the URI of a scan, relative to the source dataset if possible."""
         if files.dwi.is_relative_to(self.root):
             return f"bids:source:{files.dwi.relative_to(self.root).as_posix()}"
         return files.dwi.absolute().as_uri()
 
-    def _asked(self, files: ScanFiles) -> dict[str, Any]:
-        """Return what a result is known by, which goes into its sidecar."""
+    def _provenance(self, files: ScanFiles) -> dict[str, Any]:
+        """Return the provenance of a result, for its sidecar."""
         site = str(files.site or "n/a")
-        asked = {**self.settings, "SourceSite": site, "SourceFiles": fingerprint(files)}
+        provenance = {**self.settings, "SourceSite": site, "SourceFiles": fingerprint(files)}
         if self.outputs.covariates is None:
-            return asked
-        told = {name: files.attributes.get(name, "n/a") for name in self.outputs.covariates}
-        return {**asked, "Covariates": told}
+            return provenance
+        covariates = {name: files.attributes.get(name, "n/a") for name in self.outputs.covariates}
+        return {**provenance, "Covariates": covariates}
 
 
-def _found(made: Rendering, model: Model, sites: Collection[str]) -> dict[str, Any]:
-    """Return what rendering has found out, for the sidecar."""
+def _findings(rendering: Rendering, model: Model, sites: Collection[str]) -> dict[str, Any]:
+    """Return the findings of rendering, for the sidecar."""
     effects = model.card.summary.get("site_effects", [])
     return {
-        "RenderedVoxels": int(made.rendered.sum()),
-        "Unfamiliar": made.unfamiliar_part,
+        "RenderedVoxels": int(rendering.rendered.sum()),
+        "Unfamiliar": rendering.unfamiliar_part,
         "UnfamiliarExpected": RARE,
-        "SourceLevel": made.levels[0],
-        "TargetLevel": made.levels[1],
-        "InterpolatedShells": list(made.interpolated),
-        "LeftOutShells": list(made.left_out),
-        "SiteEffects": [one for one in effects if one["site"] in sites],
+        "SourceLevel": rendering.levels[0],
+        "TargetLevel": rendering.levels[1],
+        "InterpolatedShells": list(rendering.interpolated),
+        "LeftOutShells": list(rendering.left_out),
+        "SiteEffects": [effect for effect in effects if effect["site"] in sites],
     }
 
 
-def _maps(made: Rendering, model: Model) -> dict[str, Map]:
+def _maps(rendering: Rendering, model: Model) -> dict[str, Map]:
     volumes = {"Volumes": ["b0", *(f"b={b:.0f}" for b in model.preparation.shells)]}
     known = model.uncertainty if isinstance(model, SignalModel) else ""
     of = f"of {known}, and " if known else ""
-    spread = f"Standard deviation of the rendered signal: {of}within a voxel"
+    deviation = f"Standard deviation of the rendered signal: {of}within a voxel"
     change = "Root-mean-square change of the signal, beside that of the scan's level"
     unlike = "Rendered voxels that are unlike the training scans of the source site"
     return {
-        "spread": Map(made.spread, {"Description": spread, "Units": "arbitrary", **volumes}),
-        "change": Map(made.change, {"Description": change, "Units": "arbitrary", **volumes}),
-        "unfamiliar": Map(made.unfamiliar, {"Description": unlike, "Type": "ROI"}),
-        "brain": Map(made.scan.mask, {"Type": "Brain", "Origin": made.scan.mask_origin}),
+        "spread": Map(
+            rendering.spread, {"Description": deviation, "Units": "arbitrary", **volumes}
+        ),
+        "change": Map(rendering.change, {"Description": change, "Units": "arbitrary", **volumes}),
+        "unfamiliar": Map(rendering.unfamiliar, {"Description": unlike, "Type": "ROI"}),
+        "brain": Map(rendering.scan.mask, {"Type": "Brain", "Origin": rendering.scan.mask_origin}),
         "white_matter": Map(
-            made.scan.white_matter, {"Type": "ROI", "Origin": made.scan.white_matter_origin}
+            rendering.scan.white_matter,
+            {"Type": "ROI", "Origin": rendering.scan.white_matter_origin},
         ),
     }
 
 
 def _write_maps(
-    made: HarmonizedMaps,
+    harmonized: HarmonizedMaps,
     scan: Scan,
     images: Sequence[Path],
-    told: Mapping[str, Any],
+    metadata: Mapping[str, Any],
     interpolated: tuple[float, ...],
 ) -> None:
-    """Write maps with sidecars; where an image is, its sidecar tells of it."""
-    for image, (name, values) in zip(images, made.maps.items(), strict=True):
-        kind, own = MAPS[name], made.source[name]
-        found = {
-            "HarmonizedVoxels": int(made.known.sum()),
-            "MeanBefore": float(own[made.known].mean(dtype=float)),
-            "MeanAfter": float(values[made.known].mean(dtype=float)),
+    """Write maps with sidecars; a sidecar is written before its image."""
+    for image, (name, values) in zip(images, harmonized.maps.items(), strict=True):
+        kind, source = MAPS[name], harmonized.source[name]
+        findings = {
+            "HarmonizedVoxels": int(harmonized.known.sum()),
+            "MeanBefore": float(source[harmonized.known].mean(dtype=float)),
+            "MeanAfter": float(values[harmonized.known].mean(dtype=float)),
             "InterpolatedShells": list(interpolated),
         }
         of_map = {"Description": kind.description, "Units": kind.units, "SkullStripped": True}
-        sidecar = {**of_map, "BrainMask": scan.mask_origin, **told, "SitelessFound": found}
+        sidecar = {**of_map, "BrainMask": scan.mask_origin, **metadata, "SitelessFound": findings}
         image.unlink(missing_ok=True)
         write_json(sidecar_of(image), sidecar)
         write_map(image, values, scan.affine)
 
 
 def _read_sidecar(image: Path) -> dict[str, Any]:
-    """Return what the sidecar of an image says, nothing where either is missing or broken."""
+    """Return the sidecar of an image; empty if either is missing or broken."""
     try:
-        told = json.loads(sidecar_of(image).read_text(encoding="utf-8"))
+        sidecar = json.loads(sidecar_of(image).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return told if isinstance(told, dict) and image.exists() else {}
+    return sidecar if isinstance(sidecar, dict) and image.exists() else {}

@@ -1,4 +1,4 @@
-"""Scans before and after, and scores, to the pages of a study and of its people."""
+"""Write the pages of a study and of its participants, from scans and scores."""
 
 from siteless.pipelines.report._report import HOME, read_scores, write_report
 

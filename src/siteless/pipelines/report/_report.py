@@ -1,4 +1,4 @@
-"""`siteless report`: pages that show what harmonizing has done to a dataset, and to each scan."""
+"""`siteless report`: write pages on a harmonized dataset and its scans."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ from siteless.report import (
 from siteless.storage import cache_key, require_writable, size_and_time
 
 HOME = "index.html"
-# People with a page of their own, unless more are asked for.
+# Default number of participants with a page.
 PEOPLE = 40
-# Scans that the page of the study shows, one for each site.
+# Number of scans on the page of the study, one per site.
 _SHOWN = 4
-# Raised when numbers or pages change.
+# Increased when summaries or pages change.
 _FORM = 3
 # Entries of sidecars that differ from scan to scan.
 _OF_SCANS = ("SourceSite", "SourceFiles", "Covariates")
@@ -67,31 +67,31 @@ def write_report(
     people: int | None = PEOPLE,
     run: Run = Run(),
 ) -> Path:
-    """Write the page of a harmonized study, and pages of people, each one file.
+    """Write the page of a harmonized study, and pages of participants, each as one file.
 
-    Pages of people that are there, of the same scans, are kept.
+    Existing pages of participants with the same scans are kept.
 
     Parameters
     ----------
     dataset
-        Its folder, a manifest, or a selection of its scans: the scans as they were.
-    harmonized
-        Folders of derivatives of one method and one target.
+        Folder, manifest, or selection of the original scans.
+        harmonized
+            Folders of derivatives of one method and one target.
     out
         Folder for the pages.
     scores
-        Folder that `siteless evaluate` wrote.
-    model
-        The model that has rendered the scans; what it has learned of sites is shown.
-    people
-        How many people get pages of their own, those whose scans stand out first; None for all.
-    run
-        How the work is done.
+        Folder from `siteless evaluate`.
+        model
+            Model that rendered the scans, whose site fields are shown.
+        people
+            Number of participants with pages, flagged ones first; None for all.
+        run
+            Processes and progress of the work.
 
     Returns
     -------
     Path
-        The page of the study.
+        Page of the study.
     """
     selection, derivatives = ScanSelection.of(dataset), Derivatives.of(harmonized)
     scans, out = selection.find(), Path(out)
@@ -121,11 +121,11 @@ def write_report(
 def _study(
     scans: Dataset, renderings: Sequence[RenderedScan], summaries: Sequence[ScanSummary]
 ) -> Study:
-    """Return a study with what scans and sidecars say of it."""
+    """Return a study from scans and sidecars."""
     examples = _examples(renderings, flag_scans(summaries))
     return Study(
         title=f"{scans.root.name if scans.root.is_dir() else scans.root.stem}, harmonized",
-        told=_provenance(renderings),
+        provenance=_provenance(renderings),
         summaries=summaries,
         missing=_missing(scans.scans, renderings),
         viewer=viewer_html([summarize_scan(rendered)[1] for rendered in examples]),
@@ -135,7 +135,7 @@ def _study(
 
 
 def _require_pages(out: Path) -> None:
-    """Refuse a folder that holds a page of somebody else."""
+    """Raise an error for a folder with an unrelated page."""
     if (out / HOME).exists() and not (out / "records").exists():
         raise OutputError(
             f"the folder has another {HOME}", remedy="choose another folder", path=out
@@ -153,20 +153,20 @@ def _require_one_target(renderings: Sequence[RenderedScan]) -> None:
 
 def _missing(originals: Sequence[ScanFiles], renderings: Sequence[RenderedScan]) -> list[str]:
     """Return the names of scans with shells that are not among the harmonized."""
-    made = {rendered.source.dwi for rendered in renderings}
-    others = (files for files in originals if files.dwi not in made)
+    harmonized = {rendered.source.dwi for rendered in renderings}
+    others = (files for files in originals if files.dwi not in harmonized)
     return [scan_name(files) for files in others if not _lacks_shells(files)]
 
 
 def _lacks_shells(files: ScanFiles) -> bool:
     try:
         return not read_gradient_table(files).shells
-    except SitelessError:  # which may be why it was not harmonized
+    except SitelessError:  # possibly the reason why it was not harmonized
         return False
 
 
 def _fields(path: Path, renderings: Sequence[RenderedScan]) -> str:
-    """Draw what the model of some renderings has learned of its sites, if anything."""
+    """Draw the site fields of the model of some renderings, if it has any."""
     model = load_model(path)
     if model.identity not in _provenance(renderings).get("Model", ""):
         raise ModelError(
@@ -179,7 +179,7 @@ def _fields(path: Path, renderings: Sequence[RenderedScan]) -> str:
 
 
 def read_scores(folder: Path) -> tuple[ScoreTable, tuple[str, ...]]:
-    """Read what `siteless evaluate` wrote: the scores, and notes on them."""
+    """Read the scores and notes from `siteless evaluate`."""
     path = folder / "scores.tsv"
     if not path.exists():
         raise MissingFileError(
@@ -206,16 +206,16 @@ def read_scores(folder: Path) -> tuple[ScoreTable, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class _Person:
-    """A person whose scans are summarized.
+    """A participant whose scans are summarized.
 
     Attributes
     ----------
     scans
-        The person's rendered scans.
+        Rendered scans of the participant.
     out
         Folder for the pages.
     has_page
-        Whether the person gets a page.
+        Whether the participant has a page.
     """
 
     scans: tuple[RenderedScan, ...]
@@ -235,14 +235,14 @@ class _Person:
         return self.out / f"{folder_name(self.name)}.html"
 
     def run(self) -> list[ScanSummary]:
-        """Return summaries of the scans, from a record if there is one; and write the page."""
+        """Return summaries of the scans, from a record if it exists, and write the page."""
         record = self.out / "records" / f"{folder_name(self.name)}.json"
         key = self._key()
         with suppress(OSError, ValueError, KeyError, TypeError):
             content = json.loads(record.read_text(encoding="utf-8"))
             if content["key"] == key and (self.page.exists() or not self.has_page):
                 return [ScanSummary(**summary) for summary in content["summaries"]]
-        self.page.unlink(missing_ok=True)  # or it might stand beside other numbers
+        self.page.unlink(missing_ok=True)  # as it might not match new summaries
         pairs = [summarize_scan(rendered) for rendered in self.scans]
         summaries = [summary for summary, _ in pairs]
         if self.has_page:
@@ -252,7 +252,7 @@ class _Person:
         return summaries
 
     def _key(self) -> str:
-        """Return a hash of all that numbers and page depend on."""
+        """Return a hash of everything that summaries and page depend on."""
         scans = [fingerprint(files) for rendered in self.scans for files in rendered.files]
         beside = [path for rendered in self.scans for path in files_beside(rendered)]
         labels = [[scan.to, scan.source.attributes.get("age")] for scan in self.scans]
@@ -264,7 +264,7 @@ class _Person:
 def _summarize_people(
     renderings: Sequence[RenderedScan], out: Path, people: int | None, run: Run
 ) -> tuple[list[ScanSummary], dict[str, str]]:
-    """Return summaries of all scans, and the pages of people by subject."""
+    """Return summaries of all scans, and the pages of participants by subject."""
     by_subject: dict[str, list[RenderedScan]] = {}
     for rendered in renderings:
         by_subject.setdefault(rendered.source.subject, []).append(rendered)
@@ -284,7 +284,7 @@ def _summarize_people(
 def _examples(
     renderings: Sequence[RenderedScan], flags: Mapping[str, object]
 ) -> list[RenderedScan]:
-    """Return a scan of each of some sites, one that stands out where there is one."""
+    """Return one scan of each of some sites, preferably a flagged one."""
     order = {name: place for place, name in enumerate(flags)}
     ranked = sorted(renderings, key=lambda scan: order.get(scan_name(scan.source), len(order)))
     first = {str(rendered.source.site): rendered for rendered in reversed(ranked)}
@@ -292,7 +292,7 @@ def _examples(
 
 
 def _provenance(renderings: Sequence[RenderedScan]) -> dict[str, str]:
-    """Return what sidecars say about how all scans were made; all values where they differ."""
+    """Return the provenance of all scans from sidecars, with all values that differ."""
     values: dict[str, dict[str, None]] = {}
     for rendered in renderings:
         for name, value in rendered.read_sidecar().get("Siteless", {}).items():
@@ -302,7 +302,7 @@ def _provenance(renderings: Sequence[RenderedScan]) -> dict[str, str]:
 
 
 def _verdicts(renderings: Sequence[RenderedScan]) -> list[SiteVerdict]:
-    """Return what sidecars say about the effects of sites."""
+    """Return the summaries of site effects from sidecars."""
     verdicts: dict[str, SiteVerdict] = {}
     for rendered in renderings:
         for effect in rendered.read_sidecar().get("SitelessFound", {}).get("SiteEffects", []):

@@ -1,4 +1,4 @@
-"""A scan before and after: its summary for a report, and volumes to look at."""
+"""Summarize a scan before and after for a report, with volumes to view."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from siteless.tissue import fit_tensor, white_matter_level
 # Bins of the curves of a map's voxels.
 _BINS = 60
 _COLOURS = "red left-right, green front-back, blue up-down"
-# FA below which a direction means nothing.
+# FA below which a direction is meaningless.
 _ISOTROPIC = 0.15
-# Voxels of a volume in a page, at most; finer ones are averaged.
+# Largest number of voxels of a volume in a page; finer ones are averaged.
 _MOST_VOXELS = 500_000
 # Ends of scales: differences of the signal and its uncertainty, % of white-matter b0; degrees.
 _SIGNAL_DIFFERENCE, _UNCERTAIN, _TURNED = 20.0, 15.0, 45.0
@@ -39,14 +39,14 @@ _SIGNAL_DIFFERENCE, _UNCERTAIN, _TURNED = 20.0, 15.0, 45.0
 
 @dataclass(frozen=True, eq=False)
 class _Images:
-    """Images of a scan that a page shows.
+    """Images of a scan for a page.
 
     Attributes
     ----------
     maps
         Maps by name, shape (x, y, z).
     principal
-        Fibre direction, world axes, shape (x, y, z, 3); None from a method that gives maps.
+        Fibre direction, world axes, shape (x, y, z, 3); None from a method that harmonizes maps.
     bs
         b-values of the shells, s/mm2.
     means
@@ -60,7 +60,7 @@ class _Images:
 
 
 def summarize_scan(rendered: RenderedScan) -> tuple[ScanSummary, ViewedScan]:
-    """Return the numbers of a scan, and volumes of it before and after."""
+    """Return the summary of a scan, and volumes of it before and after."""
     with errors_at((rendered.image or rendered.source).dwi):
         return _summarize(rendered)
 
@@ -88,14 +88,14 @@ def _summarize(rendered: RenderedScan) -> tuple[ScanSummary, ViewedScan]:
 
 
 def scan_name(files: ScanFiles) -> str:
-    """Return a name that no other scan has: files of many scans may have one name."""
+    """Return a unique name of a scan; file names may not be unique."""
     return derivative_path(Path(), "scan", files.entities).name.removesuffix("_dwi.nii.gz")
 
 
 def files_beside(rendered: RenderedScan) -> list[Path]:
-    """Return the files that a summary depends on, beside the scans; some may not be there."""
+    """Return further files that a summary depends on; they may not exist."""
     if rendered.image:
-        return [_spread(rendered)]
+        return [_uncertainty_path(rendered)]
     return [path for image in rendered.maps.values() for path in (image, sidecar_of(image))]
 
 
@@ -110,7 +110,7 @@ def _read_on_grid(rendered: RenderedScan, image: ScanFiles, source: Scan) -> Sca
 
 
 def _images(scan: Scan) -> _Images:
-    with threadpool_limits(1, user_api="blas"):  # sums by threads would change the last bits
+    with threadpool_limits(1, user_api="blas"):  # sums over several threads round differently
         tensor = fit_tensor(scan.volumes, scan.voxels, scan.gradients)
     maps = {"fa": _on_grid(scan, tensor.fa), "md": _on_grid(scan, tensor.md)}
     b0 = np.flatnonzero(scan.gradients.is_b0)
@@ -131,14 +131,14 @@ def _mean(scan: Scan, volumes: Array) -> Array:
 
 
 def _on_grid(scan: Scan, values: Array) -> Array:
-    """Put values of brain voxels on the grid, zero elsewhere."""
+    """Place values of brain voxels on the grid, zero elsewhere."""
     grid = np.zeros((*scan.mask.shape, *values.shape[1:]), dtype=np.float32)
     grid.swapaxes(0, 2)[scan.mask.T] = values
     return grid
 
 
 def _numbers(before: _Images, after: _Images, white: Array) -> dict[str, Any]:
-    """Return the numbers of white matter."""
+    """Return the white-matter statistics of a summary."""
     names = [name for name in SCALES if name in after.maps]
     pairs = {name: _known(before.maps[name][white], after.maps[name][white]) for name in names}
     changes = [np.mean(np.square(a[white] - b[white])) for a, b in _shell_pairs(before, after)]
@@ -157,14 +157,14 @@ def _known(before: Array, after: Array) -> tuple[Array, Array]:
 
 
 def _correlation(before: Array, after: Array) -> float:
-    """Return the correlation of voxels, NaN where one of the two does not vary."""
+    """Return the correlation of voxels, NaN if either is constant."""
     if not (before.size and before.std() and after.std()):
         return float("nan")
     return float(np.corrcoef(before, after)[0, 1])
 
 
 def _shell_pairs(before: _Images, after: _Images) -> list[tuple[Array, Array]]:
-    """Return means of b0 and of shells before and after; none if shells are not the same."""
+    """Return means of b0 and of shells before and after; empty if shells differ."""
     if not same_shells(before.bs, after.bs):
         return []
     return list(zip(before.means, after.means, strict=True))
@@ -180,17 +180,17 @@ def _density(values: Array, name: str) -> list[float]:
 def _uncertainty(rendered: RenderedScan, scan: Scan) -> Array | None:
     """Return the standard deviation of the signal, % of white-matter b0; None if not written.
 
-    It is NaN where it is unknown: in voxels that were scaled, not rendered.
+    It is NaN in voxels that were scaled, not rendered.
     """
-    path = _spread(rendered)
+    path = _uncertainty_path(rendered)
     if not path.exists():
         return None
-    spread = np.sqrt(np.square(read_signal(path)[0]).mean(axis=3))
-    return np.where(spread > 0, 100 * spread / white_matter_level(scan), np.nan)
+    deviation = np.sqrt(np.square(read_signal(path)[0]).mean(axis=3))
+    return np.where(deviation > 0, 100 * deviation / white_matter_level(scan), np.nan)
 
 
-def _spread(rendered: RenderedScan) -> Path:
-    """Return where the uncertainty of a rendered scan is, if it was written."""
+def _uncertainty_path(rendered: RenderedScan) -> Path:
+    """Return the path of the uncertainty map of a rendered scan, which may not exist."""
     assert rendered.image is not None
     name = derivative_path(Path(), "spread", rendered.source.entities).name
     return rendered.image.dwi.with_name(name)
@@ -236,7 +236,7 @@ def _compared(
 
 
 def _turned(before: _Images, after: _Images) -> Array:
-    """Return the angle between fibres before and after, degrees; NaN where there is none."""
+    """Return the angle between fibres before and after, degrees; NaN without fibres."""
     assert before.principal is not None
     assert after.principal is not None
     cosine = np.abs((before.principal * after.principal).sum(axis=-1)).clip(0, 1)
@@ -245,7 +245,7 @@ def _turned(before: _Images, after: _Images) -> Array:
 
 
 class _PageGrid:
-    """The grid of a brain, as coarse as a page needs."""
+    """The grid of a brain, coarsened for a page."""
 
     def __init__(self, scan: Scan) -> None:
         voxels = max(1, int(scan.mask.sum()))
@@ -260,14 +260,14 @@ class _PageGrid:
         return Volume(self._coarsen(inside), self.affine, low, high, unit, colours)
 
     def colours(self, images: _Images) -> Volume:
-        """Return fibre directions as colours, as bright as FA."""
+        """Return fibre directions as colours, with FA as brightness."""
         assert images.principal is not None
         bright = np.abs(images.principal) * images.maps["fa"][..., None].clip(0, 1)
         inside = np.where(self.mask[..., None], bright, np.nan)
         return Volume(np.nan_to_num(self._coarsen(inside)), self.affine, unit=_COLOURS)
 
     def _coarsen(self, values: Array) -> Array:
-        """Return the means of blocks over voxels in the brain."""
+        """Return block means over voxels in the brain."""
         if self.step == 1:
             return values
         pads = [(0, -size % self.step) for size in values.shape[:3]]

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from siteless.methods.invariant.profiles import SPREADS, Survey, extend_fields, fit_fields
+from siteless.methods.invariant.profiles import BLURS, Survey, extend_fields, fit_fields
 from siteless.methods.invariant.profiles._field import cosines
 
 SITES = ("a", "b", "c")
@@ -20,7 +20,7 @@ def _survey(site, person, *, field, seed, shift=(0, 0, 0), noise=0.01):
     anatomy = anatomy + 0.05 * own.normal() + 0.03 * own.normal() * head[:, 2] / 60
     share = rng.uniform(0.2, 1, len(head))
     energy = anatomy + 0.3 * share + field(position) + rng.normal(scale=noise, size=len(head))
-    energies = np.repeat(np.stack([energy, energy], axis=1)[None], len(SPREADS), axis=0)
+    energies = np.repeat(np.stack([energy, energy], axis=1)[None], len(BLURS), axis=0)
     return Survey(
         site=site,
         person=person,
@@ -28,7 +28,7 @@ def _survey(site, person, *, field, seed, shift=(0, 0, 0), noise=0.01):
         count=np.full(len(head), 50.0),
         share=share,
         energies=energies,
-        structure=np.ones((len(SPREADS), 3, 4)),
+        structure=np.ones((len(BLURS), 3, 4)),
         voxel_size=np.full(3, 2.0),
     )
 
@@ -104,7 +104,7 @@ def test_the_energies_are_those_after_the_sites_blur():
         for k, site in enumerate(SITES)
     ]
     # After a blur of 1 mm2 site b has twice the energy; after none it has not.
-    double = np.array(SPREADS)[:, None, None] == 1.0
+    double = np.array(BLURS)[:, None, None] == 1.0
     surveys = [
         replace(one, energies=one.energies + np.log(2) * double) if one.site == "b" else one
         for one in surveys

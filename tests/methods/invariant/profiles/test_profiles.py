@@ -111,7 +111,7 @@ def test_the_blur_between_sites_is_found(noise):
         for seed in range(3)
     ]
     found = learn_profiles(surveys, ("a", "b", "c"), ORDER)
-    np.testing.assert_allclose(found.spreads, [0.0, 3.0, 1.5], atol=0.25)
+    np.testing.assert_allclose(found.blurs, [0.0, 3.0, 1.5], atol=0.25)
 
 
 def test_larger_brains_are_not_taken_for_blurred_ones():
@@ -128,9 +128,9 @@ def test_larger_brains_are_not_taken_for_blurred_ones():
             surveys.append(
                 replace(plain, site=site, person=person, structure=structure, share=share)
             )
-    assert np.abs(learn_profiles(surveys, ("a", "b"), ORDER).spreads).max() < 0.1
+    assert np.abs(learn_profiles(surveys, ("a", "b"), ORDER).blurs).max() < 0.1
     alike = [replace(one, share=plain.share) for one in surveys]
-    assert np.abs(learn_profiles(alike, ("a", "b"), ORDER).spreads).max() > 0.2
+    assert np.abs(learn_profiles(alike, ("a", "b"), ORDER).blurs).max() > 0.2
 
 
 def test_sharpening_is_what_a_blur_takes_of_amplitudes():
@@ -150,11 +150,11 @@ def test_sharpening_is_what_a_blur_takes_of_amplitudes():
 def test_scans_that_cannot_tell_their_blur_do_not_decide_it():
     surveys = _surveys(a=3.0, b=0.0)
     mute = replace(surveys[3], structure=np.full_like(surveys[3].structure, np.nan))
-    expected = learn_profiles(surveys, ("a", "b"), ORDER).spreads
-    found = learn_profiles([*surveys, mute], ("a", "b"), ORDER).spreads
+    expected = learn_profiles(surveys, ("a", "b"), ORDER).blurs
+    found = learn_profiles([*surveys, mute], ("a", "b"), ORDER).blurs
     np.testing.assert_allclose(found, expected, atol=0.2)
     nothing = [replace(one, structure=np.full_like(one.structure, np.nan)) for one in surveys]
-    assert not learn_profiles(nothing, ("a", "b"), ORDER).spreads.any()
+    assert not learn_profiles(nothing, ("a", "b"), ORDER).blurs.any()
 
 
 def test_the_most_blurred_site_is_not_blurred_even_where_blurs_seem_to_sharpen():
@@ -165,7 +165,7 @@ def test_the_most_blurred_site_is_not_blurred_even_where_blurs_seem_to_sharpen()
         structure = plain.structure.copy()
         structure[:, :, 0] = np.array(detail + 0.02 * np.arange(6))[:, None] * structure[:, :, 1]
         surveys += [replace(plain, structure=structure, person=f"{site}{n}") for n in range(3)]
-    spreads = learn_profiles(surveys, ("a", "b"), ORDER).spreads
+    spreads = learn_profiles(surveys, ("a", "b"), ORDER).blurs
     assert spreads[0] == 0
 
 
@@ -182,15 +182,15 @@ def test_scans_without_blocks_do_not_decide_the_blur():
         energies=surveys[0].energies[:, :0],
     )
     found = learn_profiles([*surveys, empty], ("a", "b"), ORDER)
-    np.testing.assert_array_equal(found.spreads, expected.spreads)
+    np.testing.assert_array_equal(found.blurs, expected.blurs)
     assert not learn_profiles(
         [replace(empty, site=s) for s in "ab"], ("a", "b"), ORDER
-    ).spreads.any()
+    ).blurs.any()
     alone, beside = (
         extend_profiles(expected, [replace(one, site="c") for one in scans], "c")
         for scans in ([surveys[0]], [surveys[0], empty])
     )
-    np.testing.assert_array_equal(beside.spreads, alone.spreads)
+    np.testing.assert_array_equal(beside.blurs, alone.blurs)
 
 
 def test_volumes_beyond_those_that_were_learned_from_do_not_extrapolate():
@@ -198,7 +198,7 @@ def test_volumes_beyond_those_that_were_learned_from_do_not_extrapolate():
     known = learn_profiles(surveys, ("a", "b"), ORDER)
     larger = [replace(one, site="c", share=one.share / 1.3) for one in surveys[3:]]
     same = [replace(one, site="c") for one in surveys[3:]]
-    found = [extend_profiles(known, own, "c").spreads[2] for own in (larger, same)]
+    found = [extend_profiles(known, own, "c").blurs[2] for own in (larger, same)]
     assert found[0] == pytest.approx(found[1], abs=0.1)
 
 
@@ -210,7 +210,7 @@ def test_what_is_known_of_detail_survives_a_file():
     for one, other in zip(again.arrays.values(), known.arrays.values(), strict=True):
         np.testing.assert_array_equal(one, other)
     further = [replace(one, site="c") for one in surveys[:2]]
-    found = [extend_profiles(one, further, "c").spreads for one in (known, again)]
+    found = [extend_profiles(one, further, "c").blurs for one in (known, again)]
     np.testing.assert_array_equal(*found)
 
 
@@ -218,8 +218,8 @@ def test_a_new_site_is_blurred_as_the_others_were():
     surveys = _surveys(a=3.0, b=0.0, c=1.5)
     known = learn_profiles([one for one in surveys if one.site != "c"], ("a", "b"), ORDER)
     found = extend_profiles(known, [one for one in surveys if one.site == "c"], "c")
-    np.testing.assert_array_equal(found.spreads[:2], known.spreads)
-    assert found.spreads[2] == pytest.approx(1.5, abs=0.25)
+    np.testing.assert_array_equal(found.blurs[:2], known.blurs)
+    assert found.blurs[2] == pytest.approx(1.5, abs=0.25)
     assert found.sites == ("a", "b", "c")
 
 
@@ -284,4 +284,4 @@ def test_profiles_are_what_their_arrays_hold():
     again = SiteProfiles.from_arrays(profiles.sites, ORDER, profiles.arrays)
     world = np.random.default_rng(1).uniform(-80, 80, size=(5, 3))
     np.testing.assert_array_equal(again.gains(world, "b"), profiles.gains(world, "b"))
-    np.testing.assert_array_equal(again.spreads, profiles.spreads)
+    np.testing.assert_array_equal(again.blurs, profiles.blurs)

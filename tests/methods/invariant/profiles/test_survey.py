@@ -1,6 +1,6 @@
 import numpy as np
 
-from siteless.methods.invariant.profiles._survey import _LAGS, SPREADS, Survey, fine_detail
+from siteless.methods.invariant.profiles._survey import _LAGS, BLURS, Survey, fine_detail
 
 
 def _survey_of(voxel_size, reach=6.0):
@@ -14,8 +14,8 @@ def _survey_of(voxel_size, reach=6.0):
         position=nothing,
         count=np.zeros(0),
         share=np.zeros(0),
-        energies=np.zeros((len(SPREADS), 0, 5)),
-        structure=np.stack([differences] * len(SPREADS)),
+        energies=np.zeros((len(BLURS), 0, 5)),
+        structure=np.stack([differences] * len(BLURS)),
         voxel_size=sizes,
     )
 

@@ -42,7 +42,7 @@ def told():
 
 @pytest.fixture(scope="module")
 def larger(trained, fresh, told):
-    return adapt(trained, fresh, QUICK, watch=lambda done, total: told.append((done, total)))
+    return adapt(trained, fresh, QUICK, progress=lambda done, total: told.append((done, total)))
 
 
 def test_what_is_known_stays(trained, larger):

@@ -66,7 +66,7 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(lesson, tmp_path, s
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(lesson, QUICK, checkpoint=state, watch=interrupt)
+        train(lesson, QUICK, checkpoint=state, progress=interrupt)
     resumed = train(lesson, QUICK, checkpoint=state)
     whole = train(lesson, QUICK)
     assert _equal(resumed, whole)
@@ -146,7 +146,7 @@ def test_epochs_are_passes_over_the_patches(lesson):
     train(
         lesson,
         replace(QUICK, updates=None, epochs=2),
-        watch=lambda *told: seen.append(told[:2]),
+        progress=lambda *told: seen.append(told[:2]),
     )
     assert seen[-1] == (math.ceil(2 * patches / QUICK.batch),) * 2
 

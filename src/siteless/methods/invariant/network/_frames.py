@@ -1,9 +1,9 @@
-"""Patches in the frame of their own fibres.
+"""Rotate patches into the frame of their fibres.
 
-The same tissue looks different when its fibres run along other axes. Turned into the axes of its
-fibres it looks the same, so that a code need not hold where they point: the frame does, and what
-is rendered is turned back. Coefficients are those of `siteless.harmonics`: real, even harmonics,
-in the order of degrees and, of a degree, of phases.
+The same tissue looks different when its fibres run along other axes. In the frame of its fibres it
+looks the same, so a code need not represent their orientation: the frame does, and renderings are
+rotated back. Coefficients are those of `siteless.harmonics`: real, even harmonics, ordered by
+degree and phase.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-# Harmonics of degree 2 among those of a shell.
+# Positions of degree 2 among the harmonics of a shell.
 DEGREE_2 = slice(1, 6)
 
 
 def fibre_frames(second: Tensor) -> Tensor:
-    """Return the axes of fibres.
+    """Return the frames of fibres.
 
     Parameters
     ----------
@@ -29,13 +29,13 @@ def fibre_frames(second: Tensor) -> Tensor:
     Returns
     -------
     Tensor
-        Rotations of shape (patch, 3, 3): from the frame, whose third axis is where the signal is
-        weakest and whose first is where it is strongest, to scanner axes. Of the two senses of an
-        axis, that with a positive largest component is taken.
+        Rotations of shape (patch, 3, 3): from the frame to scanner axes. The signal is strongest
+        along the first axis of the frame, and weakest along the third. The largest component of an
+        axis is positive.
     """
     matrices = (second @ _as_matrix().to(second)).unflatten(1, (3, 3))
-    # What is not finite has no axes: it is turned somewhere, and stays to be found by the loss.
-    # Small matrices are solved on the processor, as not every device can.
+    # Non-finite values have no axes; they are rotated arbitrarily, and detected by the loss. Small
+    # matrices are solved on the CPU, as not every device can.
     axes = torch.linalg.eigh(matrices.nan_to_num().cpu()).eigenvectors.to(second.device)
     strong, weak = axes[:, :, 2], axes[:, :, 0]
     strong, weak = (
@@ -51,16 +51,17 @@ def rotate(coefficients: Tensor, rotation: Tensor) -> Tensor:
     Parameters
     ----------
     coefficients
-        Shape (patch, function, coefficient).
+        Coefficients of the functions, shape (patch, function, coefficient).
     rotation
-        Shape (patch, 3, 3). A function's value at u is moved to ``rotation @ u``.
+        Rotations, shape (patch, 3, 3). A function's value at u is moved to ``rotation
+         u``.
 
     Returns
     -------
     Tensor
-        Shape (patch, function, coefficient).
+        Rotated coefficients, shape (patch, function, coefficient).
     """
-    # Turns about z are cheap. Those about y are, between a quarter turn about x and its inverse.
+    # Rotations about z are cheap. One about y is one about z between two quarter turns about x.
     order = _order_of(coefficients.shape[-1])
     quarter = _quarter_turn(order).to(coefficients)
     first, tilt, last = _euler_angles(rotation)
@@ -69,9 +70,9 @@ def rotate(coefficients: Tensor, rotation: Tensor) -> Tensor:
 
 
 def _euler_angles(rotation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the angles of the turns about z, y and z that a rotation is, the last one first done.
+    """Return the Euler angles about z, y and z of rotations; the last one is applied first.
 
-    Where there is no tilt the outer two are one: the last is told with the first undone.
+    Without a tilt the outer two are ambiguous: the last is computed after undoing the first.
     """
     first = torch.atan2(rotation[:, 1, 2], rotation[:, 0, 2])
     tilt = torch.atan2(torch.hypot(rotation[:, 0, 2], rotation[:, 1, 2]), rotation[:, 2, 2])
@@ -81,8 +82,8 @@ def _euler_angles(rotation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _turn_about_z(coefficients: Tensor, angle: Tensor) -> Tensor:
-    """Turn by angles of shape (patch,): harmonics of phases m and -m mix."""
-    # Products with matrices of zeros and ones, where picking columns takes longer.
+    """Rotate about z by angles of shape (patch,), which mixes harmonics of phases m and -m."""
+    # Products with matrices of zeros and ones are faster than indexing.
     order = _order_of(coefficients.shape[-1])
     even, odd, opposite = (table.to(coefficients) for table in _phases(order))
     steps = angle.unsqueeze(1) * torch.arange(order + 1, device=angle.device)
@@ -91,17 +92,17 @@ def _turn_about_z(coefficients: Tensor, angle: Tensor) -> Tensor:
 
 
 @lru_cache
-@torch.inference_mode(mode=False)  # or training could not use what rendering has made
+@torch.inference_mode(mode=False)  # so that training can use cached tensors
 def _phases(order: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what makes, of functions of phases, those of coefficients.
+    """Return matrices that expand functions of phases to coefficients.
 
     Returns
     -------
     even, odd
-        From functions of phases 0, 1, ... to those of each coefficient's phase, even or odd (with
-        the opposite sign) in it, shape (phase, coefficient).
+        From functions of phases 0, 1, ... to those of each coefficient's phase, for even
+        functions, and for odd ones with the opposite sign, shape (phase, coefficient).
     opposite
-        From coefficients to those of the opposite phases, shape (coefficient, coefficient).
+        From coefficients to those of opposite phases, shape (coefficient, coefficient).
     """
     phases = torch.cat([torch.arange(-degree, degree + 1) for degree in range(0, order + 1, 2)])
     even = (torch.arange(order + 1).unsqueeze(1) == phases.abs()).float()
@@ -110,7 +111,7 @@ def _phases(order: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @lru_cache
-@torch.inference_mode(mode=False)  # or training could not use what rendering has made
+@torch.inference_mode(mode=False)  # so that training can use cached tensors
 def _quarter_turn(order: int) -> Tensor:
     """Return the matrix of the rotation about x that takes z to y, degree by degree."""
     blocks = [_rotation_about_x(degree, -math.pi / 2) for degree in range(0, order + 1, 2)]
@@ -118,13 +119,13 @@ def _quarter_turn(order: int) -> Tensor:
 
 
 def _rotation_about_x(degree: int, angle: float) -> Tensor:
-    """Return the matrix of a rotation of real harmonics, exp(-i angle J_x) in complex ones."""
+    """Return the matrix of a rotation of real harmonics: exp(-i angle J_x) for complex ones."""
     phases = torch.arange(-degree, degree + 1, dtype=torch.float64)
     ladder = torch.sqrt(degree * (degree + 1) - phases[:-1] * phases[1:])
     generator = (torch.diag(ladder, 1) + torch.diag(ladder, -1)) / 2
     real = torch.zeros(2 * degree + 1, 2 * degree + 1, dtype=torch.complex128)
     real[degree, degree] = 1
-    for phase in range(1, degree + 1):  # sqrt(2) Re Y and sqrt(2) Im Y, by Y of both phases
+    for phase in range(1, degree + 1):  # sqrt(2) Re Y and sqrt(2) Im Y, from Y of both phases
         sign = (-1) ** phase / math.sqrt(2)
         plus, minus = degree + phase, degree - phase
         real[plus, plus], real[minus, plus] = 1 / math.sqrt(2), sign
@@ -134,9 +135,9 @@ def _rotation_about_x(degree: int, angle: float) -> Tensor:
 
 
 @lru_cache
-@torch.inference_mode(mode=False)  # or training could not use what rendering has made
+@torch.inference_mode(mode=False)  # so that training can use cached tensors
 def _as_matrix() -> Tensor:
-    """Return what makes of degree 2 the matrix M whose u' M u it is, shape (5, 9)."""
+    """Return the map from degree 2 to the matrix M of the form u' M u, shape (5, 9)."""
     whole, part = math.sqrt(15 / math.pi) / 4, math.sqrt(5 / math.pi) / 4
     forms = torch.zeros(5, 3, 3, dtype=torch.float64)
     forms[0, 0, 1] = forms[0, 1, 0] = whole
@@ -148,5 +149,5 @@ def _as_matrix() -> Tensor:
 
 
 def _order_of(coefficients: int) -> int:
-    """Return the highest degree of so many even harmonics: (order + 1)(order + 2) / 2."""
+    """Return the order with a number of even harmonics: (order + 1)(order + 2) / 2."""
     return (math.isqrt(8 * coefficients + 1) - 3) // 2

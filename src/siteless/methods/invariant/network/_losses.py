@@ -1,12 +1,12 @@
-"""The terms of the loss, each in nats a patch, averaged over the batch.
+"""The terms of the loss, in nats per patch, averaged over the batch.
 
 The encoder and decoder minimise
 
     (1 + lambda) NLL(x | z, s) + alpha KL[q(z|x) || N(0, I)] + lambda KL[q(z|x) || q(z)]
         + beta projection - gamma adversary
 
-and the adversary minimises its own term. The bound on the information that codes hold of the site
-enters with a plus: the paper's summary prints a minus, its derivation does not.
+and the adversary minimises its term. The bound on the information of codes about the site enters
+with a plus sign, as in the paper's derivation; its summary has a minus sign.
 """
 
 from __future__ import annotations
@@ -23,38 +23,37 @@ LOG_2_PI = math.log(2 * math.pi)
 
 
 def reconstruction_loss(rendered: Tensor, patch: Tensor, log_noise: Tensor) -> Tensor:
-    """Negative log-likelihood of patches under normal noise of a stated level.
+    """Negative log-likelihood of patches under normal noise of a given level.
 
-    A mean of squares without units would be a likelihood whose noise grows with the number of
-    inputs, and let the code collapse.
+    A mean of squares without units would imply noise that grows with the number of inputs, and let
+    the code collapse.
 
     Parameters
     ----------
     rendered, patch
-        Shape (patch, input).
+        Rendered and original patches, shape (patch, input).
     log_noise
-        Logarithm of the noise's standard deviation, of shape (input,) or one for all; fixed or
-        learned.
+        Logarithm of the noise's standard deviation, shape (input,) or scalar; fixed or learned.
     """
-    squares = (rendered - patch).square().mean(dim=0)  # first, as noise is the same for patches
+    squares = (rendered - patch).square().mean(dim=0)  # noise is the same for all patches
     log_noise = log_noise.expand(len(squares))
     return (0.5 * (squares * torch.exp(-2 * log_noise) + LOG_2_PI) + log_noise).sum()
 
 
 def kl_to_prior(posterior: Posterior) -> Tensor:
-    """Divergence of codes from the standard normal, in closed form."""
+    """KL divergence of codes from the standard normal, in closed form."""
     mean, variance = posterior.mean, posterior.variance
     return 0.5 * (variance + mean.square() - 1 - variance.log()).sum(dim=1).mean()
 
 
 def pairwise_kl(posterior: Posterior) -> Tensor:
-    """Divergence of every patch's posterior i from every other's j, shape (..., i, j).
+    """KL divergence between the posteriors of patches i and j, shape (..., i, j).
 
-    A few matrix products instead of a loop: with V the variances, M the means and W = 1 / V,
+    It is computed by matrix products: with V the variances, M the means and W = 1 / V,
     2 KL = V W' + (M M) W' - 2 M (M W)' + 1 rowsum(M M W)' + 1 L' - L 1' - D.
     """
     mean, variance = posterior.mean, posterior.variance
-    # The divergence depends on differences of means only; small means lose fewer digits.
+    # The divergence depends only on differences of means; centring reduces rounding errors.
     mean = mean - mean.mean(dim=-2, keepdim=True)
     precision = 1 / variance
     log_volume = variance.log().sum(dim=-1)
@@ -75,10 +74,10 @@ def mean_pairwise_kl(posterior: Posterior) -> Tensor:
 
 
 def leave_one_out_kl(posterior: Posterior) -> Tensor:
-    """Bound KL[q(z|x) || q(z)] as Kolchinsky and Tracey do, without a patch's own posterior.
+    """Bound KL[q(z|x) || q(z)] as Kolchinsky and Tracey do, leaving out each patch's posterior.
 
-    With it, the bound could not pass log(batch), and its gradient would vanish just where codes
-    hold most.
+    If included, the bound could not exceed log(batch), and its gradient would vanish for the most
+    informative codes.
     """
     divergence = pairwise_kl(posterior)
     count = divergence.shape[-1]
@@ -88,27 +87,27 @@ def leave_one_out_kl(posterior: Posterior) -> Tensor:
 
 
 def kl_to_marginal(posterior: Posterior, bound: Literal["pairwise", "leave-one-out"]) -> Tensor:
-    """Bound the information that codes hold of patches, and so of the site."""
+    """Bound the information of codes about patches, and thus about the site."""
     return mean_pairwise_kl(posterior) if bound == "pairwise" else leave_one_out_kl(posterior)
 
 
 def projection_loss(
     centre: Tensor, mixing: Tensor, signal: Tensor, log_noise: Tensor, measured: Tensor
 ) -> Tensor:
-    """Negative log-likelihood of the measured signal of patches' centres, scan by scan.
+    """Negative log-likelihood of the measured signal of patch centres, by scan.
 
     Parameters
     ----------
     centre
         Coefficients of the centre voxels, shape (scan, patch, channel), b0 first.
     mixing
-        From coefficients to each scan's volumes, shape (scan, channel, volume); passes b0 through.
+        Matrices from coefficients to each scan's volumes, shape (scan, channel, volume).
     signal
-        As measured, shape (scan, patch, volume).
+        Measured signal, shape (scan, patch, volume).
     log_noise
         Logarithm of the noise's standard deviation, shape (scan, volume).
     measured
-        Which volumes a scan has, shape (scan, volume), bool: the others do not count.
+        Volumes that exist in each scan, shape (scan, volume), bool; others are ignored.
     """
     squares = (centre @ mixing - signal).square().mean(dim=1)
     density = 0.5 * (squares * torch.exp(-2 * log_noise) + LOG_2_PI) + log_noise

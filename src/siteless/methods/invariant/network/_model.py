@@ -1,7 +1,7 @@
 """The three networks of the paper.
 
-The encoder makes a code of a patch without knowing the site; the decoder renders a code as a site;
-the adversary tries to name the site that a rendered patch came from.
+The encoder maps a patch to a latent code without knowing the site; the decoder renders a code as a
+site; the adversary predicts the original site of a rendered patch.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ class NetworkSettings:
     Attributes
     ----------
     channels
-        Coefficients of a voxel.
+        Number of coefficients of a voxel.
     sites
-        Sites that the decoder can render.
+        Number of sites.
     neighbours
-        Voxels of a patch, and means of what surrounds it.
+        Number of voxels of a patch, including means of its surroundings.
     rendered
-        Voxels of a patch that the decoder renders: all, or the centre alone, 1.
+        Number of voxels of a patch that the decoder renders: all, or 1 for the centre only.
     shells
-        Of a voxel's coefficients, after b0.
+        Number of shells, whose coefficients follow b0.
     kept
-        Coefficients of each shell that the encoder sees of neighbours; None for all.
+        Number of coefficients per shell of neighbours in the encoder's input; None for all.
     turned
-        Whether patches are encoded and rendered in the frame of their own fibres.
+        Whether patches are encoded and rendered in the frame of their fibres.
     code
-        Units of the code.
+        Number of latent units.
     encoder, decoder, adversary
         Widths of the hidden layers.
     activation
-        Between layers.
+        Activation between layers.
     """
 
     channels: int
@@ -62,7 +62,7 @@ class NetworkSettings:
 
     @property
     def of_neighbours(self) -> Tensor:
-        """Numbers of the channels that the encoder sees of neighbours."""
+        """Channels of neighbours in the encoder's input."""
         channel = torch.arange(self.channels)
         if self.kept is None:
             return channel
@@ -71,30 +71,30 @@ class NetworkSettings:
 
     @property
     def inputs(self) -> int:
-        """Numbers that the encoder sees of a patch."""
+        """Number of inputs of the encoder."""
         return self.channels + (self.neighbours - 1) * len(self.of_neighbours)
 
     @property
     def outputs(self) -> int:
-        """Numbers that are rendered of a patch."""
+        """Number of outputs of the decoder."""
         return self.rendered * self.channels
 
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """What the encoder knows of the codes of patches: independent normal distributions.
+    """Posterior of latent codes: independent normal distributions.
 
     Attributes
     ----------
     mean, variance
-        Shape (patch, unit).
+        Mean and variance of each unit, shape (patch, unit).
     """
 
     mean: Tensor
     variance: Tensor
 
     def float(self) -> Posterior:
-        """Return it in single precision."""
+        """Return the posterior in single precision."""
         return Posterior(self.mean.float(), self.variance.float())
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
@@ -104,9 +104,9 @@ class Posterior:
 
 
 class Encoder(nn.Module):
-    """Patch to code."""
+    """Maps a patch to the posterior of its latent code."""
 
-    # Keeps variances from zero, where their logarithm and inverse have no value.
+    # Keeps variances above zero.
     least_variance = 1e-6
 
     def __init__(self, settings: NetworkSettings) -> None:
@@ -118,13 +118,13 @@ class Encoder(nn.Module):
 
     def forward(self, patch: Tensor) -> Posterior:
         """Encode patches of shape (patch, input)."""
-        hidden = self.hidden(patch)  # must not see the site, or the code could keep it
+        hidden = self.hidden(patch)  # does not see the site, or the code could retain it
         variance = torch.sigmoid(self.variance(hidden)) + self.least_variance
         return Posterior(self.mean(hidden), variance)
 
 
 class Decoder(nn.Module):
-    """Code and site to patch."""
+    """Maps a latent code and a site to a patch."""
 
     def __init__(self, settings: NetworkSettings) -> None:
         super().__init__()
@@ -134,12 +134,12 @@ class Decoder(nn.Module):
         self.patch = nn.Linear(widths[-1], settings.outputs)
 
     def forward(self, code: Tensor, site: Tensor) -> Tensor:
-        """Render codes of shape (patch, unit) as sites, whole numbers of shape (patch,)."""
+        """Render codes, shape (patch, unit), as sites, integers of shape (patch,)."""
         rendered: Tensor = self.patch(self._hidden(code, site))
         return rendered
 
     def centre(self, code: Tensor, site: Tensor, channels: int) -> Tensor:
-        """Render the first channels alone, which are the centre's, shape (patch, channel)."""
+        """Render only the first channels, those of the centre, shape (patch, channel)."""
         weight, bias = self.patch.weight[:channels], self.patch.bias[:channels]
         return nn.functional.linear(self._hidden(code, site), weight, bias)
 
@@ -150,7 +150,7 @@ class Decoder(nn.Module):
 
 
 class Adversary(nn.Module):
-    """Patch to the log-odds of each site, shape (patch, site)."""
+    """Maps a patch to the logits of each site, shape (patch, site)."""
 
     def __init__(self, settings: NetworkSettings) -> None:
         super().__init__()
@@ -159,20 +159,20 @@ class Adversary(nn.Module):
         self.site = nn.Linear(widths[-1], settings.sites)
 
     def forward(self, patch: Tensor) -> Tensor:
-        """Guess where rendered patches of shape (patch, output) came from."""
+        """Predict the original site of rendered patches, shape (patch, output)."""
         guess: Tensor = self.site(self.hidden(patch))
         return guess
 
 
 class Autoencoder(nn.Module):
-    """Encoder and decoder with the units of their channels: all that a trained model is.
+    """Encoder and decoder with the units of their channels: the network of a trained model.
 
-    The networks see coefficients less the `offset`, divided by the `scale`, of their site and
-    channel: shape (site, channel) each. A network that turns patches sees them in their frames,
-    which `frames` tells; others have none. Codes are multiplied by the `code_mixing` of their
-    site, shape (site, unit, unit), and shifted by its `code_shift`, shape (site, unit), to have
-    the same `code_covariance` at all sites. What is rendered is multiplied by the `gain` of the
-    site, shape (site, channel), which is the same for all channels of a shell and degree.
+    The networks see coefficients minus the `offset`, divided by the `scale` of their site and
+    channel, shape (site, channel) each. If patches are rotated, they are in the frames from
+    `frames`. Codes are multiplied by the `code_mixing` of their site, shape (site, unit, unit),
+    and shifted by its `code_shift`, shape (site, unit), so that they have the same
+    `code_covariance` at all sites. Renderings are multiplied by the `gain` of the site, shape
+    (site, channel), which is the same for all channels of a shell and degree.
     """
 
     offset: Tensor
@@ -197,20 +197,20 @@ class Autoencoder(nn.Module):
         self.register_buffer("gain", torch.ones(settings.sites, settings.channels))
 
     def set_units(self, offset: Tensor, scale: Tensor) -> None:
-        """Set what coefficients are centred and divided by, shape (site, channel) each."""
+        """Set the offset and the scale of coefficients, shape (site, channel) each."""
         self.offset.copy_(offset)
         self.scale.copy_(scale)
 
     def set_alignment(self, shift: Tensor, mixing: Tensor, covariance: Tensor) -> None:
-        """Set what brings the codes of each site to what all have in common."""
+        """Set the affine maps that align the codes of sites, and their common covariance."""
         self.code_shift.copy_(shift)
         self.code_mixing.copy_(mixing)
         self.code_covariance.copy_(covariance)
 
     def frames(self, patch: Tensor) -> Tensor | None:
-        """Return the frames of patches of coefficients, shape (patch, 3, 3), if they are turned.
+        """Return the frames of patches, shape (patch, 3, 3); None if patches are not rotated.
 
-        A patch's frame is that of all its voxels and shells together.
+        A patch has one frame, from all its voxels and shells.
         """
         if not self.settings.turned:
             return None
@@ -224,7 +224,7 @@ class Autoencoder(nn.Module):
         return self._turn(voxels[:, :1], self.frames(patch), back=False).squeeze(1)
 
     def standardise(self, patch: Tensor, site: Tensor, frames: Tensor | None) -> Tensor:
-        """Return what the encoder sees of patches of coefficients, shape (patch, input)."""
+        """Return the encoder's input from patches of coefficients, shape (patch, input)."""
         voxels = patch.unflatten(1, (self.settings.neighbours, -1))
         if self.settings.kept is None:
             return self._see(voxels, site, frames, slice(None))
@@ -241,36 +241,38 @@ class Autoencoder(nn.Module):
     def decode(self, code: Tensor, site: Tensor, frames: Tensor | None) -> Tensor:
         """Render codes, shape (patch, unit), as sites; return centres, shape (patch, channel).
 
-        The centre is the voxel of a patch that has all its neighbours in view.
+        The centre is the only voxel of a patch with all its neighbours.
         """
         rendered = self.decoder.centre(code, site, self.settings.channels)
         return self.restore(rendered, site, frames)
 
     def restore(self, rendered: Tensor, site: Tensor, frames: Tensor | None) -> Tensor:
-        """Return the coefficients of centres that the decoder renders, shape (patch, channel)."""
+        """Return the coefficients of rendered centres, shape (patch, channel)."""
         centre = (rendered * self.scale[site] + self.offset[site]) * self.gain[site]
         return self._turn(centre.unsqueeze(1), frames, back=True).squeeze(1)
 
     def _align(self, posterior: Posterior, site: Tensor) -> Posterior:
-        """Bring codes to what sites have in common; how units vary together is left out."""
-        mean, variance = (torch.empty_like(one) for one in (posterior.mean, posterior.variance))
+        """Align the codes of sites, ignoring covariances within a posterior."""
+        mean, variance = (
+            torch.empty_like(moment) for moment in (posterior.mean, posterior.variance)
+        )
         for number in site.unique():
-            own, mixing = site == number, self.code_mixing[number]
-            mean[own] = posterior.mean[own] @ mixing + self.code_shift[number]
-            variance[own] = posterior.variance[own] @ mixing.square()
+            rows, mixing = site == number, self.code_mixing[number]
+            mean[rows] = posterior.mean[rows] @ mixing + self.code_shift[number]
+            variance[rows] = posterior.variance[rows] @ mixing.square()
         return Posterior(mean, variance)
 
     def _see(
         self, voxels: Tensor, site: Tensor, frames: Tensor | None, channels: slice | Tensor
     ) -> Tensor:
-        """Bring voxels, shape (patch, voxel, channel), to frames and units, and make rows."""
+        """Rotate and standardise voxels, shape (patch, voxel, channel), and flatten them."""
         inverse = 1 / self.scale[:, channels]
         shift, inverse = (-self.offset[:, channels] * inverse)[site], inverse[site]
         turned = self._turn(voxels, frames, back=False)
         return torch.addcmul(shift[:, None], turned, inverse[:, None]).flatten(1)
 
     def _turn(self, voxels: Tensor, frames: Tensor | None, *, back: bool) -> Tensor:
-        """Turn voxels' shells, shape (patch, voxel, channel), into frames, or back."""
+        """Rotate the shells of voxels, shape (patch, voxel, channel), into frames, or back."""
         if frames is None:
             return voxels
         shells = voxels[..., 1:].unflatten(-1, (self.settings.shells, -1))

@@ -1,9 +1,10 @@
-"""What a site does to all of a brain alike: its point spread, and smooth fields over the head.
+"""Global effects of sites: point-spread functions, and smooth fields over the head.
 
-A patch cannot see either. Both are estimated from surveys of all training scans, and taken out
-before patches are cut; the target's fields are put in again after codes are rendered.
+A patch shows neither. Both are estimated from surveys of all training scans, and corrected before
+patches are cut; the target's fields are applied after codes are rendered.
 """
 
+from siteless.methods.invariant.profiles._blur import diffuse
 from siteless.methods.invariant.profiles._field import (
     Field,
     extend_fields,
@@ -16,11 +17,10 @@ from siteless.methods.invariant.profiles._profiles import (
     extend_profiles,
     learn_profiles,
 )
-from siteless.methods.invariant.profiles._spread import diffuse
-from siteless.methods.invariant.profiles._survey import SPREADS, Survey, survey
+from siteless.methods.invariant.profiles._survey import BLURS, Survey, survey
 
 __all__ = [
-    "SPREADS",
+    "BLURS",
     "Field",
     "ScanProfile",
     "SiteProfiles",

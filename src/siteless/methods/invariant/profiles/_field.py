@@ -1,15 +1,15 @@
-"""Smooth fields over scanner coordinates, separated from anatomy and from people.
+"""Smooth fields over scanner coordinates, separated from anatomy and from participants.
 
 The logarithm of a block's energy is a sum of
 
-    anatomy in head coordinates, the same for all people,
-    the share of white matter in the block,
+    anatomy in head coordinates, the same for all participants,
+    the white-matter fraction of the block,
     the field of the site, smooth in scanner coordinates, and
-    what the person has more or less of it, partly explained by covariates.
+    an effect of the participant, partly explained by covariates.
 
-What anatomy leaves over in a scan is expanded into smooth components, which are orthonormal over
-white matter. Their coefficients are features of the scan, and `estimate_site_effects` separates
-sites from people in each of them: a field is kept as far as the scans of a site prove it.
+The residual of a scan is expanded into smooth components, which are orthonormal over white matter.
+`estimate_site_effects` separates sites from participants in their coefficients, and shrinks fields
+that the scans of a site do not support.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from scipy.linalg import eigh
 
 from siteless.acquisition import Array
-from siteless.methods.invariant.profiles._survey import Survey, at_spread
+from siteless.methods.invariant.profiles._survey import Survey, at_blur
 from siteless.population import (
     Design,
     SiteEffects,
@@ -32,7 +32,7 @@ from siteless.population import (
     judge_sites,
 )
 
-# Highest sum of the frequencies of cosines along the axes.
+# Highest sum of frequencies of cosines along the axes.
 _DEGREE = 4
 _FREQUENCIES = np.array([f for f in product(range(_DEGREE + 1), repeat=3) if sum(f) <= _DEGREE])
 _SQUARED_FREQUENCIES = np.square(_FREQUENCIES).sum(axis=1)
@@ -41,30 +41,30 @@ _COSINES = len(_FREQUENCIES)
 _BANDS = np.repeat(np.arange(4), (1, 3, 6, _COSINES - 10))
 # mm beyond the outermost blocks, where fields become flat.
 _MARGIN = 15.0
-# Keep regressions defined where blocks do not cover the box; in units of the mean square.
+# Regularize regressions where blocks do not cover the box; in units of the mean square.
 _ANATOMY_PENALTY, _COMPONENT_PENALTY, _LEAST_MASS = 1e-6, 1e-2, 1e-4
 
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """Logarithms of what each site multiplies features by, as sums of cosines.
+    """Logarithms of each site's gain of features, as sums of cosines.
 
     Attributes
     ----------
     box
-        Corners between which the cosines run, shape (2, 3), mm.
+        Corners of the domain of the cosines, shape (2, 3), mm.
     weights
-        Shape (site, cosine, feature).
+        Weights of the cosines, shape (site, cosine, feature).
     deviations
         Posterior standard deviation of each site's field, as a root mean square over white
         matter, shape (site, feature).
     anatomy
-        Weights of what all scans share: of cosines in head coordinates and of the share of
-        white matter, shape (column, feature).
+        Weights of the shared anatomy: of cosines in head coordinates and of the white-matter
+        fraction, shape (column, feature).
     components
-        Cosines to components, shape (cosine, component).
+        Matrix from cosines to components, shape (cosine, component).
     effects
-        Effects of sites, people and covariates on the components of features; features vary
+        Effects of sites, participants and covariates on the components of features, which vary
         fastest.
     """
 
@@ -76,26 +76,26 @@ class Field:
     effects: SiteEffects
 
     def logarithms(self, world: Array, site: int) -> Array:
-        """Return the field of a site at places, shape (place, feature)."""
+        """Return the log field of a site at places, shape (place, feature)."""
         waves = cosines(world.astype(np.float32), self.box.astype(np.float32))
         logarithms: Array = waves @ self.weights[site].astype(np.float32)
         return logarithms
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """Everything, for a file."""
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.type == "Array"}
-        return own | {f"effect.{name}": value for name, value in vars(self.effects).items()}
+        """All arrays, to store."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.type == "Array"}
+        return plain | {f"effect.{name}": value for name, value in vars(self.effects).items()}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, Array]) -> Field:
-        """Make fields from what a file holds."""
+        """Make fields from stored arrays."""
         effects = SiteEffects(**{f.name: arrays[f"effect.{f.name}"] for f in fields(SiteEffects)})
-        own = {f.name: arrays[f.name] for f in fields(cls) if f.type == "Array"}
-        return cls(**own, effects=effects)
+        plain = {f.name: arrays[f.name] for f in fields(cls) if f.type == "Array"}
+        return cls(**plain, effects=effects)
 
     def verdict(self, sites: Sequence[str]) -> list[SiteVerdict]:
-        """Return how sure the fields are: mean over features of relative errors of amplitudes."""
+        """Summarize site effects as relative changes of amplitudes, averaged over features."""
         features = self.weights.shape[2]
         # All features but b0 are energies, which are squares of amplitudes.
         units = np.append(1.0, np.full(features - 1, 0.5)) / np.sqrt(features)
@@ -103,12 +103,12 @@ class Field:
 
     @property
     def variation(self) -> Array:
-        """Standard deviation of each site's field of b0 over the middle of the box (log)."""
+        """Standard deviation of each site's log field of b0 over the middle of the box."""
         middle = self.box.mean(axis=0) + (self.box - self.box.mean(axis=0)) / 2
         grid = np.linspace(middle[0], middle[1], 9)
         places = np.stack(np.meshgrid(*grid.T), axis=-1).reshape(-1, 3)
-        found: Array = cosines(places, self.box) @ self.weights[:, :, 0].T
-        return found.std(axis=0)
+        logarithms: Array = cosines(places, self.box) @ self.weights[:, :, 0].T
+        return logarithms.std(axis=0)
 
 
 def cosines(world: Array, box: Array) -> Array:
@@ -124,7 +124,7 @@ def cosines(world: Array, box: Array) -> Array:
 def fit_fields(
     surveys: Sequence[Survey],
     sites: Sequence[str],
-    spreads: Sequence[float],
+    site_blurs: Sequence[float],
     design: Design | None = None,
 ) -> Field:
     """Estimate the fields of sites.
@@ -134,25 +134,25 @@ def fit_fields(
     surveys
         Surveys of the training scans.
     sites
-        Labels; a site's number is its position.
+        Labels of the sites, in the order of their indices.
     spreads
-        What scans of each site are blurred by, mm2.
+        Variance of the blur of each site's scans, mm2.
     design
-        Who was scanned where; the surveys' sites and people by default.
+        Design of the scans; by default from the surveys' sites and participants.
     """
-    usable = np.array([bool(len(one.count)) for one in surveys])
-    kept = [one for one in surveys if len(one.count)]
+    usable = np.array([bool(len(survey.count)) for survey in surveys])
+    kept = [survey for survey in surveys if len(survey.count)]
     if not kept:
         return flat_fields(len(sites), surveys[0].energies.shape[2])
-    places = np.concatenate([one.position for one in kept])
+    places = np.concatenate([survey.position for survey in kept])
     box = np.stack([places.min(axis=0) - _MARGIN, places.max(axis=0) + _MARGIN])
-    blurs = [spreads[list(sites).index(one.site)] for one in kept]
+    blurs = [site_blurs[list(sites).index(survey.site)] for survey in kept]
     anatomy = _fit_anatomy(kept, blurs, box)
     components = _smooth_components(kept, box)
     values = np.stack(
         [
-            _component_values(one, blur, box, anatomy, components).ravel()
-            for one, blur in zip(kept, blurs, strict=True)
+            _component_values(survey, blur, box, anatomy, components).ravel()
+            for survey, blur in zip(kept, blurs, strict=True)
         ]
     )
     design = (design or design_of(surveys, sites)).part(usable)
@@ -164,35 +164,37 @@ def fit_fields(
 
 
 def design_of(surveys: Sequence[Survey], sites: Sequence[str]) -> Design:
-    """Return who was scanned where, without covariates."""
-    return Design.of([one.site for one in surveys], [one.person for one in surveys], sites)
+    """Return the design of surveys, without covariates."""
+    return Design.of(
+        [survey.site for survey in surveys], [survey.person for survey in surveys], sites
+    )
 
 
 def extend_fields(
-    field: Field, surveys: Sequence[Survey], spread: float, covariates: Array | None = None
+    field: Field, surveys: Sequence[Survey], blur: float, covariates: Array | None = None
 ) -> Field:
-    """Estimate the field of a new site beside those that are known, which stay.
+    """Add the field of a new site; those of known sites are unchanged.
 
     Parameters
     ----------
     field
-        Fields of the sites that are known.
+        Fields of the known sites.
     surveys
         Surveys of scans of the new site.
-    spread
-        What they are blurred by, mm2.
+    blur
+        Variance of their blur, mm2.
     covariates
-        Of each survey's person, shape (survey, column).
+        Covariates of each survey's participant, shape (survey, column).
     """
-    known, kept = field.effects, [bool(len(one.count)) for one in surveys]
-    usable = [one for one in surveys if len(one.count)]
+    known, kept = field.effects, [bool(len(survey.count)) for survey in surveys]
+    usable = [survey for survey in surveys if len(survey.count)]
     effect, left = np.zeros((2, len(known.mean)))
     variance = np.zeros(len(known.mean))
-    people = len({one.person for one in usable})
+    people = len({survey.person for survey in usable})
     if usable:
         values = [
-            _component_values(one, spread, field.box, field.anatomy, field.components).ravel()
-            for one in usable
+            _component_values(survey, blur, field.box, field.anatomy, field.components).ravel()
+            for survey in usable
         ]
         left = np.mean(values, axis=0) - known.mean
         if covariates is not None:
@@ -217,47 +219,47 @@ def extend_fields(
 
 
 def _groups(features: int) -> Array:
-    """Return the groups of components that share a prior: each feature's bands, (value,)."""
+    """Return the groups of components that share a prior: each feature's bands, shape (value,)."""
     return (_BANDS[:, None] * features + np.arange(features)).ravel()
 
 
 def _fit_anatomy(surveys: Sequence[Survey], blurs: Sequence[float], box: Array) -> Array:
-    """Fit what all scans share, every scan counting the same, shape (column, feature)."""
+    """Fit the shared anatomy with equal weights of scans, shape (column, feature)."""
     gram: Array = np.zeros((_COSINES + 2,) * 2)
     right: Array = np.zeros((_COSINES + 2, surveys[0].energies.shape[2]))
-    for one, blur in zip(surveys, blurs, strict=True):
-        columns, weight = _anatomy_columns(one, box), one.count / one.count.sum()
+    for survey, blur in zip(surveys, blurs, strict=True):
+        columns, weight = _anatomy_columns(survey, box), survey.count / survey.count.sum()
         weighted = columns.T * weight
         gram += weighted @ columns
-        right += weighted @ at_spread(one.energies, blur)
+        right += weighted @ at_blur(survey.energies, blur)
     penalty = _ANATOMY_PENALTY * len(surveys) * np.eye(len(gram))
     fitted: Array = np.linalg.solve(gram + penalty, right)
     return fitted
 
 
-def _anatomy_columns(one: Survey, box: Array) -> Array:
-    share = one.share[:, None] ** [1, 2] - [0.5, 0.25]
-    return np.hstack([cosines(one.head_position, box - box.mean(axis=0)), share])
+def _anatomy_columns(survey: Survey, box: Array) -> Array:
+    share = survey.share[:, None] ** [1, 2] - [0.5, 0.25]
+    return np.hstack([cosines(survey.head_position, box - box.mean(axis=0)), share])
 
 
 def _smooth_components(surveys: Sequence[Survey], box: Array) -> Array:
-    """Return the mixtures of cosines that are orthonormal over white matter, smoothest first."""
+    """Return combinations of cosines that are orthonormal over white matter, smoothest first."""
     gram = _LEAST_MASS * np.eye(_COSINES)
-    for one in surveys:
-        waves = cosines(one.position, box)
-        gram += (waves.T * (one.count / one.count.sum())) @ waves / len(surveys)
+    for survey in surveys:
+        waves = cosines(survey.position, box)
+        gram += (waves.T * (survey.count / survey.count.sum())) @ waves / len(surveys)
     roughness = np.diag(np.square(_SQUARED_FREQUENCIES).astype(float))
     _, components = eigh(roughness, gram)
     return components * np.sign(components.sum(axis=0))
 
 
 def _component_values(
-    one: Survey, blur: float, box: Array, anatomy: Array, components: Array
+    survey: Survey, blur: float, box: Array, anatomy: Array, components: Array
 ) -> Array:
-    """Expand what anatomy leaves over in a scan, shape (component, feature)."""
-    left = at_spread(one.energies, blur) - _anatomy_columns(one, box) @ anatomy
-    columns = cosines(one.position, box) @ components
-    weighted = columns.T * (one.count / one.count.sum())
+    """Expand the residual of a scan into components, shape (component, feature)."""
+    left = at_blur(survey.energies, blur) - _anatomy_columns(survey, box) @ anatomy
+    columns = cosines(survey.position, box) @ components
+    weighted = columns.T * (survey.count / survey.count.sum())
     penalty = np.append(0.0, np.full(_COSINES - 1, _COMPONENT_PENALTY))
     values: Array = np.linalg.solve(weighted @ columns + np.diag(penalty), weighted @ left)
     return values

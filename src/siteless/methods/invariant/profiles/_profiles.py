@@ -1,4 +1,4 @@
-"""The profiles of a model's sites, and scans without them."""
+"""Profiles of sites, and the correction of scans by them."""
 
 from __future__ import annotations
 
@@ -11,41 +11,40 @@ import numpy as np
 
 from siteless.acquisition import Array, Scan
 from siteless.harmonics import Channels, Coefficients
+from siteless.methods.invariant.profiles._blur import diffuse
 from siteless.methods.invariant.profiles._detail import FineDetail, learn_detail
 from siteless.methods.invariant.profiles._field import Field, design_of, extend_fields, fit_fields
-from siteless.methods.invariant.profiles._spread import diffuse
-from siteless.methods.invariant.profiles._survey import DEGREES, Survey, at_spread
+from siteless.methods.invariant.profiles._survey import DEGREES, Survey, at_blur
 from siteless.population import Design, SiteVerdict
 
-# A field multiplies a feature by no more than this, or divides it by as much (log).
+# Largest absolute value of a log field.
 _MOST = math.log(2)
 
 
 @dataclass(frozen=True, eq=False)
 class SiteProfiles:
-    """What sites do to all of a brain alike.
+    """Global effects of sites.
 
     Attributes
     ----------
     sites
-        Labels.
-    spreads
-        What scans of each site are blurred by to be as blurred as those of the most blurred site,
-        shape (site,), mm2.
+        Labels of the sites.
+    blurs
+        Variance of the blur that matches each site to the most blurred one, shape (site,), mm2.
     field
-        Of b0 and, over b0 squared, of the energies of each shell's degrees 0 and 2.
+        Fields of b0 and of the energies of each shell's degrees 0 and 2 over b0 squared.
     order
-        Of the harmonics.
+        lmax of the harmonics.
     sharpening
-        How much larger amplitudes of b0, and of each shell's degrees 0 and 2, are in scans of a
-        site than after they are blurred by its spread (log), shape (site, feature).
+        Log ratio of amplitudes of b0, and of each shell's degrees 0 and 2, in scans of a site
+        before and after its blur, shape (site, feature).
     detail
-        Fine detail of scans, by which point spreads were matched; None where scans do not show
-        it, and spreads are zero.
+        Fine detail of scans, by which blurs were matched; None if it is unknown, and blurs are
+        zero.
     """
 
     sites: tuple[str, ...]
-    spreads: Array
+    blurs: Array
     field: Field
     order: int
     sharpening: Array
@@ -53,7 +52,7 @@ class SiteProfiles:
 
     @classmethod
     def from_arrays(cls, sites: Sequence[str], order: int, arrays: Mapping[str, Array]) -> Self:
-        """Make profiles of what `arrays` holds."""
+        """Make profiles from stored arrays."""
         return cls(
             tuple(sites),
             arrays["spreads"],
@@ -65,40 +64,40 @@ class SiteProfiles:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """All but the sites and the order."""
-        own = {"spreads": self.spreads, "sharpening": self.sharpening}
+        """All arrays, without the sites and the order."""
+        plain = {"spreads": self.blurs, "sharpening": self.sharpening}
         detail = self.detail.arrays if self.detail else {}
-        return {**own, **detail, **self.field.arrays}
+        return {**plain, **detail, **self.field.arrays}
 
     def of(self, scan: Scan) -> ScanProfile:
-        """Return the profile of a scan's site over the scan's brain."""
+        """Return the profile of a scan's site at the scan's voxels."""
         site = str(scan.site)
-        spread = float(self.spreads[self.sites.index(site)])
-        return ScanProfile(scan, self.gains(scan.positions, site), spread)
+        blur = float(self.blurs[self.sites.index(site)])
+        return ScanProfile(scan, self.gains(scan.positions, site), blur)
 
     def logarithms(self, world: Array, site: str) -> Array:
-        """Return the field of a site at places, within bounds, shape (place, feature)."""
+        """Return the bounded log field of a site at places, shape (place, feature)."""
         return self.field.logarithms(world, self.sites.index(site)).clip(-_MOST, _MOST)
 
     @property
     def box(self) -> tuple[Array, Array]:
-        """The lowest and the highest corner of the training heads, mm."""
+        """Lowest and highest corner of the training heads, mm."""
         low, high = self.field.box
         return low, high
 
     def changes(self, places: Array) -> Array:
-        """Return the change of amplitudes from the mean of sites, shape (site, place, feature).
+        """Return relative deviations of amplitudes from the mean of sites, (site, place, feature).
 
-        Features are b0, and relative to it degrees 0 and 2 of each shell.
+        Features are b0 and, relative to it, degrees 0 and 2 of each shell.
         """
         logs = np.stack([self.logarithms(places, site) for site in self.sites])
         logs[..., 1:] /= 2  # an energy is the square of an amplitude
         return np.exp(logs) - 1
 
     def uncertainty(self, site: str, shells: int) -> Array:
-        """Return the relative standard deviation of a site's gain of b0 and shells, (1 + shell,).
+        """Return the relative standard deviation of a site's gains, shape (1 + shell,).
 
-        It is that of b0 and of each shell's mean over directions.
+        The gains are those of b0 and of each shell's mean over directions.
         """
         deviations = self.field.deviations[self.sites.index(site)]
         of_shells = deviations[1 :: len(DEGREES)][:shells] / 2  # an amplitude, not an energy
@@ -106,13 +105,13 @@ class SiteProfiles:
 
     @property
     def verdict(self) -> list[SiteVerdict]:
-        """How much of each site's difference is the scanner's, and how sure that is."""
+        """Summary of each site's effect."""
         return self.field.verdict(self.sites)
 
     def gains(self, world: Array, site: str) -> Array:
-        """Return what a site multiplies channels by at places, shape (place, channel)."""
+        """Return the gains of a site's channels at places, shape (place, channel)."""
         logs = self.logarithms(world, site)
-        # An energy is the square of an amplitude, and over that of b0.
+        # Energies are squared amplitudes, divided by b0 squared.
         logs[:, 1:] = logs[:, :1] + logs[:, 1:] / 2
         shells = logs.shape[1] // len(DEGREES)
         return np.take(np.exp(logs), Channels(self.order, shells).amplitudes, axis=1)
@@ -120,29 +119,29 @@ class SiteProfiles:
 
 @dataclass(frozen=True, eq=False)
 class ScanProfile:
-    """What a site does to the brain of one of its scans.
+    """The profile of a site at the voxels of a scan.
 
     Attributes
     ----------
     scan
-        Whose brain it is; of its volumes nothing is used.
+        Scan that provides the voxels; its signal is not used.
     gains
-        What the site multiplies channels by, shape (voxel, channel).
-    spread
-        What the scan is blurred by to be as blurred as those of the most blurred site, mm2.
+        Gains of the channels, shape (voxel, channel).
+    blur
+        Variance of the blur that matches the scan to the most blurred site, mm2.
     """
 
     scan: Scan
     gains: Array
-    spread: float
+    blur: float
 
-    def without_field(self, own: Coefficients) -> Array:
-        """Divide coefficients of the brain by the site's gains, shape (voxel, channel)."""
-        return own.values / self.gains
+    def without_field(self, coefficients: Coefficients) -> Array:
+        """Divide coefficients by the site's gains, shape (voxel, channel)."""
+        return coefficients.values / self.gains
 
     def blurred(self, values: Array) -> Array:
-        """Take out of channels of the brain what the most blurred site does not show."""
-        return diffuse(values, self.scan.mask, self.scan.voxel_size, self.spread)
+        """Blur channels to match the most blurred site."""
+        return diffuse(values, self.scan.mask, self.scan.voxel_size, self.blur)
 
 
 def learn_profiles(
@@ -158,24 +157,24 @@ def learn_profiles(
     surveys
         Surveys of the training scans.
     sites
-        Labels.
+        Labels of the sites.
     order
-        Order of the harmonics.
+        lmax of the harmonics.
     design
         Who was scanned where; the surveys' sites and people by default.
     """
     design = design or design_of(surveys, sites)
     detail = learn_detail(surveys, design)
-    spreads = detail.spreads if detail else np.zeros(len(sites))
+    blurs = detail.blurs if detail else np.zeros(len(sites))
     return SiteProfiles(
         sites=tuple(sites),
-        spreads=spreads,
-        field=fit_fields(surveys, sites, spreads.tolist(), design),
+        blurs=blurs,
+        field=fit_fields(surveys, sites, blurs.tolist(), design),
         order=order,
         sharpening=np.stack(
             [
-                _sharpening([one for one in surveys if one.site == site], spread)
-                for site, spread in zip(sites, spreads, strict=True)
+                _sharpening([survey for survey in surveys if survey.site == site], blur)
+                for site, blur in zip(sites, blurs, strict=True)
             ]
         ),
         detail=detail,
@@ -188,28 +187,28 @@ def extend_profiles(
     site: str,
     covariates: Array | None = None,
 ) -> SiteProfiles:
-    """Learn the profile of a new site beside those that are known, which stay."""
+    """Add the profile of a new site; those of known sites are unchanged."""
     detail = profiles.detail
-    own = detail.of_new_site(surveys, covariates) if detail else None
-    spread = detail.match(own) if detail and own is not None else 0.0
+    new_detail = detail.of_new_site(surveys, covariates) if detail else None
+    blur = detail.match(new_detail) if detail and new_detail is not None else 0.0
     return replace(
         profiles,
         sites=(*profiles.sites, site),
-        spreads=np.append(profiles.spreads, spread),
-        field=extend_fields(profiles.field, surveys, spread, covariates),
-        sharpening=np.concatenate([profiles.sharpening, [_sharpening(surveys, spread)]]),
+        blurs=np.append(profiles.blurs, blur),
+        field=extend_fields(profiles.field, surveys, blur, covariates),
+        sharpening=np.concatenate([profiles.sharpening, [_sharpening(surveys, blur)]]),
     )
 
 
-def _sharpening(surveys: Sequence[Survey], spread: float) -> Array:
-    """Return how much larger amplitudes are than after a blur (log), shape (feature,)."""
-    usable = [one for one in surveys if len(one.count)]
+def _sharpening(surveys: Sequence[Survey], blur: float) -> Array:
+    """Return the log ratio of amplitudes before and after a blur, shape (feature,)."""
+    usable = [survey for survey in surveys if len(survey.count)]
     if not usable:
         return np.zeros(surveys[0].energies.shape[2])
     lost = [
-        np.average(one.energies[0] - at_spread(one.energies, spread), 0, one.count)
-        for one in usable
+        np.average(survey.energies[0] - at_blur(survey.energies, blur), 0, survey.count)
+        for survey in usable
     ]
     b0, *energies = np.mean(lost, axis=0)
-    # An energy is the square of an amplitude, and over that of b0.
+    # Energies are squared amplitudes, divided by b0 squared.
     return np.append(b0, b0 + np.array(energies) / 2)

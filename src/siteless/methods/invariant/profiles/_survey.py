@@ -1,4 +1,4 @@
-"""What a scan tells of its site, small enough to keep of every scan of a cohort."""
+"""Surveys of scans: compact features for estimating site effects."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ from siteless.harmonics import (
     fit_noise,
     noise_channels,
 )
-from siteless.methods.invariant.profiles._spread import diffuse
+from siteless.methods.invariant.profiles._blur import diffuse
 from siteless.tissue import white_matter_level
 
-# mm2. Point spreads that a survey is taken after.
-SPREADS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
-# mm, and the part of a block that must be white matter.
+# mm2. Variances of the blurs in a survey.
+BLURS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
+# Size of a block, mm, and its least white-matter fraction.
 _BLOCK, _LEAST_SHARE = 10.0, 0.2
-# Degrees that fields are estimated of; energies of higher ones are mostly noise.
+# Degrees with fields; energies of higher degrees are mostly noise.
 DEGREES = (0, 2)
-# In voxels, over which harmonics are compared to tell how sharp a scan is.
+# Distances in voxels over which harmonics are compared to measure sharpness.
 _LAGS = (1, 2, 3, 4, 6, 8)
-# Of noise, where a scan does not show its own.
+# Number of white-noise channels, if those of a scan cannot be measured.
 _WHITE_CHANNELS = 6
-# Of the scan's level. The energy of darker voxels, over b0 squared, is not known.
+# Fraction of the scan's level below which energies over b0 squared are unreliable.
 _DARK = 0.05
-# Energies of blocks below this part of b0 squared have no logarithm to speak of.
+# Smallest energy over b0 squared of which a logarithm is taken.
 _LEAST_ENERGY = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """Energies of blocks of white matter, and how harmonics differ between near voxels.
+    """Energies of white-matter blocks, and differences of harmonics between nearby voxels.
 
     Attributes
     ----------
     site, person
-        Where the scan is from, and who was scanned.
+        Site and participant of the scan.
     position
-        Of each block: the mean place of its white matter in the world, shape (block, 3), mm.
+        Mean world coordinates of each block's white matter, shape (block, 3), mm.
     count, share
-        Voxels of white matter in a block, and their part of its brain, shape (block,).
+        Number of white-matter voxels in each block, and their fraction of its brain, shape
+        (block,).
     energies
-        Logarithms of b0 in units of the level and, over b0 squared and without noise, of the
-        energies of each shell's degrees 0 and 2; after each of `SPREADS`, shape
-        (spread, block, 1 + 2 * shell).
+        Logarithms of b0 in units of the level, and of the noise-corrected energies of each shell's
+        degrees 0 and 2 over b0 squared; after each of `BLURS`, shape (blur, block, 1 + 2 * shell).
     structure
-        Mean square difference of degree-2 harmonics, without noise, between white-matter voxels
-        that lie some voxels apart, after each of `SPREADS`; shape (spread, axis, lag). NaN where
-        no two voxels lie so.
+        Noise-corrected mean squared difference of degree-2 harmonics between white-matter voxels
+        at several lags, after each of `BLURS`; shape (blur, axis, lag). NaN if there is no such
+        pair.
     voxel_size
-        Shape (3,), mm.
+        Voxel size, shape (3,), mm.
     """
 
     site: str
@@ -69,29 +69,29 @@ class Survey:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """All but the site and the person."""
+        """All arrays, without the site and the participant."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.type == "Array"}
 
     @classmethod
     def from_arrays(cls, site: str, person: str, arrays: dict[str, Array]) -> Self:
-        """Make a survey of what a file holds."""
+        """Make a survey from stored arrays."""
         return cls(site, person, **arrays)
 
     @property
     def head_position(self) -> Array:
-        """Of each block, from the centre of white matter, shape (block, 3), mm."""
+        """Position of each block relative to the centre of white matter, shape (block, 3), mm."""
         return self.position - np.average(self.position, axis=0, weights=self.count)
 
     @property
     def brain_volume(self) -> float:
-        """Of the brain in all blocks, mm3."""
+        """Volume of the brain in all blocks, mm3."""
         return float((self.count / self.share).sum() * self.voxel_size.prod())
 
 
-def survey(scan: Scan, own: Coefficients, person: str) -> Survey:
-    """Take a survey of a scan, given its coefficients."""
+def survey(scan: Scan, coefficients: Coefficients, person: str) -> Survey:
+    """Compute the survey of a scan from its coefficients."""
     level = white_matter_level(scan)
-    values, noise = own.values / np.float32(level), fit_noise(scan, own)
+    values, noise = coefficients.values / np.float32(level), fit_noise(scan, coefficients)
     inside = scan.white_matter.T[scan.mask.T]
     world = scan.positions
     blocks = _Blocks(world, inside, float(np.prod(scan.voxel_size)))
@@ -99,16 +99,16 @@ def survey(scan: Scan, own: Coefficients, person: str) -> Survey:
     variance = noise.variance[:, :, None] / np.float32(level) ** 2 * noise.gain[:, : len(DEGREES)]
     kept = noise.kept[:, : len(DEGREES)]
     energies, structures = [], []
-    low, pairs = _low_channels(own.order, len(own.bs)), _pairs(scan.white_matter)
+    low, pairs = _low_channels(coefficients.order, len(coefficients.bs)), _pairs(scan.white_matter)
     blurred = np.hstack([values[:, low], _noise_of_variance_one(scan, inside)])
-    for before, spread in pairwise((0.0, *SPREADS)):
-        blurred = diffuse(blurred, scan.mask, scan.voxel_size, spread - before)
+    for before, blur in pairwise((0.0, *BLURS)):
+        blurred = diffuse(blurred, scan.mask, scan.voxel_size, blur - before)
         signal, alone = np.hsplit(blurred, [len(low)])
         left = np.square(alone[inside]).mean()
         energies.append(blocks.log_means(_features(signal, variance * left, kept)))
-        differences = _differences(_second_degree(signal[inside], len(own.bs)), pairs)
-        given = variance[inside, :, 1].mean() * len(own.bs) / alone.shape[1]
-        structures.append(differences - given * _differences(alone[inside], pairs))
+        differences = _differences(_second_degree(signal[inside], len(coefficients.bs)), pairs)
+        gain = variance[inside, :, 1].mean() * len(coefficients.bs) / alone.shape[1]
+        structures.append(differences - gain * _differences(alone[inside], pairs))
     return Survey(
         site=str(scan.site),
         person=person or scan.name,
@@ -122,12 +122,12 @@ def survey(scan: Scan, own: Coefficients, person: str) -> Survey:
 
 
 def _low_channels(order: int, shells: int) -> Array:
-    """Return the channels of b0 and of each shell's degrees that fields are estimated of."""
+    """Return the channels of b0 and of each shell's degrees that have fields."""
     return np.flatnonzero(Channels(order, shells).degrees <= DEGREES[-1])
 
 
 def _features(values: Array, noise: Array, kept: Array) -> Array:
-    """Return b0 and, over b0 squared and without noise, energies; shape (voxel, feature)."""
+    """Return b0 and noise-corrected energies over b0 squared, shape (voxel, feature)."""
     b0 = np.maximum(values[:, :1], np.float32(_DARK))
     energies = Channels.of(values, DEGREES[-1]).energies(values)
     energies = (energies - noise) / kept / np.square(b0)[..., None]
@@ -135,7 +135,7 @@ def _features(values: Array, noise: Array, kept: Array) -> Array:
 
 
 def _pairs(inside: Array) -> list[list[tuple[Array, Array]]]:
-    """Return the voxels of a mask that lie each of the lags apart, by number, along each axis."""
+    """Return the indices of voxel pairs of a mask for each lag along each axis."""
     rows = np.full(inside.shape, -1, dtype=np.int32)
     rows.T[inside.T] = np.arange(np.count_nonzero(inside), dtype=np.int32)
 
@@ -147,9 +147,9 @@ def _pairs(inside: Array) -> list[list[tuple[Array, Array]]]:
 
 
 def _noise_of_variance_one(scan: Scan, inside: Array) -> Array:
-    """Return channels of noise that is correlated between voxels as the scan's is.
+    """Return channels of unit-variance noise with the spatial correlation of the scan's.
 
-    It is white where a scan has too few directions to show its noise alone.
+    The noise is white if the scan has too few directions to separate noise from signal.
     """
     channels = noise_channels(scan)
     if not channels[inside].any():
@@ -159,23 +159,23 @@ def _noise_of_variance_one(scan: Scan, inside: Array) -> Array:
 
 
 def _second_degree(values: Array, shells: int) -> Array:
-    """Return the channels of degree 2, given those of degrees 0 and 2."""
+    """Return the channels of degree 2 from those of degrees 0 and 2."""
     second: Array = values[:, Channels(DEGREES[-1], shells).degrees == 2]
     return second
 
 
 def _differences(values: Array, pairs: list[list[tuple[Array, Array]]]) -> Array:
-    """Return mean square differences of channels over pairs, shape (axis, lag), or NaN."""
+    """Return mean squared differences of channels over pairs, shape (axis, lag), or NaN."""
 
     def mean(near: Array, far: Array) -> float:
         squares = np.square(values[near] - values[far])
         return squares.sum(dtype=float) / len(near) if len(near) else np.nan
 
-    return np.array([[mean(*one) for one in along] for along in pairs])
+    return np.array([[mean(*pair) for pair in along] for along in pairs])
 
 
 class _Blocks:
-    """Voxels of white matter parted into blocks of 10 mm, in the world's axes."""
+    """White-matter voxels divided into blocks of 10 mm along the world axes."""
 
     def __init__(self, world: Array, inside: Array, voxel_volume: float) -> None:
         cell = np.floor(world / _BLOCK).astype(int)
@@ -196,36 +196,36 @@ class _Blocks:
         return np.log(np.maximum(self.means(values), _LEAST_ENERGY))
 
 
-def at_spread(stack: Array, spread: float) -> Array:
-    """Interpolate what was found after each of `SPREADS`, along the first axis."""
-    last = len(SPREADS) - 1
-    position = float(np.interp(spread, SPREADS, np.arange(last + 1)))
+def at_blur(stack: Array, blur: float) -> Array:
+    """Interpolate values after each of `BLURS`, along the first axis."""
+    last = len(BLURS) - 1
+    position = float(np.interp(blur, BLURS, np.arange(last + 1)))
     lower = min(int(position), last - 1)
     part = position - lower
     between: Array = (1 - part) * stack[lower] + part * stack[lower + 1]
     return between
 
 
-def fine_detail(one: Survey, near: float) -> Array:
-    """Return the part of harmonics' differences that is fine detail, shape (spread,).
+def fine_detail(survey: Survey, near: float) -> Array:
+    """Return the fine detail of a scan after each of `BLURS`, shape (blur,).
 
-    It is the difference between voxels that are near, over that between voxels twice as far
-    apart: less where a scan is blurred, and the same whatever its contrast or its noise. NaN when
-    white matter is too small to tell. (Over three times the distance, people differ more.)
+    It is the squared difference between nearby voxels divided by that at twice the distance. It
+    decreases with blur, and does not depend on contrast or noise. NaN if white matter is too
+    small. (At three times the distance, participants differ more.)
 
     Parameters
     ----------
-    one
+    survey
         Survey of a scan.
     near
-        A distance, mm.
+        Distance between nearby voxels, mm.
     """
-    logs = np.log(np.maximum(one.structure, np.finfo(np.float32).tiny))
+    logs = np.log(np.maximum(survey.structure, np.finfo(np.float32).tiny))
     ratios, compared = [], np.log([near, 2 * near])
-    for axis, step in enumerate(one.voxel_size):
+    for axis, step in enumerate(survey.voxel_size):
         known = np.isfinite(logs[:, axis]).all(axis=0)
         if known.sum() > 1:
             reach = np.log(step * np.array(_LAGS)[known])
             ends = (np.interp(compared, reach, row) for row in logs[:, axis, known])
             ratios.append([short - long for short, long in ends])
-    return np.exp(np.mean(ratios, axis=0)) if ratios else np.full(len(SPREADS), np.nan)
+    return np.exp(np.mean(ratios, axis=0)) if ratios else np.full(len(BLURS), np.nan)

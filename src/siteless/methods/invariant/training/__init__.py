@@ -1,4 +1,4 @@
-"""Scans to weights: batches, the loss and the loop."""
+"""Training of the networks: batches, the loss and the loop."""
 
 from siteless.methods.invariant.training._adapt import adapt
 from siteless.methods.invariant.training._calibrate import calibrate_last, calibrate_sites

@@ -1,4 +1,4 @@
-"""A new site for a trained network: what it knows stays, and only how the site looks is new."""
+"""Add a site to a trained network, without changing its other weights."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ _UPDATES, _LEARNING_RATE = 400, 0.02
 
 def adapt(
     network: Autoencoder,
-    lesson: TrainingSet,
+    training_set: TrainingSet,
     settings: TrainingSettings,
     *,
     seed: int = 0,
-    watch: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Autoencoder:
-    """Teach a network a new site, which gets the next number.
+    """Train a network on a new site, which gets the next index.
 
-    Weights that are there stay as they are: what a site has of its own is a column of the
-    decoder's first layer, units, and what its codes are multiplied by.
+    Existing weights are unchanged. The parameters of a site are a column of the decoder's first
+    layer, units, and the alignment of its codes.
 
     Parameters
     ----------
     network
-        Trained.
-    lesson
-        Scans of the new site alone, without its profile and in parts as those trained on.
+        Trained network.
+    training_set
+        Scans of the new site only, corrected by its profile and in parts, as in training.
     settings
-        That the network was trained with.
+        Settings of the network's training.
     seed
-        Of all that is random.
-    watch
-        Called with the updates done and their total.
+        Random seed.
+    progress
+        Called with the number of finished updates and their total.
     """
     torch.manual_seed(seed)
-    scans = lesson.scans
+    scans = training_set.scans
     units = units_beside(network, scans, of_sites=settings.site_units)
     larger = _with_a_site(network, units)
     number = network.settings.sites
@@ -58,7 +58,7 @@ def adapt(
         learned.requires_grad_(True)  # noqa: FBT003
     column.register_hook(_last_column_only)
     optimiser = torch.optim.Adam([column, noise], lr=_LEARNING_RATE)
-    sampler = Sampler(scans, lesson.sites, units=network.settings.code, device="cpu")
+    sampler = Sampler(scans, training_set.sites, units=network.settings.code, device="cpu")
     for update in range(_UPDATES):
         optimiser.param_groups[0]["lr"] = _LEARNING_RATE * one_cycle(update, _UPDATES)
         batch = sampler.draw(settings.batch, seed=(seed, 3, update))
@@ -67,23 +67,25 @@ def adapt(
         optimiser.zero_grad()
         terms.projection.backward()
         optimiser.step()
-        if watch:
-            watch(update + 1, _UPDATES)
-    if settings.aligned:  # only now, as the decoder is taught by codes that are not aligned
-        align_last(larger, lesson.whole or scans)
+        if progress:
+            progress(update + 1, _UPDATES)
+    if settings.aligned:  # last, as the decoder is trained on codes that are not aligned
+        align_last(larger, training_set.whole or scans)
     return larger.requires_grad_(False).eval()  # noqa: FBT003
 
 
 def _with_a_site(network: Autoencoder, units: tuple[Tensor, Tensor]) -> Autoencoder:
-    """Return a network with one more site, which looks as the others do on average."""
+    """Return a network with one more site, initialized as the average of the others."""
     larger = Autoencoder(replace(network.settings, sites=network.settings.sites + 1))
     weights = {name: weight.clone() for name, weight in network.state_dict().items()}
     name, sites = "decoder.hidden.0.weight", network.settings.sites
     mean = weights[name][:, -sites:].mean(dim=1, keepdim=True)
     weights[name] = torch.cat([weights[name], mean], dim=1)
-    own = {"offset": units[0], "scale": units[1]}
-    own |= {name: getattr(larger, name)[-1] for name in ("code_shift", "code_mixing", "gain")}
-    for unit, new in own.items():
+    new_units = {"offset": units[0], "scale": units[1]}
+    new_units |= {
+        name: getattr(larger, name)[-1] for name in ("code_shift", "code_mixing", "gain")
+    }
+    for unit, new in new_units.items():
         weights[unit] = torch.cat([weights[unit], new[None]])
     larger.load_state_dict(weights)
     return larger

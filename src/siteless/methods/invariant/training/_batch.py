@@ -1,7 +1,7 @@
-"""Batches: a few groups of patches, each group of one scan.
+"""Batches of a few groups of patches, each group from one scan.
 
-A batch depends on the seed and its number only, so that training can go on anywhere, and every
-process of several can take its part.
+A batch depends only on the seed and its index, so training can be resumed, and divided between
+processes.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from siteless.methods.patches import TrainingScan
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Patches with what the loss needs of them, group after group of the same size.
+    """Patches in groups of equal size, with the data that the loss requires.
 
     Attributes
     ----------
     patch
-        Coefficients, shape (patch, input).
+        Coefficients of the patches, shape (patch, input).
     site
-        Where patches come from, shape (patch,), whole numbers.
+        Sites of the patches, shape (patch,), integers.
     elsewhere
-        Sites drawn at random to render patches as, shape (patch,).
+        Random sites to render patches as, shape (patch,).
     noise
-        Standard normal, shape (patch, unit).
+        Standard normal noise, shape (patch, unit).
     signal
-        Of the centres, as in `TrainingScan`, shape (group, patch, volume). Scans with fewer
-        volumes than others are filled up with zeros.
+        Signal of the centres, as in `TrainingScan`, shape (group, patch, volume), padded with
+        zeros for scans with fewer volumes.
     mixing
-        From coefficients to signal, shape (group, channel, volume).
+        Matrices from coefficients to signal, shape (group, channel, volume).
     shell
-        Of the columns of `signal`, shape (group, volume), -1 where they are filled up.
+        Shells of the columns of `signal`, shape (group, volume), -1 where padded.
     """
 
     patch: Tensor
@@ -52,18 +52,18 @@ class Batch:
 
 
 class Sampler:
-    """Draws batches in which every site has the same share.
+    """Draws batches in which all sites have the same share.
 
     Parameters
     ----------
     scans
-        To draw from.
+        Scans to draw from.
     sites
-        Labels; a site's number is its position.
+        Labels of the sites, in the order of their indices.
     units
-        Of the code.
+        Number of latent units.
     device
-        That batches are moved to.
+        Device for the batches.
     """
 
     def __init__(
@@ -80,18 +80,18 @@ class Sampler:
         rng = np.random.default_rng(seed)
         order = rng.permutation(len(self.sites))
         chosen = [self.by_site[order[group % len(order)]] for group in range(GROUPS)]
-        scans = [own[rng.integers(len(own))] for own in chosen]
+        scans = [candidates[rng.integers(len(candidates))] for candidates in chosen]
         return self._gather(scans, max(1, patches // GROUPS), rng, part)
 
     def draw_from_each(self, patches: int, *, seed: Sequence[int]) -> Batch:
-        """Draw a batch with a group of every scan."""
+        """Draw a batch with one group from every scan."""
         size = 2 ** max(3, int(math.log2(patches / len(self.scans))))
         return self._gather(self.scans, size, np.random.default_rng(seed), slice(None))
 
     def _gather(
         self, scans: Sequence[TrainingScan], size: int, rng: np.random.Generator, part: slice
     ) -> Batch:
-        # Everything random is drawn for all groups, so that parts of a batch make up the whole.
+        # Random numbers are drawn for all groups, so that parts of a batch add up to the whole.
         rows = [rng.integers(len(scan.neighbours), size=size) for scan in scans]
         elsewhere = rng.integers(len(self.sites), size=(len(scans), size))
         noise = rng.standard_normal((len(scans), size, self.units), dtype=np.float32)
@@ -102,11 +102,11 @@ class Sampler:
         signal = torch.zeros(len(scans), size, volumes)
         mixing = torch.zeros(len(scans), scans[0].values.shape[1], volumes)
         shell = torch.full((len(scans), volumes), -1)
-        for group, (scan, own) in enumerate(zip(scans, rows, strict=True)):
+        for group, (scan, drawn) in enumerate(zip(scans, rows, strict=True)):
             flat = patch[group].view(-1, scan.values.shape[1])
-            _select(scan.values, scan.neighbours[own].ravel(), out=flat)
+            _select(scan.values, scan.neighbours[drawn].ravel(), out=flat)
             measured = scan.signal.shape[1]
-            signal[group, :, :measured] = _select(scan.signal, own)
+            signal[group, :, :measured] = _select(scan.signal, drawn)
             mixing[group, :, :measured] = torch.from_numpy(scan.mixing)
             shell[group, :measured] = torch.from_numpy(scan.shell)
         site = torch.tensor([self.sites.index(scan.site) for scan in scans])

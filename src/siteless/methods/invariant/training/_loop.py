@@ -1,4 +1,4 @@
-"""The training loop: the adversary and the encoder and decoder in turn."""
+"""The training loop, which alternates between the adversary and the autoencoder."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from siteless.methods.invariant.training._units import channel_units
 from siteless.methods.patches import Row, TrainingCallback, TrainingSet
 from siteless.methods.patches._resume import Resumable, copied, describe, one_cycle
 
-# Evaluations in a training, and how many updates may lie between two.
+# Evaluations per training, and limits of the updates between two evaluations.
 _EVALUATIONS, _CLOSEST, _FARTHEST = 50, 20, 1000
 _VALIDATION_PATCHES = 4096
-# A unit counts as used when its mean varies by more than this from patch to patch.
+# A unit is active if the variance of its mean over patches exceeds this.
 _ACTIVE_VARIANCE = 0.01
-# Updates before and while speed is measured.
+# Updates before and during the measurement of speed.
 _WARM_UP, _TRIED = 5, 20
 
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """What training gives.
+    """The result of training.
 
     Attributes
     ----------
     network
-        With the best weights on the validation scans, or the last without any.
+        Network with the best weights on the validation scans, or the last weights without any.
     settings
-        As used, with the precision that was chosen.
+        Settings in use, with the resolved precision.
     best
-        The row of the log that they are of.
+        Row of the log for these weights.
     log
         A row for each evaluation.
     """
@@ -56,70 +56,72 @@ class Training:
 
 
 def train(
-    lesson: TrainingSet,
+    training_set: TrainingSet,
     settings: TrainingSettings,
     *,
     seed: int = 0,
     device: str = "cpu",
     minutes: float | None = None,
     checkpoint: Path | None = None,
-    watch: TrainingCallback | None = None,
+    progress: TrainingCallback | None = None,
 ) -> Training:
     """Train a network.
 
     Parameters
     ----------
-    lesson
-        What to learn from.
+    training_set
+        Training and validation scans.
     settings
-        How to train.
+        Settings of the training.
     seed
-        Of all that is random.
+        Random seed.
     device
-        As torch names it.
+        Name of a torch device.
     minutes
-        Train for about as long, instead of the settings' epochs or updates.
+        Approximate duration, in place of the settings' epochs or updates.
     checkpoint
-        File to keep the state in; where there is one already, training goes on from it.
-    watch
-        Called with the updates done, their total, and the log.
+        File for the state of the training, which is resumed if the file exists.
+    progress
+        Called with the number of finished updates, their total, and the log.
 
     Raises
     ------
     TrainingError
-        When the loss is no longer finite, or the checkpoint is of another training.
+        When the loss is not finite, or the checkpoint belongs to another training.
     """
     settings = settings.on(device)
-    learner = _Learner(lesson, settings, seed=seed, device=device)
-    learner.plan += f" {minutes}"
+    trainer = _Trainer(training_set, settings, seed=seed, device=device)
+    trainer.plan += f" {minutes}"
     if checkpoint and checkpoint.exists():
-        learner.load(checkpoint)
+        trainer.load(checkpoint)
     elif minutes is not None:
-        learner.total = _count_updates_within(minutes, lesson, settings, device)
-    interval = min(max(learner.total // _EVALUATIONS, _CLOSEST), _FARTHEST)
-    start, first = time.monotonic(), learner.update
-    while learner.update < learner.total and agreed(learner.waited) < settings.patience:
-        learner.step()
-        if learner.update % interval == 0 or learner.update == learner.total:
+        trainer.total = _count_updates_within(minutes, training_set, settings, device)
+    interval = min(max(trainer.total // _EVALUATIONS, _CLOSEST), _FARTHEST)
+    start, first = time.monotonic(), trainer.update
+    while trainer.update < trainer.total and agreed(trainer.waited) < settings.patience:
+        trainer.step()
+        if trainer.update % interval == 0 or trainer.update == trainer.total:
             seconds = time.monotonic() - start
-            learner.evaluate(speed=(learner.update - first) * settings.batch / seconds)
+            trainer.evaluate(speed=(trainer.update - first) * settings.batch / seconds)
             if checkpoint and rank() == 0:
-                learner.save(checkpoint)
-        if watch:
-            watch(learner.update, learner.total, learner.log)
-    learner.network.load_state_dict(learner.best_weights)
-    network = learner.network.cpu().eval()
+                trainer.save(checkpoint)
+        if progress:
+            progress(trainer.update, trainer.total, trainer.log)
+    trainer.network.load_state_dict(trainer.best_weights)
+    network = trainer.network.cpu().eval()
     if settings.aligned:
-        whole = lesson.whole or lesson.scans
-        align_codes(network, whole, lesson.design(whole))
-    return Training(network, settings, learner.best, tuple(learner.log))
+        whole = training_set.whole or training_set.scans
+        align_codes(network, whole, training_set.design(whole))
+    return Training(network, settings, trainer.best, tuple(trainer.log))
 
 
 def _count_updates_within(
-    minutes: float, lesson: TrainingSet, settings: TrainingSettings, device: str
+    minutes: float, training_set: TrainingSet, settings: TrainingSettings, device: str
 ) -> int:
-    """Try a few updates, and tell how many fit into the time; all processes agree."""
-    trial = _Learner(lesson, replace(settings, updates=100, epochs=None), seed=0, device=device)
+    """Estimate from a few updates how many fit into the time; all processes agree."""
+    trial = _Trainer(
+        training_set, replace(settings, updates=100, epochs=None), seed=0, device=device
+    )
     for _ in range(_WARM_UP):
         trial.step()
     start = time.monotonic()
@@ -129,26 +131,26 @@ def _count_updates_within(
     return max(1, int(agreed(count)))
 
 
-class _Learner(Resumable):
-    """Networks, optimisers and how far they are: everything that a checkpoint keeps."""
+class _Trainer(Resumable):
+    """Networks, optimisers and counters: everything that a checkpoint stores."""
 
     stateful = ("objective", "adversary", "optimiser", "opponent")
     counters = ("update", "total", "waited", "best", "best_weights", "log")
 
     def __init__(
-        self, lesson: TrainingSet, settings: TrainingSettings, *, seed: int, device: str
+        self, training_set: TrainingSet, settings: TrainingSettings, *, seed: int, device: str
     ) -> None:
         torch.manual_seed(seed)
         self.settings, self.seed = settings, seed
-        self.plan = describe(lesson, asdict(settings), seed)
-        scans, sites, units = lesson.scans, lesson.sites, settings.code
+        self.plan = describe(training_set, asdict(settings), seed)
+        scans, sites, units = training_set.scans, training_set.sites, settings.code
         first, shells = scans[0], int(scans[0].shell.max())
         neighbours = first.neighbours.shape[1]
         shape = settings.network(
             sites=len(sites), neighbours=neighbours, shells=shells, order=first.order
         )
         self.network = Autoencoder(shape)
-        design = lesson.design(scans) if settings.site_units else None
+        design = training_set.design(scans) if settings.site_units else None
         self.network.set_units(*channel_units(scans, design, self.network))
         self.objective = Objective(self.network, settings, shells).to(device)
         self.adversary = Adversary(shape).to(device)
@@ -160,9 +162,9 @@ class _Learner(Resumable):
             self.adversary.parameters(), lr=settings.learning_rate, fused=True
         )
         self.sampler = Sampler(scans, sites, units=units, device=device)
-        judge = Sampler(lesson.validation or scans, sites, units=units, device=device)
-        self.validates = bool(lesson.validation)
-        self.held_out = judge.draw_from_each(_VALIDATION_PATCHES, seed=(seed, 2))
+        validator = Sampler(training_set.validation or scans, sites, units=units, device=device)
+        self.validates = bool(training_set.validation)
+        self.held_out = validator.draw_from_each(_VALIDATION_PATCHES, seed=(seed, 2))
         self.patches = sum(len(scan.neighbours) for scan in scans)
         self.total = settings.updates or math.ceil(
             (settings.epochs or 1) * self.patches / settings.batch
@@ -174,24 +176,24 @@ class _Learner(Resumable):
         self.sums: dict[str, Tensor] = {}
 
     def step(self) -> None:
-        """Update the adversary, if it has a weight, then the encoder and decoder, on one batch."""
+        """Update the adversary, if it has a weight, and the autoencoder, on one batch."""
         self._set_rate()
         batch = self._draw()
         terms, elsewhere = self.objective_everywhere(batch)
-        loss, told = terms.total(self.settings), vars(terms)
+        loss, metrics = terms.total(self.settings), vars(terms)
         if self.settings.adversary:
-            doubt, found = self._judge_origin(elsewhere, batch.site[self.settings.judged])
+            doubt, accuracy = self._adversarial_loss(elsewhere, batch.site[self.settings.judged])
             loss = loss - self.settings.adversary * doubt
-            told = told | {"adversary": doubt, "adversary_accuracy": found}
+            metrics = metrics | {"adversary": doubt, "adversary_accuracy": accuracy}
         self._require_finite(loss, terms)
         self.optimiser.zero_grad()
         loss.backward()
         self.optimiser.step()
         self.update += 1
-        self._remember(loss=loss, **told)
+        self._remember(loss=loss, **metrics)
 
-    def _judge_origin(self, elsewhere: Tensor, origin: Tensor) -> tuple[Tensor, Tensor]:
-        """Teach the adversary, then return its loss and how often it is right."""
+    def _adversarial_loss(self, elsewhere: Tensor, origin: Tensor) -> tuple[Tensor, Tensor]:
+        """Update the adversary, and return its loss and accuracy."""
         for _ in range(self.settings.adversary_updates):
             guess = self.adversary_everywhere(elsewhere.detach())
             self.opponent.zero_grad()
@@ -202,13 +204,13 @@ class _Learner(Resumable):
         return adversarial_loss(guess, origin), (guess.argmax(dim=1) == origin).float().mean()
 
     def evaluate(self, speed: float) -> None:
-        """Add a row to the log, and keep the weights if they are the best so far."""
+        """Add a row to the log, and keep the best weights."""
         row: Row = {
             "update": self.update,
             "epoch": self.update * self.settings.batch / self.patches,
         }
         row |= {f"train_{name}": averaged(total / self.count) for name, total in self.sums.items()}
-        row |= {f"val_{name}": value for name, value in self._judge().items()}
+        row |= {f"val_{name}": value for name, value in self._validate().items()}
         row |= self.objective.noise_levels()
         row |= {"learning_rate": self.optimiser.param_groups[0]["lr"], "patches_per_second": speed}
         if not math.isfinite(row["val_loss"]):
@@ -225,7 +227,7 @@ class _Learner(Resumable):
             self.waited += 1
 
     @torch.no_grad()
-    def _judge(self) -> Row:
+    def _validate(self) -> Row:
         self.objective.eval()
         terms, _ = self.objective(self.held_out)
         frames = self.network.frames(self.held_out.patch)
@@ -270,7 +272,7 @@ class _Learner(Resumable):
 
 
 def _everywhere(module: nn.Module) -> nn.Module:
-    """Let a module average its gradients over all processes."""
+    """Average the gradients of a module over all processes."""
     return module if world() == 1 else DistributedDataParallel(module)
 
 

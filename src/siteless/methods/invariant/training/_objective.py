@@ -19,13 +19,13 @@ from siteless.methods.invariant.network import (
 from siteless.methods.invariant.training._batch import Batch
 from siteless.methods.invariant.training._settings import TrainingSettings
 
-# Posteriors that are compared with each other: more cost their square and say little more.
+# Number of posteriors to compare pairwise: the cost is quadratic.
 _COMPARED = 128
 
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """Terms of the loss that do not need the adversary, in nats a patch."""
+    """Terms of the loss that do not involve the adversary, in nats per patch."""
 
     reconstruction: Tensor
     prior: Tensor
@@ -33,7 +33,7 @@ class Terms:
     projection: Tensor
 
     def total(self, settings: TrainingSettings) -> Tensor:
-        """Return their weighted sum."""
+        """Return the weighted sum of the terms."""
         return (
             (1 + settings.marginal) * settings.reconstruction_share * self.reconstruction
             + settings.prior * self.prior
@@ -43,10 +43,10 @@ class Terms:
 
 
 class Objective(nn.Module):
-    """Encodes patches, renders them at home and elsewhere, and measures how well.
+    """Encodes patches, renders them as their site and as others, and evaluates the loss.
 
-    Noise levels are of channels (in units of the networks), and of b0 and the shells (in units of
-    the scan's level).
+    It has noise levels for channels (in units of the networks), and for b0 and the shells (in
+    units of the scan's level).
     """
 
     def __init__(self, network: Autoencoder, settings: TrainingSettings, shells: int) -> None:
@@ -62,9 +62,9 @@ class Objective(nn.Module):
             self.log_noise.requires_grad_(False)  # noqa: FBT003
 
     def forward(self, batch: Batch) -> tuple[Terms, Tensor]:
-        """Return the terms, and patches rendered elsewhere, for the adversary.
+        """Return the terms, and patches rendered as other sites, for the adversary.
 
-        Where they have no weight, the marginal's term is zero and nothing is rendered elsewhere.
+        Without weights, the marginal term is zero and no patches are rendered as other sites.
         """
         network, judged = self.network, self.settings.judged
         frames = network.frames(batch.patch)
@@ -83,19 +83,21 @@ class Objective(nn.Module):
         return terms, elsewhere
 
     def noise_levels(self) -> dict[str, float]:
-        """Return what weighs the likelihoods: the channels' median noise, and b0's and shells'."""
+        """Return the noise levels: the median over channels, and those of b0 and the shells."""
         signal = self.log_signal_noise.detach().exp().tolist()
-        named = {f"noise_{'b0' if n == 0 else f'shell{n}'}": one for n, one in enumerate(signal)}
+        named = {
+            f"noise_{'b0' if n == 0 else f'shell{n}'}": level for n, level in enumerate(signal)
+        }
         return {"noise_coefficients": self.log_noise.detach().exp().median().item(), **named}
 
     def _precision(self) -> torch.autocast:
-        """Let the layers, but not the losses, compute in the precision of the settings."""
+        """Return a context in which layers compute in the precision of the settings."""
         device = self.log_noise.device.type
         low = self.settings.precision == "bfloat16"
         return torch.autocast(device, torch.bfloat16, enabled=low)
 
     def _reconstruction(self, rendered: Tensor, patch: Tensor) -> Tensor:
-        if not self.settings.reconstruction_share:  # nothing but the centre's signal counts
+        if not self.settings.reconstruction_share:  # only the centre's signal counts
             return rendered.new_zeros(())
         noise = self.log_noise.repeat(self.network.settings.neighbours)
         return reconstruction_loss(rendered, patch, noise)
@@ -122,7 +124,7 @@ class Objective(nn.Module):
 
 
 def _interleaved(posterior: Posterior, groups: int) -> Posterior:
-    """Part a batch into sets with patches of every group, shape (set, patch, unit)."""
+    """Divide a batch into sets with patches from every group, shape (set, patch, unit)."""
     size = len(posterior.mean) // groups
     sets = max(1, len(posterior.mean) // _COMPARED)
     while size % sets:

@@ -1,7 +1,7 @@
-"""Scans in parts: codes of some directions must tell the signal of others.
+"""Divide scans into parts, so that codes of some directions predict the signal of others.
 
-A network that renders the directions that it has seen can lower its loss by rendering their noise.
-One that is judged by directions that it has not seen cannot: all that helps it is signal.
+A network can lower its loss on directions that it has encoded by rendering their noise. On
+held-out directions only the signal helps.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from siteless.methods.patches import TrainingScan, evenly_spaced, gather_patches
 from siteless.model import Preparation
 from siteless.tissue import white_matter_level
 
-# The part of volumes that are in all of them.
+# Index of volumes that belong to all parts.
 WHOLE = -1
-# That tell the covariance of a scan's codes.
+# Number of patches for the covariance of a scan's codes.
 _PATCHES_OF_WHOLE = 4096
 
 
@@ -33,15 +33,15 @@ def make_parts(
     parts: int,
     surroundings: Sequence[int] = (),
 ) -> list[TrainingScan]:
-    """Make as many training scans of a scan, each of which lacks some directions, and the whole.
+    """Make training scans from a scan, each without some directions, and one of the whole scan.
 
-    Patches are of the other directions, without the profile of the scan's site. The signal to be
-    rendered is of those directions, without the field of the site but as sharp as it is. One part
-    has all directions in both, and so has a shell of few directions. Each is brought to the
-    b-values on its own, so that the noise of one is not in the other.
+    Each training scan has held-out directions as its signal to render, corrected for the field of
+    the site but not blurred. Its patches have the other directions, corrected for the profile of
+    the site. With one part, or for a shell of few directions, both have all directions. They are
+    interpolated to the b-values separately, so that they do not share noise.
 
-    The last one has some patches of all directions, as rendering has them, to tell what their
-    codes are like. It is not to be trained on: its signal still has the field in it.
+    The last training scan has some patches of all directions, for the statistics of their codes.
+    It is not for training: its signal is not corrected for the field.
     """
     profile = profiles.of(scan) if profiles else None
 
@@ -55,32 +55,34 @@ def make_parts(
         surroundings=surroundings,
     )
     whole = at_shells(scan, preparation.shells)
-    own, correction = preparation.coefficients(whole), None
+    coefficients, correction = preparation.coefficients(whole), None
     if profile:
-        correction = own.values / profile.gains - own.values
+        correction = coefficients.values / profile.gains - coefficients.values
     number = part_volumes(scan.gradients, parts)
-    made = []
+    training_scans = []
     for part in range(parts):
         judged = (number == part) | (number == WHOLE)
         seen = (number != part) | (number == WHOLE) if parts > 1 else judged
         shown = at_shells(_with_volumes(scan, seen), preparation.shells)
         values = without(preparation.coefficients(shown))
         rendered = at_shells(_with_volumes(scan, judged), preparation.shells)
-        made.append(gather(rendered, values, correction=correction))
+        training_scans.append(gather(rendered, values, correction=correction))
     return [
-        *made,
-        gather(whole, without(own), choose=partial(evenly_spaced, most=_PATCHES_OF_WHOLE)),
+        *training_scans,
+        gather(
+            whole, without(coefficients), choose=partial(evenly_spaced, most=_PATCHES_OF_WHOLE)
+        ),
     ]
 
 
 def part_volumes(gradients: GradientTable, parts: int) -> Array:
-    """Deal the volumes of b0 and of each shell to parts, near directions to different ones.
+    """Divide the volumes of b0 and of each shell, similar directions into different parts.
 
     Returns
     -------
     Array
-        Number of the part of each volume, shape (volume,); `WHOLE` for b0 volumes and shells
-        that are too few to be parted.
+        Index of the part of each volume, shape (volume,); `WHOLE` for b0 volumes and shells that
+        are too few to divide.
     """
     number = np.full(len(gradients), WHOLE)
     if gradients.is_b0.sum() >= parts:
@@ -91,12 +93,14 @@ def part_volumes(gradients: GradientTable, parts: int) -> Array:
         directions = gradients.directions[shell.volumes]
         likeness = np.abs(directions @ directions.T)
         members: list[list[int]] = [[] for _ in range(parts)]
-        for one in range(len(directions)):
+        for direction in range(len(directions)):
             smallest = min(map(len, members))
-            free = [own for own in members if len(own) == smallest]
-            min(free, key=lambda own: likeness[one, own].max(initial=0)).append(one)
-        for part, own in enumerate(members):
-            number[shell.volumes[own]] = part
+            free = [group for group in members if len(group) == smallest]
+            min(free, key=lambda group: likeness[direction, group].max(initial=0)).append(
+                direction
+            )
+        for part, group in enumerate(members):
+            number[shell.volumes[group]] = part
     return number
 
 

@@ -1,4 +1,4 @@
-"""What training is told: the weights of the loss, and how long and how fast to go."""
+"""Settings of the training."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from siteless.methods.invariant.network import NetworkSettings
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """How to train; the defaults are those of the `siteless` preset.
+    """Settings of the training; the defaults are those of the `siteless` preset.
 
-    The encoder and decoder minimise, in nats a patch,
+    The encoder and decoder minimise, in nats per patch,
 
         (1 + marginal) reconstruction_share NLL + prior KL[q(z|x) || N(0, I)]
             + marginal KL[q(z|x) || q(z)] + projection NLL of the signal - adversary L_adv
@@ -26,47 +26,46 @@ class TrainingSettings:
     fit
         How coefficients are fitted.
     profiles
-        Whether the point spreads and fields of sites are taken out before patches are cut.
+        Whether scans are corrected for point-spread functions and fields before patches are cut.
     parts
-        That directions are dealt to: the signal of each is rendered from codes of the others. 1
-        to render all directions from codes of all.
+        Number of parts of directions: the signal of each is rendered from codes of the others.
+        With 1, all directions are rendered from codes of all.
     surroundings
-        Passes of averaging after which means of what surrounds a patch are added to it.
+        Passes of averaging after which means of the surroundings are added to a patch.
     neighbour_order
-        Highest degree of neighbours' harmonics that are encoded; None for all.
+        Highest encoded degree of neighbours' harmonics; None for all.
     turned
-        Whether patches are encoded and rendered in the frame of their own fibres.
+        Whether patches are encoded and rendered in the frame of their fibres.
     site_units
-        Whether each site has units in which its high degrees vary as much as others'.
+        Whether units are scaled so that high degrees have equal variance at all sites.
     aligned
-        Whether codes of all sites are brought to one mean and covariance after training.
+        Whether codes of all sites are aligned after training.
     prior, marginal, projection, adversary
         Weights of the terms: alpha, lambda, beta and gamma of the paper.
     reconstruction_share
-        Part of the log-likelihood of a patch's coefficients that counts; 0 when the signal of
-        the centre alone is rendered.
+        Weight of the log-likelihood of a patch's coefficients; 0 to render only the signal of the
+        centre.
     bound
-        On the divergence from the marginal: over all pairs, or leaving out each patch's own.
+        Bound on the divergence from the marginal: over all pairs, or leaving out each patch.
     noise
-        Standard deviation of a channel given its code, in units of the channel's own; learned
-        from there on when `learn_noise`.
+        Standard deviation of a channel given its code, in units of the channel; the initial value
+        if `learn_noise`.
     batch
-        Patches in an update.
+        Patches per update.
     epochs, updates
         Length of training: passes over the training patches, or updates; one of them is None.
     learning_rate
-        Of Adam, at its highest.
+        Highest learning rate of Adam.
     one_cycle
         Whether the rate rises over the first tenth of training and falls to zero at its end.
     adversary_updates
-        Of the adversary, for each of the encoder and decoder.
+        Updates of the adversary per update of the encoder and decoder.
     adversary_share
-        Part of the batch that the adversary judges.
+        Fraction of the batch that the adversary judges.
     patience
         Evaluations without improvement after which training ends.
     precision
-        Of the layers' arithmetic, not of the losses; ``fastest`` is bfloat16 where the processor
-        has it.
+        Precision of layers, not of losses; ``fastest`` is bfloat16 if the processor supports it.
     code, encoder, decoder, adversary_widths, activation
         As in `siteless.methods.invariant.network.NetworkSettings`.
     """
@@ -125,7 +124,7 @@ class TrainingSettings:
             raise ValueError(f"adversary_share must be in (0, 1], got {self.adversary_share}")
 
     def on(self, device: str) -> TrainingSettings:
-        """Return the settings with the precision that is fastest on a device."""
+        """Resolve the fastest precision on a device."""
         if self.precision != "fastest":
             return self
         if device.startswith("cuda"):
@@ -135,7 +134,7 @@ class TrainingSettings:
         return replace(self, precision="bfloat16" if low else "float32")
 
     def network(self, *, sites: int, neighbours: int, shells: int, order: int) -> NetworkSettings:
-        """Return the sizes of the networks for patches of so many neighbours."""
+        """Return the sizes of the networks."""
         kept = self.neighbour_order
         return NetworkSettings(
             channels=1 + shells * count_coefficients(order),
@@ -154,12 +153,12 @@ class TrainingSettings:
 
     @property
     def needs_derived_scans(self) -> bool:
-        """Whether patches are made without profiles, in parts or with their surroundings."""
+        """Whether patches are corrected, in parts or with surroundings."""
         return self.profiles or self.parts > 1 or bool(self.surroundings)
 
     @property
     def judged(self) -> slice:
-        """The patches of a batch that the adversary judges: none, if it has no weight."""
+        """Patches of a batch that the adversary judges: none if it has no weight."""
         return slice(0, None if self.adversary else 0, round(1 / self.adversary_share))
 
 

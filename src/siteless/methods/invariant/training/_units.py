@@ -1,4 +1,4 @@
-"""The units that the networks see coefficients in."""
+"""Units of coefficients in the networks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from siteless.methods.invariant.network import Autoencoder
 from siteless.methods.patches import TrainingScan, cut
 from siteless.population import Design, estimate_site_effects
 
-# Patches of a scan that are turned to tell its moments.
+# Number of rotated patches per scan for its moments.
 _TURNED = 8192
 _LEAST_VARIANCE = 1e-12
 
@@ -25,45 +25,49 @@ def channel_units(
 ) -> tuple[Tensor, Tensor]:
     """Return the offset and scale of every site's channels, shape (site, channel) each.
 
-    In them channels have mean 0 and variance 1, every scan counting the same. With a design, each
-    site has units of its own: those in which the harmonics of a shell and degree vary as much at
-    every site, as far as that is not explained by people. They are for degrees whose variance is
-    mostly noise, which would reveal the number of directions. Degrees 0 and 2, and b0, are left
-    to the fields of sites. Means are signal, and the same at all sites.
+    In these units channels have mean 0 and variance 1, with equal weights of scans. With a design,
+    scales depend on the site, so that the harmonics of a shell and degree have equal variance at
+    all sites, unless participants explain the difference. This concerns degrees whose variance is
+    mostly noise, which would reveal the number of directions. Fields correct degrees 0 and 2, and
+    b0. Means are signal, and the same at all sites.
 
-    Channels are those of the frames that the network sees patches in, if it turns them.
+    Channels are those in fibre frames, if the network rotates patches.
 
     Parameters
     ----------
     scans
         Training scans.
     design
-        Who was scanned where; None for the same units at all sites, in one row.
+        Design of the scans; None for the same units at all sites, in one row.
     network
-        Sees the patches.
+        Network for the patches.
     """
     moments = [_moments(scan, network) for scan in scans]
-    mean = np.mean([own for own, _ in moments], axis=0)
-    variances = np.stack([square - 2 * mean * own + mean**2 for own, square in moments])
-    ratios, own = np.ones((1, len(mean))), np.ones_like(variances)
+    mean = np.mean([channel_mean for channel_mean, _ in moments], axis=0)
+    variances = np.stack(
+        [square - 2 * mean * channel_mean + mean**2 for channel_mean, square in moments]
+    )
+    ratios, site_ratios = np.ones((1, len(mean))), np.ones_like(variances)
     if design is not None:
         pooled = np.stack([_pooled(variance, scans[0].order) for variance in variances])
         logs = np.log(np.maximum(pooled, _LEAST_VARIANCE))
         ratios = np.exp(estimate_site_effects(logs, design, np.arange(len(mean))).sites / 2)
         ratios[:, _is_low(scans[0])] = 1
-        own = ratios[design.sites]
-    scale = np.sqrt(np.maximum((variances / own**2).mean(axis=0), _LEAST_VARIANCE)) * ratios
+        site_ratios = ratios[design.sites]
+    scale = (
+        np.sqrt(np.maximum((variances / site_ratios**2).mean(axis=0), _LEAST_VARIANCE)) * ratios
+    )
     return torch.from_numpy(mean).float().expand(scale.shape), torch.from_numpy(scale).float()
 
 
 def _is_low(scan: TrainingScan) -> Array:
-    """Return which channels are b0 or of degrees 0 and 2."""
+    """Return which channels are b0 or have degree 0 or 2."""
     low: Array = Channels.of(scan.values, scan.order).degrees <= 2
     return low
 
 
 def _moments(scan: TrainingScan, network: Autoencoder | None) -> tuple[Array, Array]:
-    """Return the mean and the mean square of each channel over the centres of patches."""
+    """Return the mean and the mean square of each channel over patch centres."""
     centres = scan.values[scan.neighbours[:, 0]]
     if network is not None and network.settings.turned:
         rows = scan.neighbours[:: math.ceil(len(scan.neighbours) / _TURNED)]
@@ -72,7 +76,7 @@ def _moments(scan: TrainingScan, network: Autoencoder | None) -> tuple[Array, Ar
 
 
 def _pooled(variance: Array, order: int) -> Array:
-    """Give all channels of a shell and degree their sum, which rotations do not change."""
+    """Replace channels of a shell and degree by their rotation-invariant sum."""
     channels = Channels.of(variance, order)
     degrees = channels.degrees[channels.shell(0)]
     shells = variance[1:].reshape(channels.shells, -1)
@@ -83,23 +87,26 @@ def _pooled(variance: Array, order: int) -> Array:
 def units_beside(
     network: Autoencoder, scans: Sequence[TrainingScan], *, of_sites: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return the units of a new site's channels, shape (channel,) each, as `channel_units` would.
+    """Return the units of a new site's channels as in `channel_units`, shape (channel,) each.
 
     Parameters
     ----------
     network
-        With the units of the sites that are known.
+        Network with the units of the known sites.
     scans
-        Of the new site.
+        Scans of the new site.
     """
-    # Ratios of sites have the geometric mean 1.
-    spread = network.scale.double().log().mean(dim=0).exp().numpy()
+    # The geometric mean of the sites' ratios is 1.
+    common_scale = network.scale.double().log().mean(dim=0).exp().numpy()
     mean = network.offset[0].double().numpy()
-    ratio = np.ones_like(spread)
+    ratio = np.ones_like(common_scale)
     if of_sites:
         moments = [_moments(scan, network) for scan in scans]
-        variance = np.mean([square - 2 * mean * own + mean**2 for own, square in moments], axis=0)
-        usual = _pooled(spread**2, scans[0].order)
+        variance = np.mean(
+            [square - 2 * mean * channel_mean + mean**2 for channel_mean, square in moments],
+            axis=0,
+        )
+        usual = _pooled(common_scale**2, scans[0].order)
         ratio = np.sqrt(_pooled(variance, scans[0].order) / usual)
         ratio[_is_low(scans[0])] = 1
-    return network.offset[0].clone(), torch.from_numpy(spread * ratio).float()
+    return network.offset[0].clone(), torch.from_numpy(common_scale * ratio).float()

@@ -1,4 +1,4 @@
-"""Blurring of voxels within a mask."""
+"""Blur voxels within a mask."""
 
 from __future__ import annotations
 
@@ -10,30 +10,29 @@ from scipy.special import ive
 from siteless.acquisition import Array
 from siteless.methods.patches import channel_blocks, index_neighbours, neighbour_means
 
-# Terms of the series that are smaller than this change no float32.
+# Smaller terms of the series do not change a float32.
 _LEAST_TERM = 1e-8
-# That are tried however narrow the point spread is.
+# Smallest number of computed terms.
 _FEW_TERMS = 12
 
 
 def diffuse(values: Array, mask: Array, voxel_size: Array, variance: float) -> Array:
-    """Blur voxels by a point spread of a variance, mm2 along each axis.
+    """Blur voxels by a point-spread function of a variance, mm2 along each axis.
 
-    Heat is let flow between the voxels of the mask: exp(variance / 2 L) of their values, where L
-    is the Laplacian of the grid. Far from the border that is the discrete Gaussian, which adds
-    variances exactly, even where it is narrower than a voxel; nothing flows over the border, so
-    that sums stay.
+    The blur is diffusion within the mask, exp(variance / 2 L), where L is the Laplacian of the
+    grid. Far from the border it is the discrete Gaussian, whose variances add exactly even if
+    narrower than a voxel; nothing crosses the border, so sums are preserved.
 
     Parameters
     ----------
     values
-        Shape (voxel, channel), the voxels in the order of `Coefficients`.
+        Values, shape (voxel, channel), in the order of `Coefficients`.
     mask
-        Shape (x, y, z), bool.
+        Mask of the voxels, shape (x, y, z), bool.
     voxel_size
-        Shape (3,), mm.
+        Voxel size, shape (3,), mm.
     variance
-        Zero or more.
+        Variance of the blur, mm2, not negative.
     """
     if not variance:
         return values
