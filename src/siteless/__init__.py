@@ -1,43 +1,43 @@
 """Remove what a scanner adds to a diffusion MRI scan.
 
-The way data goes, a line a layer:
+The layers, in the direction of the data flow:
 
 `acquisition`
-    what a scan is: site, gradient table, shells, signal
+    scans: site, gradient table, shells, signal
 `programs`
-    programs beyond Python
+    external programs
 `tissue`
-    what a voxel is: tensor, brain and white-matter masks
+    tensors, brain and white-matter masks
 `microstructure`
-    signal to maps: FA, MD, MK, RTOP
+    maps of the signal: FA, MD, MK, RTOP
 `denoising`
-    signal to signal with less noise
+    denoising of the signal
 `registration`
-    brains to a common space
+    registration to a common space
 `harmonics`
-    signal to spherical-harmonic coefficients and back
+    conversion between signal and spherical-harmonic coefficients
 `bids`
-    disk to scans and back
+    reading and writing of scans
 `storage`
-    files that appear whole or not at all
+    atomic writing of files
 `model`
-    what was learned, in one file, whatever the method
+    trained models of any method, in one file
 `methods`
-    a scan and a target site to a scan, a room for each method
+    harmonization methods, which render a scan as a target site
 `simulation`
     travelling subjects with known truth
 `preflight`
-    what is wrong with scans
+    checks of scans
 `evaluation`
-    scans and codes to scores
+    scores of scans and latent codes
 `report`
-    scores and scans to tables, pictures and pages
+    tables, pictures and pages
 `pipelines`
-    paths in, reports out
+    pipelines from files to files
 `experiments`
-    the paper's experiment and the demo, in steps over the pipelines
+    the paper's experiment and the demo
 `cli`
-    words in, one pipeline call out
+    the command line
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Names that a package imports when they are first used, so that help and workers start fast."""
+"""Lazy imports of a package's names, so that help and workers start fast."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def lazy_names(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[st
     Parameters
     ----------
     package
-        Its name.
+        Name of the package.
     homes
-        Names that it exports, by the module of the package that defines them.
+        Exported names, by the module that defines them.
     """
 
     def __getattr__(name: str) -> Any:  # noqa: N807

@@ -1,4 +1,4 @@
-"""Training in several processes, as ``torchrun`` starts them."""
+"""Train in several processes, started by ``torchrun``."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from torch import Tensor, distributed
 
 from siteless.errors import SitelessError, TrainingError
 
-# Of a batch: processes share them.
+# Groups in a batch, which processes share.
 GROUPS = 16
-# The others wait while the first process reads a large cohort.
+# Other processes wait while the first one reads a large cohort.
 _PATIENCE = timedelta(days=2)
 
 
 @contextmanager
 def joined(device: str) -> Iterator[None]:
-    """Join the other processes that torchrun started, if it did."""
+    """Join the other processes of torchrun, if there are any."""
     if not distributed.is_torchelastic_launched():
         yield
         return
@@ -42,26 +42,26 @@ def joined(device: str) -> Iterator[None]:
 
 
 def rank() -> int:
-    """Return the number of this process, 0 for the one that writes."""
+    """Return the rank of this process, 0 for the one that writes."""
     return distributed.get_rank() if distributed.is_initialized() else 0
 
 
 def world() -> int:
-    """Return how many processes train together."""
+    """Return the number of processes."""
     return distributed.get_world_size() if distributed.is_initialized() else 1
 
 
 def raise_everywhere(error: SitelessError | None) -> None:
-    """Wait for the first process, and raise its error, if it has one, in all of them."""
-    told = [error]
+    """Wait for the first process, and raise its error, if any, in all processes."""
+    errors = [error]
     if world() > 1:
-        distributed.broadcast_object_list(told, src=0)
-    if told[0] is not None:
-        raise told[0]
+        distributed.broadcast_object_list(errors, src=0)
+    if errors[0] is not None:
+        raise errors[0]
 
 
 def gathered(rows: Tensor) -> Tensor:
-    """Return the rows of all processes; gradients find their way back."""
+    """Return the rows of all processes, differentiably."""
     if world() == 1:
         return rows
     collected: Tensor = _Gather.apply(rows)  # type: ignore[no-untyped-call]
@@ -79,7 +79,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> Tensor:
         gradient = gradient.contiguous()
-        distributed.all_reduce(gradient)  # what every process's loss asks of every row
+        distributed.all_reduce(gradient)  # gradients from the losses of all processes
         return gradient.split(context.count)[rank()]
 
 

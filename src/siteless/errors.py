@@ -1,4 +1,4 @@
-"""What can be wrong with what a user gives, as exceptions that print as one clear line."""
+"""Exceptions for user errors, which print as one clear line."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from typing import ClassVar, Self
 
 
 class SitelessError(Exception):
-    """Something that the user can mend.
+    """An error that the user can fix.
 
     Parameters
     ----------
     problem
-        What was expected and what was found.
+        Description of the problem: what was expected and what was found.
     remedy
         What to do about it.
     path
-        The file at fault. Code that does not know the file leaves it out, and its caller adds
-        it with `at`.
+        File with the problem. If the code does not know it, the caller adds it with `at`.
 
     Examples
     --------
@@ -41,11 +40,11 @@ class SitelessError(Exception):
         return f"{place}{self.problem}" + (f"; {self.remedy}" if self.remedy else "")
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Exceptions pickle by positional arguments, and these travel between processes.
+        # Exceptions are pickled by positional arguments, and sent between processes.
         return _rebuild, (type(self), self.problem, self.remedy, self.path)
 
     def at(self, path: Path | str) -> Self:
-        """Return the same error, naming the file it was found in."""
+        """Return the same error with the path of the file."""
         return type(self)(self.problem, remedy=self.remedy, path=path)
 
 
@@ -57,7 +56,7 @@ def _rebuild(
 
 @contextmanager
 def errors_at(path: Path) -> Iterator[None]:
-    """Name a file in the errors raised inside that name none."""
+    """Add a path to errors raised inside that have none."""
     try:
         yield
     except SitelessError as error:
@@ -65,66 +64,66 @@ def errors_at(path: Path) -> Iterator[None]:
 
 
 class MissingFileError(SitelessError):
-    """A file that should be there is not."""
+    """A file does not exist."""
 
     code = "missing-file"
 
 
 class UnreadableFileError(SitelessError):
-    """A file is there but cannot be read: truncated, of another format, or not permitted."""
+    """A file cannot be read: it is truncated, of another format, or not permitted."""
 
     code = "unreadable-file"
 
 
 class GradientTableError(SitelessError):
-    """b-values or b-vectors that cannot be those of the image."""
+    """b-values or b-vectors are invalid or do not match the image."""
 
     code = "gradient-table"
 
 
 class NotShelledError(SitelessError):
-    """b-values that do not lie on a few shells, as in Cartesian or DSI schemes."""
+    """b-values do not lie on a few shells, as in Cartesian or DSI schemes."""
 
     code = "not-shelled"
 
 
 class SignalError(SitelessError):
-    """Signal that no scanner measures."""
+    """The signal is invalid."""
 
     code = "signal"
 
 
 class MaskError(SitelessError):
-    """A mask that cannot be used with its scan."""
+    """A mask does not fit its scan."""
 
     code = "mask"
 
 
 class DatasetError(SitelessError):
-    """A dataset, manifest or option that cannot be understood."""
+    """A dataset, manifest or option is invalid."""
 
     code = "dataset"
 
 
 class ModelError(SitelessError):
-    """A model that cannot be read or used."""
+    """A model cannot be read or used."""
 
     code = "model"
 
 
 class TrainingError(SitelessError):
-    """Training that cannot go on."""
+    """Training cannot continue."""
 
     code = "training"
 
 
 class OutputError(SitelessError):
-    """An output that could not be written."""
+    """An output cannot be written."""
 
     code = "output"
 
 
 class DiskError(OutputError):
-    """An output that could not be written, and after which no other can."""
+    """Neither this output nor any other can be written."""
 
     code = "disk"

@@ -1,4 +1,4 @@
-"""`siteless-bids`: the commands of siteless with the words that BIDS Apps share."""
+"""`siteless-bids`: the commands of siteless with the interface of BIDS Apps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from siteless.cli._main import main, make_parser, told_as_a_line
+from siteless.cli._main import errors_as_a_line, main, make_parser
 from siteless.cli._options import add_choice, add_verbose, filters_of, positive
 from siteless.errors import SitelessError
 
@@ -30,11 +30,11 @@ examples:
 def bids_main(arguments: Sequence[str] | None = None) -> int:
     """Run one level of the analysis and return its exit code."""
     options, others = _parser().parse_known_args(arguments)
-    with told_as_a_line() as outcome:
+    with errors_as_a_line() as outcome:
         work = _group(options) if options.level == "group" else _participant(options)
         chosen = _chosen(options)
         words = [*work, *chosen, *others]
-        make_parser().parse_args(words)  # words that are wrong are refused before scans are read
+        make_parser().parse_args(words)  # rejects wrong options before scans are read
         if options.level == "group" and not options.skip_bids_validation:
             outcome.code = main(["check", str(options.bids_dir), *chosen])
         if outcome.code == 0:
@@ -80,13 +80,13 @@ def _parser() -> argparse.ArgumentParser:
         help="do not run `siteless check` before a model is learned (group)",
     )
     add_verbose(parser)
-    told = f"siteless-bids {version('siteless')}"
-    parser.add_argument("--version", action="version", version=told)
+    release = f"siteless-bids {version('siteless')}"
+    parser.add_argument("--version", action="version", version=release)
     return parser
 
 
 def _chosen(options: argparse.Namespace) -> list[str]:
-    """Return the words that all commands take: which scans, and with how many processes."""
+    """Return the options of all commands: the selection of scans and the number of processes."""
     words: list[str] = []
     for name in ("participant_label", "session_label"):
         if labels := getattr(options, name):

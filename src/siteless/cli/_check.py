@@ -54,7 +54,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check, show, and return the exit code."""
+    """Check a dataset, print the report, and return the exit code."""
     from siteless.cli._console import shown, stdout
     from siteless.pipelines import check_dataset, write_check
 
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _require_outside(out: Path, dataset: Path) -> None:
-    """Refuse an output that would be written into the input, or cannot be written, before work."""
+    """Raise an error for an output inside the dataset or one that cannot be written."""
     folder = dataset if dataset.is_dir() else None
     inside = folder is not None and out.resolve().is_relative_to(folder.resolve())
     if inside or (out.exists() and out.is_file() and not _is_json_report(out)):
@@ -103,7 +103,7 @@ def _summary(report: CheckReport) -> list[str]:
     from siteless.cli._console import count
 
     counts = Counter((scan.site, scan.site_origin) for scan in report.scans if scan.site)
-    lines = [f"site {s}: {count(n, 'scan')}, by {told}" for (s, told), n in counts.items()]
+    lines = [f"site {s}: {count(n, 'scan')}, by {origin}" for (s, origin), n in counts.items()]
     sites = {site for site, _ in counts}
     errors, warnings = len(report.errors), len(report.warnings)
     total = f"{count(len(report.scans), 'scan')} of {count(len(sites), 'site')}: "
@@ -134,7 +134,7 @@ def _by_kind(problems: tuple[Problem, ...]) -> dict[tuple[str, str], list[Path]]
 
 
 def _short(path: Path, dataset: Path) -> str:
-    """Show a path from the dataset on, folder and name on lines of their own."""
+    """Format a path relative to the dataset, with folder and name on separate lines."""
     root = dataset if dataset.is_dir() else dataset.parent
     if path == root or not path.is_relative_to(root):
         return str(path)

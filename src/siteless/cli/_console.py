@@ -1,4 +1,4 @@
-"""What a user sees: a moving bar on a terminal, plain lines in a log."""
+"""Output for users: a progress bar on a terminal, plain lines in a log."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _LOG_INTERVAL = 10.0
 
 
 def count(number: int, thing: str) -> str:
-    """Say how many there are of a thing."""
+    """Format a count of things."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def stdout() -> Console:
-    """Return the console that results go to."""
+    """Return the console for results."""
     return Console(soft_wrap=not sys.stdout.isatty())
 
 
 def say(line: str) -> None:
-    """Print a line of a result, as it is."""
+    """Print a line of a result without formatting."""
     stdout().print(line, soft_wrap=True, markup=False, highlight=False)
 
 
 @contextmanager
 def shown(*, verbose: bool = False) -> Iterator[ShowStage]:
-    """Give a function that begins a stage of the work, and returns what shows how it goes."""
+    """Provide a function that begins a stage of the work, and returns its progress callback."""
     console = Console(stderr=True)
     if verbose or not console.is_terminal:
         every = 0 if verbose else _LOG_INTERVAL
@@ -50,14 +50,14 @@ def shown(*, verbose: bool = False) -> Iterator[ShowStage]:
 
 
 def _show_bar(bars: Progress, last: Text, title: str) -> ShowProgress:
-    """Show a bar instead of those of earlier stages, above the name of what was done last."""
+    """Show the bar of a stage in place of earlier ones, above the name of the last item."""
     for earlier in bars.task_ids:
         bars.update(earlier, visible=False)
     stage = bars.add_task(title, total=None, start=False)
 
     def show(done: int, total: int, name: str) -> None:
         if not bars.tasks[stage].started:
-            bars.reset(stage, completed=done)  # so that what was done before counts as no speed
+            bars.reset(stage, completed=done)  # excludes earlier work from the speed
         bars.update(stage, completed=done, total=total)
         last.plain = name
 
@@ -65,7 +65,7 @@ def _show_bar(bars: Progress, last: Text, title: str) -> ShowProgress:
 
 
 class _LogLines:
-    """Says how far the work is, at most every few seconds, and when it is done."""
+    """Prints progress at most every few seconds, and at the end."""
 
     def __init__(self, title: str, every: float = _LOG_INTERVAL) -> None:
         self.title = title
@@ -77,7 +77,7 @@ class _LogLines:
     def __call__(self, done: int, total: int, name: str) -> None:
         now = time.monotonic()
         if self.start is None or done < self.start[1]:
-            self.start = now, done  # of the first work, or of the next under the same title
+            self.start = now, done  # at the start, or when work with the same title restarts
         start, first = self.start
         is_news = name != self.name or self.every > 0
         if done == total or (is_news and now - self.last >= self.every) or (done == 0 and name):

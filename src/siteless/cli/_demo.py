@@ -19,7 +19,7 @@ sites, check the scans, learn a model from some people, render the others' scans
 compare with RISH and with doing nothing, and write a report to open in a browser. Run again to go
 on after an interruption.
 """
-# Of what is printed at the end: metrics, with what they are, decimals and unit.
+# Metrics to print at the end, with their description and format.
 _LINES = {
     "leakage_accuracy": ("share of voxels whose source site an adversary names rightly", "{:.2f}"),
     "fa_block_percent": ("error of FA to the noiseless target, 10 mm means", "{:.1f} %"),
@@ -52,10 +52,10 @@ def run(options: argparse.Namespace) -> int:
     from siteless.experiments import run_demo
 
     with shown(verbose=options.verbose) as progress:
-        made = run_demo(options.out, run=run_of(options, progress))
-    taken = ", ".join(f"{step} {seconds:.0f} s" for step, seconds in made.seconds.items())
-    total = sum(made.seconds.values()) / 60
-    lines = [f"{taken}; {total:.1f} min in all", *_results(made.table), f"report: {made.page}"]
+        demo = run_demo(options.out, run=run_of(options, progress))
+    taken = ", ".join(f"{step} {seconds:.0f} s" for step, seconds in demo.seconds.items())
+    total = sum(demo.seconds.values()) / 60
+    lines = [f"{taken}; {total:.1f} min in all", *_results(demo.table), f"report: {demo.page}"]
     for line in lines:
         stdout().print(line, soft_wrap=True, markup=False, highlight=False)
     return 0
@@ -69,5 +69,5 @@ def _results(table: ScoreTable) -> Iterator[str]:
             for method in table.methods(metric)
         ]
         chance = table.mean("leakage_chance") if metric == "leakage_accuracy" else float("nan")
-        told = f" (chance {chance:.2f})" if chance == chance else ""
-        yield f"{title}: {', '.join(values)}{told}"
+        note = f" (chance {chance:.2f})" if chance == chance else ""
+        yield f"{title}: {', '.join(values)}{note}"

@@ -135,7 +135,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace, folder: Path) -> None:
-    """Show the scores, and scans of the first folder."""
+    """Write a report with the scores, and scans of the first folder."""
     from siteless.cli._console import shown
     from siteless.pipelines import Derivatives, write_report
 
@@ -151,7 +151,7 @@ def _report(options: argparse.Namespace, folder: Path) -> None:
 
 
 def _named(words: list[str]) -> dict[str, list[Path]]:
-    """Gather folders by name."""
+    """Collect folders by name."""
     named: dict[str, list[Path]] = {}
     for word in words:
         name, equals, folder = word.partition("=")
@@ -164,7 +164,7 @@ def _named(words: list[str]) -> dict[str, list[Path]]:
 
 
 def _show(evaluation: Evaluation) -> None:
-    """Print a table with a column for each method, and what to know of it."""
+    """Print a table with a column for each method, and notes."""
     from rich.table import Table
 
     from siteless.cli._console import say, stdout
@@ -176,9 +176,9 @@ def _show(evaluation: Evaluation) -> None:
     grid.add_column("means over people and tasks", no_wrap=True)
     for method in compared.methods:
         grid.add_column(method, justify="right", overflow="fold")
-    for one, values in compared.rows:
-        told = (f"{value:.{one.decimals}f}" if value == value else "-" for value in values)
-        grid.add_row(one.title, *told)
+    for criterion, values in compared.rows:
+        cells = (f"{value:.{criterion.decimals}f}" if value == value else "-" for value in values)
+        grid.add_row(criterion.title, *cells)
     console.print(grid)
     for score in table.select("leakage_accuracy", task="codes"):
         chance = table.mean("leakage_chance", task="codes", method=score.method)

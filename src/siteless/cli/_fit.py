@@ -43,7 +43,7 @@ examples:
   siteless fit my_study --model my_study.safetensors --resume       go on after an interruption
   torchrun --nproc-per-node=2 -m siteless fit my_study --model my_study.safetensors
 """
-# Scans of a site from which what is the site's can be told from what is people's.
+# Number of scans from which a site's effect can be separated from participants.
 _FEW = 3
 
 
@@ -89,7 +89,7 @@ def add_parser(commands: Any) -> None:
 
 
 def _add_method_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of all methods; those that are not given stay out of the namespace."""
+    """Add the options of all methods; missing options are not in the namespace."""
     group = parser.add_argument_group("options of methods")
     owners: dict[str, list[type[Method]]] = {}
     for method in METHODS.values():
@@ -109,21 +109,21 @@ def _flag(name: str) -> str:
 
 
 def method_of(options: argparse.Namespace) -> Method:
-    """Return the method with the settings that were given; refuse those of other methods."""
+    """Return the method with its settings; raise an error for options of other methods."""
     method = METHODS[options.method]
     known = method.options()
-    given = {}
+    settings = {}
     for other in METHODS.values():
         for name in other.options().keys() & vars(options).keys():
             if name not in known:
-                owners = [one.name for one in METHODS.values() if name in one.options()]
+                owners = [owner.name for owner in METHODS.values() if name in owner.options()]
                 raise DatasetError(
                     f"the method {method.name} has no {_flag(name)}",
                     remedy=f"leave it out, or use {' or '.join(owners)}",
                 )
             collect = known[name].metadata.get("collect", lambda value: value)
-            given[name] = collect(getattr(options, name))
-    return method(**given)
+            settings[name] = collect(getattr(options, name))
+    return method(**settings)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -192,8 +192,8 @@ def _tell_left_out(names: list[str]) -> None:
 
     if names:
         shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-        told = f"left out, as they have no shell: {count(len(names), 'scan')} ({shown})"
-        stdout().print(told, soft_wrap=True, markup=False, highlight=False)
+        line = f"left out, as they have no shell: {count(len(names), 'scan')} ({shown})"
+        stdout().print(line, soft_wrap=True, markup=False, highlight=False)
 
 
 def _tell_interpolated(card: ModelCard) -> None:

@@ -63,7 +63,7 @@ def add_parser(commands: Any) -> None:
 
 
 def add_rendering(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say how scans are rendered."""
+    """Add the options for rendering."""
     parser.add_argument(
         "--to",
         required=True,
@@ -111,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> None:
-    """Show what was done; but leave it to the user where others may be at the same work."""
+    """Write a report, or print its command if other jobs may render the same dataset."""
     from siteless.cli._console import say, shown
     from siteless.pipelines import write_report
 
@@ -144,7 +144,7 @@ def _gradients(words: list[str]) -> Gradients:
 
 
 def show_report(report: HarmonizeReport, to: str, out: Path) -> int:
-    """Print what became of scans and return the exit code."""
+    """Print the outcome of scans and return the exit code."""
     from siteless.acquisition import show_bs
     from siteless.cli._console import count, stdout
 
@@ -170,13 +170,13 @@ def show_report(report: HarmonizeReport, to: str, out: Path) -> int:
         parts.append(f"{len(report.left_out)} without shells left out")
     if report.errors:
         parts.append(f"{len(report.errors)} failed")
-    told = f"{', '.join(parts)}: {out}"
-    stdout().print(told, soft_wrap=True, markup=False, highlight=False)
+    line = f"{', '.join(parts)}: {out}"
+    stdout().print(line, soft_wrap=True, markup=False, highlight=False)
     return 1 if report.errors else 0
 
 
 def _error_lines(report: HarmonizeReport) -> list[str]:
-    """Say why scans failed, each by its name; but once, when all did for the same reason."""
+    """Return the errors of scans, or a single line if all failed for the same reason."""
     reasons = {(error.problem, error.remedy) for error in report.errors}
     if len(reasons) == 1 and len(report.errors) > 1 and not (report.written or report.skipped):
         return [f"{report.errors[0]} (and so for all {len(report.errors)} scans)"]

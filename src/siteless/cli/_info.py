@@ -30,15 +30,15 @@ def run(options: argparse.Namespace) -> int:
 
     model = load_model(options.model)
     if options.json:
-        told = {"identity": model.identity, **asdict(model.card)}
-        print(json.dumps(told, indent=2))  # noqa: T201
+        content = {"identity": model.identity, **asdict(model.card)}
+        print(json.dumps(content, indent=2))  # noqa: T201
     else:
         show_card(model)
     return 0
 
 
 def show_card(model: Model) -> None:
-    """Print what a person must know of a model."""
+    """Print the description of a model."""
     from siteless.cli._console import stdout
 
     console = stdout()
@@ -50,16 +50,20 @@ def _lines(model: Model) -> list[tuple[str, str]]:
     from siteless.acquisition import show_bs
     from siteless.methods import METHODS
 
-    card, made, summary = model.card, model.preparation, model.card.summary
+    card, preparation, summary = model.card, model.preparation, model.card.summary
     sites = _site_lines(model)
     return [
         ("identity", model.identity),
         ("method", f"{card.method}: {METHODS[card.method].summary}"),
         *zip(["sites", *[""] * (len(sites) - 1)], sites, strict=True),
-        ("signal", f"b0, {show_bs(made.shells)}; harmonics to order {made.order}, {made.basis}"),
-        ("fit", made.fit.replace("-", " ")),
-        ("denoised", f"by {made.denoiser}" if made.denoiser else "no"),
-        ("tissue", made.tissue.replace("-", " ") + _masks(summary["masks_computed"])),
+        (
+            "signal",
+            f"b0, {show_bs(preparation.shells)}; harmonics to order "
+            f"{preparation.order}, {preparation.basis}",
+        ),
+        ("fit", preparation.fit.replace("-", " ")),
+        ("denoised", f"by {preparation.denoiser}" if preparation.denoiser else "no"),
+        ("tissue", preparation.tissue.replace("-", " ") + _masks(summary["masks_computed"])),
         *model.describe(),
         ("made with", ", ".join(f"{name} {number}" for name, number in card.versions.items())),
     ]

@@ -1,4 +1,4 @@
-"""The command line: one parser, and the one place where errors become a line and an exit code."""
+"""The command line: the parser of all commands, and the conversion of errors to exit codes."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ render scans as one site, score them, and look at the report:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0, or 1 when something is wrong."""
+    """Run one command and return its exit code: 0, or 1 on an error."""
     options = make_parser().parse_args(arguments)
-    _end_like_an_interrupt(signal.SIGTERM)  # as batch systems send before they kill
+    _end_like_an_interrupt(signal.SIGTERM)  # sent by batch systems before they kill
     hint = "; go on with --resume" if hasattr(options, "resume") else ""
     hint = "; run it again to go on" if getattr(options, "goes_on", False) else hint
-    with told_as_a_line(hint) as outcome:
+    with errors_as_a_line(hint) as outcome:
         outcome.code = options.run(options)
     return outcome.code
 
@@ -71,7 +71,7 @@ class Outcome:
 
 
 @contextmanager
-def told_as_a_line(hint: str = "") -> Iterator[Outcome]:
+def errors_as_a_line(hint: str = "") -> Iterator[Outcome]:
     """Turn errors raised inside into one line and an exit code."""
     outcome = Outcome()
     try:
@@ -79,13 +79,13 @@ def told_as_a_line(hint: str = "") -> Iterator[Outcome]:
     except SitelessError as error:
         outcome.code = 1
         among_others = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK") != "0"
-        if not among_others:  # of the processes of torchrun, one speaks
+        if not among_others:  # only one process of torchrun prints
             print(f"siteless: {error}", file=sys.stderr)  # noqa: T201
     except KeyboardInterrupt:
         outcome.code = 130
         print(f"siteless: interrupted{hint}", file=sys.stderr)  # noqa: T201
     except BrokenPipeError:
-        # The reader, such as `head`, has left; Python must not complain again at exit.
+        # The reader, such as `head`, has closed the pipe; this avoids a second error at exit.
         outcome.code = 1
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

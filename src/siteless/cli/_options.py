@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from siteless.cli._console import ShowStage
     from siteless.pipelines import Run
 
-# Of `siteless.microstructure`, whose import takes a while.
+# Maps of `siteless.microstructure`, whose import is slow.
 MAPS = ("fa", "md", "mk", "rtop")
 _WITHOUT_CHOICE = ("datatype", "suffix", "extension")
 
 
 def add_dataset_options(parser: argparse.ArgumentParser) -> None:
-    """Add the dataset and the options that choose scans from it."""
+    """Add the dataset and the options that select its scans."""
     parser.add_argument(
         "dataset",
         metavar="DATASET",
@@ -33,7 +33,7 @@ def add_dataset_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_choice(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose scans from a dataset."""
+    """Add the options that select scans of a dataset."""
     parser.add_argument(
         "--site-from",
         metavar="ENTITY",
@@ -63,7 +63,7 @@ def add_choice(parser: argparse.ArgumentParser) -> None:
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    """Add the model, and the sites to use it on."""
+    """Add the model and the sites to apply it to."""
     parser.add_argument(
         "--model", type=Path, required=True, metavar="FILE", help="that `siteless fit` wrote"
     )
@@ -78,7 +78,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 
 def add_nprocs(parser: argparse.ArgumentParser) -> None:
-    """Add the number of processes, and how much is told of their work."""
+    """Add the number of processes, and the verbosity."""
     parser.add_argument(
         "--nprocs",
         type=positive,
@@ -89,14 +89,14 @@ def add_nprocs(parser: argparse.ArgumentParser) -> None:
 
 
 def add_verbose(parser: argparse.ArgumentParser) -> None:
-    """Add how much is told of the work."""
+    """Add the verbosity."""
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="tell of every scan, a line each"
     )
 
 
 def selection_of(options: argparse.Namespace) -> ScanSelection:
-    """Gather the options that choose scans."""
+    """Return the selection of scans from options."""
     from siteless.bids import ScanSelection
 
     sites = getattr(options, "sites", None)
@@ -104,7 +104,7 @@ def selection_of(options: argparse.Namespace) -> ScanSelection:
 
 
 def run_of(options: argparse.Namespace, progress: ShowStage) -> Run:
-    """Gather the options that say how work is done."""
+    """Return the run from options."""
     from siteless.pipelines import Run
 
     return Run(
@@ -116,7 +116,7 @@ def run_of(options: argparse.Namespace, progress: ShowStage) -> Run:
 
 
 def filters_of(options: argparse.Namespace) -> dict[str, list[str | None]]:
-    """Gather the options that choose scans by entities, as allowed labels."""
+    """Return filters of entities from options, as allowed labels."""
     filters = _read_filters(options.bids_filter_file) if options.bids_filter_file else {}
     if options.participant_label:
         filters["sub"] = [label.removeprefix("sub-") for label in options.participant_label]
@@ -173,5 +173,5 @@ def _read_filters(path: Path) -> dict[str, list[str | None]]:
                 path=path,
             )
         allowed = labels if isinstance(labels, list) else [labels]
-        filters[ENTITIES[word]] = [None if one is None else str(one) for one in allowed]
+        filters[ENTITIES[word]] = [None if label is None else str(label) for label in allowed]
     return filters

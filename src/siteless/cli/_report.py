@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def say_page(page: Path) -> None:
-    """Print where a report is."""
+    """Print the path of a report."""
     from siteless.cli._console import say
 
     say(f"report: {page}")
@@ -105,7 +105,7 @@ def say_page(page: Path) -> None:
 
 @contextmanager
 def warned() -> Iterator[None]:
-    """Let a report that fails be a warning: what it is of has been done."""
+    """Turn errors of a report into warnings, as the main work is finished."""
     try:
         yield
     except SitelessError as error:
@@ -113,7 +113,7 @@ def warned() -> Iterator[None]:
 
 
 def add_no_report(parser: argparse.ArgumentParser) -> None:
-    """Add the option to do without a report."""
+    """Add the option to skip the report."""
     parser.add_argument(
         "--no-report", action="store_true", help="do not write pages about it at the end"
     )

@@ -29,7 +29,7 @@ examples:
 """
 PRESETS = ("cdmri2018", "small", "tiny")
 DESIGNS = ("travelling", "unpaired", "confounded", "patients", "bridged", "longitudinal")
-# Options that fit some designs only.
+# Options of some designs only.
 _DESIGN_OPTIONS = (
     *("subjects", "lesions", "people_per_site", "test_people"),
     *("age_gap", "bridging", "years"),
@@ -104,7 +104,7 @@ def add_parser(commands: Any) -> None:
 
 
 def _add_design(parser: argparse.ArgumentParser) -> None:
-    """Add the design, and the options that some designs have."""
+    """Add the design and its options."""
     parser.add_argument(
         "--design",
         choices=DESIGNS,
@@ -164,25 +164,25 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _draw(options: argparse.Namespace) -> Cohort:
-    """Draw the cohort that the options describe."""
+    """Draw a cohort from options."""
     from siteless.simulation import PRESETS as SIZES
     from siteless.simulation import choose_design, draw_cohort, draw_design, require_fitting
 
     preset = SIZES[options.preset]
-    told = {name: getattr(options, name) for name in _DESIGN_OPTIONS}
-    given = {name: value for name, value in told.items() if value is not None}
-    require_fitting(options.design, given)
+    values = {name: getattr(options, name) for name in _DESIGN_OPTIONS}
+    settings = {name: value for name, value in values.items() if value is not None}
+    require_fitting(options.design, settings)
     scanners = _scanners(options, preset.sites)
     shared = {"voxel_size": preset.voxel_size, "seed": options.seed, "rescans": options.rescans}
     if options.design == "travelling":
-        return draw_cohort(scanners, **({"subjects": preset.subjects} | given | shared))
-    if "people_per_site" in given:
-        given["people_per_site"] = tuple(given["people_per_site"])
-    return draw_design(scanners, choose_design(options.design, **given), **shared)
+        return draw_cohort(scanners, **({"subjects": preset.subjects} | settings | shared))
+    if "people_per_site" in settings:
+        settings["people_per_site"] = tuple(settings["people_per_site"])
+    return draw_design(scanners, choose_design(options.design, **settings), **shared)
 
 
 def _scanners(options: argparse.Namespace, usual: tuple[str, ...]) -> tuple[Scanner, ...]:
-    """Return the sites that the options choose, without the effects that they leave out."""
+    """Return the selected scanners, without the effects that are switched off."""
     from siteless.simulation import draw_scanners
 
     if not options.random_sites:
@@ -201,8 +201,8 @@ def _named_scanners(options: argparse.Namespace, usual: tuple[str, ...]) -> tupl
     from siteless.simulation import read_scanners
 
     known = read_scanners(options.sites_file)
-    own = [site for site in known if site not in read_scanners()] if options.sites_file else []
-    chosen = options.sites or [*usual, *own]
+    custom = [site for site in known if site not in read_scanners()] if options.sites_file else []
+    chosen = options.sites or [*usual, *custom]
     unknown = [site for site in chosen if site not in known]
     if unknown:
         raise DatasetError(

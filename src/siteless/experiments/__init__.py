@@ -1,4 +1,4 @@
-"""The paper's experiment and the demo: steps over the pipelines, each of which is done once."""
+"""The paper's experiment and the demo, as resumable steps over pipelines."""
 
 from siteless.experiments._demo import Demo, run_demo
 from siteless.experiments._models import SCALES

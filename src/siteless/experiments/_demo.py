@@ -1,4 +1,4 @@
-"""`siteless demo`: everything once, on a simulated cohort, from scans to a report."""
+"""`siteless demo`: the whole workflow on a simulated cohort, from scans to a report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from siteless.pipelines import (
 from siteless.pipelines.report import HOME, read_scores
 from siteless.simulation import draw_cohort, read_scanners
 
-# Two scanners that differ much, and enough people to learn a RISH template from.
+# Two scanners that differ strongly, and enough participants for a RISH template.
 _SITES, _TARGET = ("prisma30", "connectom60"), "prisma30"
 _PEOPLE, _VOXEL_SIZE, _LESIONS = 8, 4.0, 1
 _UPDATES, _FIBRES = 500, 300
@@ -38,14 +38,14 @@ _METHODS: Mapping[str, Method] = {
 
 @dataclass(frozen=True)
 class Demo:
-    """What a demo has made.
+    """The results of a demo.
 
     Attributes
     ----------
     page
-        The report.
+        Page of the report.
     seconds
-        Seconds that each step took, by name.
+        Duration of each step by name, seconds.
     table
         Scores of the rendered scans.
     """
@@ -56,16 +56,16 @@ class Demo:
 
 
 def run_demo(out: Path | str, *, run: Run = Run()) -> Demo:
-    """Simulate a cohort, check it, harmonize it in two ways, score them, and write a report.
+    """Simulate a cohort, check it, harmonize it by two methods, score them, and write a report.
 
-    Finished steps are kept: a demo that was interrupted goes on.
+    Finished steps are kept, so an interrupted demo can be resumed.
 
     Parameters
     ----------
     out
-        Folder for all of it.
-    run
-        How the work is done.
+        Folder for all outputs.
+        run
+            Processes and progress of the work, and the random seed.
     """
     out = Path(out).absolute()
     _claim(out, run.seed)
@@ -75,7 +75,7 @@ def run_demo(out: Path | str, *, run: Run = Run()) -> Demo:
 
 
 def _claim(out: Path, seed: int) -> None:
-    """Refuse to mix two demos, or a demo and something else."""
+    """Raise an error if the folder contains anything but the same demo."""
     record = out / "demo.json"
     if not record.exists():
         require_new(out)
@@ -88,7 +88,7 @@ def _claim(out: Path, seed: int) -> None:
 
 @dataclass(frozen=True)
 class _Steps:
-    """Where everything is, and what each step does."""
+    """Paths and steps of the demo."""
 
     out: Path
     seed: int
@@ -104,7 +104,7 @@ class _Steps:
         return self.out / f"{name}_as_{_TARGET}"
 
     def steps(self) -> Iterator[Step]:
-        """Yield what is done, in this order."""
+        """Yield the steps in order."""
         seed = {"seed": self.seed}
         yield Step("simulate", self.simulate, (self.cohort,), seed)
         yield Step("check", self.check, (), seed, ("simulate",))
@@ -117,8 +117,8 @@ class _Steps:
                 ("check",),
             )
         fits = tuple(f"fit {name}" for name in _METHODS)
-        made = tuple(self.rendered(name) for name in _METHODS)
-        yield Step("harmonize", self.harmonize, made, seed, fits)
+        renderings = tuple(self.rendered(name) for name in _METHODS)
+        yield Step("harmonize", self.harmonize, renderings, seed, fits)
         yield Step("evaluate", self.evaluate, (self.out / "scores",), seed, ("harmonize",))
         yield Step("report", self.report, (self.out / "report" / HOME,), seed, ("evaluate",))
 

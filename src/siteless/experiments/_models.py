@@ -1,4 +1,4 @@
-"""The models that the paper's experiment compares, and how long they learn."""
+"""The models in the paper's experiment, and their training lengths."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from siteless.methods import Invariant, Method, Rish, Scaled
 from siteless.methods.invariant.training import PRESETS
 from siteless.model import LatentModel
 
-# Terms of the paper's loss that the default does without. What they keep out of codes is measured,
-# so that nothing else takes the site out of them.
+# Terms of the paper's loss that are not in the default. Codes are not aligned otherwise, so that
+# the effect of these terms is measured.
 _PAPERS = {"marginal": 5e-4, "adversary": 0.5, "aligned": False}
-# The paper's ablations: without the divergence from the marginal (lambda), and without that from
-# the prior (alpha) too.
+# The paper's ablations: without the divergence from the marginal (lambda), and also without that
+# from the prior (alpha).
 ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "": _PAPERS,
     ", lambda = 0": _PAPERS | {"marginal": 0.0},
@@ -26,18 +26,19 @@ _PRINTED = "multi, as printed"
 
 @dataclass(frozen=True)
 class Scale:
-    """How large the experiment is.
+    """The size of the experiment.
 
     Attributes
     ----------
     subjects, voxel_size
-        Size of the simulated cohort; voxels in mm.
+        Number of simulated subjects, and voxel size, mm.
     updates
-        Updates of each network in training.
+        Training updates of each network.
     printed_updates
-        Updates of the network with the paper's own settings, whose batches are 16 times smaller.
+        Training updates of the network with the paper's settings, whose batches are 16 times
+        smaller.
     fibres
-        Voxels of a scan whose fibre orientations are compared.
+        Voxels per scan for comparing fibre orientations.
     """
 
     subjects: int
@@ -60,13 +61,13 @@ class ComparedModel:
     Attributes
     ----------
     method
-        Name in the tables, which the networks of all pairs of sites share.
-    name
-        Name that no other model has.
-    sites
-        Sites that it learns.
-    learner
-        The method with its settings.
+        Name in the tables, shared by the networks of all pairs of sites.
+        name
+            Unique name of the model.
+        sites
+            Training sites.
+        learner
+            Method with its settings.
     """
 
     method: str

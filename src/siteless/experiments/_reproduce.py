@@ -47,11 +47,11 @@ from siteless.report import (
 from siteless.simulation import PRESETS as SIZES
 from siteless.simulation import draw_cohort, read_scanners
 
-# The name that progress shows, and what is done in a process of its own.
+# The name for progress, and a function to run in a separate process.
 Job = tuple[str, Callable[[], object]]
-# The paper renders scans of one site as the others, and theirs as it.
+# The paper renders scans of this site as the others, and vice versa.
 _HUB = "prisma30"
-# Methods of the figures.
+# Methods in the figures.
 _SHOWN = ("scaled", "RISH", "single", "multi")
 _FIGURES = {
     "rmse": "RMSE of voxels of white matter of all test people, by task",
@@ -71,40 +71,40 @@ def reproduce_experiment(
 ) -> Path:
     """Repeat the experiment of Moyer et al. (2020), and write its tables and figures.
 
-    Finished steps are kept, so that an interrupted run goes on.
+    Finished steps are kept, so an interrupted run can be resumed.
 
     Parameters
     ----------
     out
-        Folder for all of it.
-    dataset
-        Scans of travelling people, with a ``split`` column that has train, val and test; by
-        default a cohort is simulated.
-    scale
-        Name from `SCALES`.
-    hub
-        The site that scans are rendered as and from; by default prisma30, or the first.
-    run
-        How the work is done. Its random seed is the cohort's too.
+        Folder for all outputs.
+        dataset
+            Scans of travelling subjects, with train, val and test in a ``split`` column; by
+            default a cohort is simulated.
+        scale
+            Key of `SCALES`.
+        hub
+            Site that scans are rendered as and from; by default prisma30, or the first.
+        run
+            Processes and progress of the work, and the random seed, also of the cohort.
 
     Returns
     -------
     Path
-        The page with tables and figures.
+        Page with tables and figures.
     """
-    out, given = Path(out).absolute(), None if dataset is None else Path(dataset).absolute()
-    if given:
-        require_outside(out, given)
+    out, source = Path(out).absolute(), None if dataset is None else Path(dataset).absolute()
+    if source:
+        require_outside(out, source)
     if scale not in SCALES:
         raise DatasetError(
             f"there is no preset {scale!r}", remedy=f"choose of {', '.join(SCALES)}"
         )
-    experiment = _Experiment(out, given or out / "cohort", SCALES[scale], hub, run.seed)
-    if given is not None:
+    experiment = _Experiment(out, source or out / "cohort", SCALES[scale], hub, run.seed)
+    if source is not None:
         experiment.require_travellers()
-    _claim(out, given, scale, hub, run.seed)
+    _claim(out, source, scale, hub, run.seed)
     records, seconds = out / "steps", {}
-    if given is None:
+    if source is None:
         simulate = Step("cohort", experiment.simulate, (out / "cohort",))
         seconds = run_steps([simulate], records, run)
     seconds |= run_steps(list(experiment.steps()), records, run)
@@ -114,7 +114,7 @@ def reproduce_experiment(
 
 
 def _claim(out: Path, dataset: Path | None, scale: str, hub: str | None, seed: int) -> None:
-    """Refuse to mix two experiments."""
+    """Raise an error if the folder contains anything but the same experiment."""
     settings = {"dataset": dataset and str(dataset), "preset": scale, "hub": hub, "seed": seed}
     record = out / "experiment.json"
     if record.exists():
@@ -134,7 +134,7 @@ def _claim(out: Path, dataset: Path | None, scale: str, hub: str | None, seed: i
 
 @dataclass(frozen=True)
 class _Experiment:
-    """Where everything is, and what each step does."""
+    """Paths and steps of the experiment."""
 
     out: Path
     dataset: Path
@@ -161,7 +161,7 @@ class _Experiment:
 
     @cached_property
     def sites(self) -> list[str]:
-        """The hub first."""
+        """Labels of the sites, the hub first."""
         known = list(dict.fromkeys(str(files.site) for files in self.scans))
         hub = self.asked_hub or (_HUB if _HUB in known else known[0])
         if hub not in known or len(known) < 2:
@@ -173,7 +173,7 @@ class _Experiment:
         return [hub, *(site for site in known if site != hub)]
 
     def require_travellers(self) -> None:
-        """Refuse scans without a test person who was at every site; and sites with one name."""
+        """Raise an error without a test subject at every site, or for sites with equal names."""
         visits = {(f.subject, str(f.site)) for f in self.scans}
         if not any(all((who, s) in visits for s in self.sites) for who in self.people("test")):
             raise DatasetError(
@@ -195,7 +195,7 @@ class _Experiment:
         return [*(f"{hub}>{site}" for site in others), *(f"{site}>{hub}" for site in others)]
 
     def people(self, *splits: str) -> list[str]:
-        """Return the people of splits."""
+        """Return the participants of splits."""
         chosen = (files for files in self.scans if files.attributes.get("split") in splits)
         return list(dict.fromkeys(files.subject for files in chosen))
 
@@ -261,13 +261,13 @@ class _Experiment:
         )
 
     def train(self, run: Run) -> None:
-        """Train the networks, each in a process of its own: that is faster than one by one."""
+        """Train the networks in separate processes, which is faster than one by one."""
         alone = Run(nprocs=1, seed=self.seed)
         jobs = [(model.name, partial(self.fit, model, alone)) for model in self.networks]
         _run_jobs(jobs, "Training networks", run)
 
     def render(self, run: Run) -> None:
-        """Render test people in all tasks; and as the hub everybody whom adversaries are shown."""
+        """Render test participants in all tasks, and those for adversaries as the hub."""
         hub, *others = self.sites
         tested, everybody = self.people("test"), self.people("train", "test")
         jobs = []
@@ -283,7 +283,7 @@ class _Experiment:
         return f"{model.name}, {source}>{to}", partial(_render, *arguments)
 
     def encode(self, run: Run) -> None:
-        """Encode the people that adversaries learn from, and those that they are tested on."""
+        """Encode the training and test participants of adversaries."""
         people = self.people("train", "test")
         jobs = [
             (
@@ -324,7 +324,7 @@ class _Experiment:
             figures.draw_fibres(folder / "fods.png", _SHOWN)
 
     def report(self, run: Run) -> None:
-        """Show what the network of all sites has made of the scans."""
+        """Write a report on the scans rendered by the network of all sites."""
         [network] = [model for model in self.models if model.method == "multi"]
         write_report(
             self.dataset,
@@ -387,9 +387,9 @@ class _Experiment:
 def _render(
     dataset: Path, out: Path, model: Path, to: str, source: str, people: Sequence[str]
 ) -> None:
-    """Render people's scans of one site as another, at the b-vectors that they have there.
+    """Render participants' scans of one site as another, at their b-vectors there.
 
-    A scan that fails ends the experiment.
+    An error in a scan stops the experiment.
     """
     for files in ScanSelection(dataset, filters={"sub": people}).find().scans:
         if str(files.site) == to:

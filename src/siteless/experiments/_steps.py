@@ -1,4 +1,4 @@
-"""Long work as steps, each of which is done once."""
+"""Resumable steps of long computations."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from siteless.storage import cache_key
 
 @dataclass(frozen=True)
 class Step:
-    """A part of long work.
+    """A step of a long computation.
 
     Attributes
     ----------
     name
-        Name that other steps refer to.
-    run
-        Does the work. It may use what an interrupted run has left.
-    makes
-        Files or folders that are there when the step is done.
-    settings
-        All that the step depends on, as JSON can hold it.
-    needs
-        Names of steps that are done before.
+        Unique name of the step.
+        run
+            Function of the step, which may use results of an interrupted run.
+        makes
+            Files or folders that exist after the step.
+        settings
+            Settings that the step depends on, serializable as JSON.
+        needs
+            Names of required steps.
     """
 
     name: str
@@ -41,24 +41,24 @@ class Step:
 
 
 def run_steps(steps: Sequence[Step], records: Path, run: Run) -> dict[str, float]:
-    """Run the steps that are not done yet.
+    """Run the steps that are not finished.
 
-    A step is done when what it makes is there, with a record of the same settings for it and for
-    the steps that it needs.
+    A step is finished if its outputs exist, with a record of the same settings for it and for the
+    required steps.
 
     Parameters
     ----------
     steps
-        Each after those that it needs.
+        Steps, each after those that it requires.
     records
         Folder for records of finished steps.
     run
-        How the work is done. Titles of stages start with the name of the step.
+        Processes and progress of the work. Titles of stages start with the name of the step.
 
     Returns
     -------
     dict
-        Seconds that each step has taken, now or earlier.
+        Duration of each step, now or earlier, seconds.
     """
     keys: dict[str, str] = {}
     seconds: dict[str, float] = {}
@@ -89,7 +89,7 @@ def _key(step: Step, needs: Sequence[str]) -> str:
 
 
 def _taken(record: Path, key: str) -> float | None:
-    """Return the seconds that a step took; None if it is not done, or had other settings."""
+    """Return the duration of a finished step, seconds; None if unfinished or changed."""
     try:
         finished = json.loads(record.read_text(encoding="utf-8"))
         return float(finished["seconds"]) if finished["key"] == key else None

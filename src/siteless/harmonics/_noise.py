@@ -16,7 +16,7 @@ from siteless.harmonics._fit import fitting_matrix
 _BLOCK = 16_384
 # Degrees of freedom that a shell's residual needs for a noise estimate.
 _LEAST_FREEDOM = 1.0
-# Degrees 0, 2 and 4 hold nearly all signal; what smoothing removes from them is residual.
+# Degrees 0, 2 and 4 hold nearly all signal, whose smoothed part enters the residual.
 _DEGREES = 3
 # Noise channels are orthogonal to harmonics up to one of these orders; their largest number.
 _FREE_OF, _CHANNELS = (2, 4, 6), 6

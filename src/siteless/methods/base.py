@@ -1,6 +1,6 @@
 """The base classes of methods: their settings, how they learn and the resulting model.
 
-To add a method, write a subclass of `Method` in a module or folder of its own, and add it to
+To add a method, write a subclass of `Method` in a new module or folder, and add it to
 `siteless.methods.registry`. The command line, `siteless methods`, `siteless info`, reports and
 citations are derived from it. This module imports nothing heavy, so that help is fast.
 """
@@ -66,7 +66,7 @@ def option(*, help: str, **argument: Any) -> Mapping[str, Any]:
     Parameters
     ----------
     help
-        What the option does.
+        Help of the option.
     argument
         Further arguments of `argparse.ArgumentParser.add_argument`; ``collect`` converts the
         parsed value to that of the field.

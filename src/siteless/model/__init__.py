@@ -1,4 +1,4 @@
-"""Models: what a method has learned, with all that is needed to apply it."""
+"""Trained models, with everything that is needed to apply them."""
 
 from siteless.model._card import LearnedSite, ModelCard
 from siteless.model._file import damaged, read_model_file, save_model

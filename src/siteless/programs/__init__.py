@@ -1,4 +1,4 @@
-"""Programs beyond Python, such as MRtrix3's, and places for what they read and write."""
+"""Run external programs, such as those of MRtrix3, in scratch folders."""
 
 from siteless.programs._run import find_version, run_program, scratch_folder
 

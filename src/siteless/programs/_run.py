@@ -1,4 +1,4 @@
-"""Running a program in a folder of its own."""
+"""Run external programs in scratch folders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from siteless.errors import OutputError, SitelessError
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Give a temporary folder."""
+    """Provide a temporary folder."""
     try:
         with TemporaryDirectory(prefix="siteless-") as folder:
             yield Path(folder)
@@ -27,44 +27,44 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def find_version(program: str) -> str | None:
-    """Return the version of a program of MRtrix3; None where it is not installed.
+    """Return the version of an MRtrix3 program; None if it is not installed.
 
     Raises
     ------
     SitelessError
-        When there is one that does not work.
+        When an installed program does not work.
     """
     place = shutil.which(program)
     if place is None:
         return None
-    told = run_program(program, ["-version"], Path.cwd())
-    found = re.search(rf"{program} (\d\S*)", told)
-    if found is None:
+    output = run_program(program, ["-version"], Path.cwd())
+    release = re.search(rf"{program} (\d\S*)", output)
+    if release is None:
         raise SitelessError(
-            f"expected {program} to tell its version, found {told[:80]!r}",
+            f"expected {program} to tell its version, found {output[:80]!r}",
             remedy="install MRtrix3 again",
             path=place,
         )
-    return found[1]
+    return release[1]
 
 
 def run_program(program: str, arguments: Sequence[str], folder: Path) -> str:
-    """Run a program of MRtrix3 in a folder, and return what it says.
+    """Run an MRtrix3 program in a folder, and return its output.
 
     Raises
     ------
     SitelessError
-        When it is missing or fails, with the first thing that it complains of.
+        When it is missing or fails, with its first error message.
     """
-    found = shutil.which(program)
-    if found is None:
+    executable = shutil.which(program)
+    if executable is None:
         raise SitelessError(
             f"expected MRtrix3, found no {program} on PATH",
             remedy="install MRtrix3 (`apt install mrtrix3`, or by conda)",
         )
     try:
         done = subprocess.run(
-            [str(Path(found).absolute()), *arguments],
+            [str(Path(executable).absolute()), *arguments],
             cwd=folder,
             stdin=subprocess.DEVNULL,
             capture_output=True,

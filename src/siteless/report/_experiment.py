@@ -15,7 +15,7 @@ _PRINTED_ACCURACY = {
     "single, connectom60": (0.63, 0.68, 0.85),
     "multi": (0.41, 0.41, 0.62),
 }
-# Of FA, from prisma30 to connectom30.
+# Published errors of FA, from prisma30 to connectom30.
 _PRINTED_TASK = "prisma30>connectom30"
 _PRINTED_FA = {
     "ape": {"RISH": 0.46, "single": 0.25, "multi": 0.28},

@@ -14,8 +14,8 @@ _MODELS = (("Siemens", "Prisma"), ("GE", "Premier"), ("Philips", "Ingenia"))
 def draw_scanners(count: int, seed: int = 0) -> tuple[Scanner, ...]:
     """Draw random scanners, each with different directions.
 
-    All have one receive coil, four b0 volumes, and the same shells: 1000 and 2000, or 1200 and
-    3000 s/mm2. Other settings are drawn for each scanner, uniformly unless stated otherwise:
+    All have one receive coil, four b0 volumes, and the same random shells: 1000 and 2000, or 1200
+    and 3000 s/mm2. Other settings are drawn for each scanner, uniformly unless stated otherwise:
 
     - echo time, 0.06 to 0.1 s
     - directions per shell, 24, 30, 45, 60 or 64

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and hashes that tell whether they are still of use."""
+"""Write complete files atomically, and hash what they depend on."""
 
 from siteless.storage._arrays import is_whole, load_arrays, map_arrays, save_arrays
 from siteless.storage._keys import cache_key, size_and_time

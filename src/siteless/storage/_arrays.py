@@ -1,4 +1,4 @@
-"""Arrays by name in one safetensors file."""
+"""Store named arrays in a safetensors file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from siteless.storage._staged import staged
 def save_arrays(
     path: Path, arrays: Mapping[str, Array], labels: Mapping[str, str] | None = None
 ) -> None:
-    """Write arrays, and labels that describe them, into a file that appears when it is whole."""
+    """Write arrays with descriptive labels to a file, completely or not at all."""
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     with staged(path.parent) as stage:
         # Without arrays, empty metadata would not be readable JSON.
@@ -26,7 +26,7 @@ def save_arrays(
 
 
 def is_whole(path: Path) -> bool:
-    """Whether a file of arrays is there, and not truncated."""
+    """Whether a file of arrays exists and is not truncated."""
     try:
         with safe_open(path, framework="np"):
             return True
@@ -42,7 +42,7 @@ def load_arrays(path: Path) -> dict[str, Array]:
 def map_arrays(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
     """Map the arrays of a file into memory, and read its labels.
 
-    Pages are read when they are used, so that arrays may be larger than memory.
+    Pages are read on demand, so arrays may be larger than memory.
     """
     arrays, labels = _read(path, "pt")  # numpy would copy, and its own memmap keeps files open
     return {name: tensor.numpy() for name, tensor in arrays.items()}, labels

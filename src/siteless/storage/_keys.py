@@ -1,4 +1,4 @@
-"""What a result depends on, as a hash."""
+"""Hash keys of results."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from siteless.errors import UnreadableFileError
 
 
 def cache_key(*parts: object) -> str:
-    """Return a hash of what a result depends on, and of the version of siteless.
+    """Return a hash of everything that a result depends on, and of the version of siteless.
 
     Parameters
     ----------
     parts
-        Arrays, and whatever JSON can hold.
+        Arrays, and values that JSON can represent.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def _add_array(digest: hashlib.blake2b, array: Array) -> None:
 
 
 def size_and_time(path: Path) -> tuple[str, int, int]:
-    """Return a file's name, its size and when it was changed: one of them changes when it does."""
+    """Return a file's name, size and modification time, which detect changes."""
     try:
         stat = path.stat()
     except OSError as error:

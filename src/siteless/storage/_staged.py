@@ -1,4 +1,4 @@
-"""Outputs that are moved into place when they are whole."""
+"""Write outputs to a temporary folder, and move them when they are complete."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from tempfile import TemporaryDirectory, TemporaryFile
 
 from siteless.errors import DiskError, OutputError
 
-# Errors after which nothing else can be written either.
+# Errors after which no other output can be written.
 _NO_MORE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 
 @contextmanager
 def staged(folder: Path, last: str = "") -> Iterator[Path]:
-    """Give a hidden folder to write into; its files move to `folder` only when all succeeded.
+    """Provide a hidden folder, whose files are moved to `folder` only if all succeed.
 
     Parameters
     ----------
     folder
-        Where files go.
-    last
-        The file that is moved last, and that tells that all are there.
+        Destination of the files.
+        last
+            File that is moved last, so that its presence means that all files exist.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _sweep(folder)
         with TemporaryDirectory(dir=folder, prefix=_stage_prefix(os.getpid())) as stage:
             yield Path(stage)
-            # What is replaced goes first, so that new files never stand beside an old image.
+            # The old file is removed first, so that new files are never beside an old image.
             if last:
                 (folder / last).unlink(missing_ok=True)
             for path in sorted(Path(stage).iterdir(), key=lambda path: path.name == last):
@@ -52,7 +52,7 @@ def _stage_prefix(process: int) -> str:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what killed processes of this machine have left behind."""
+    """Remove the folders of killed processes of this machine."""
     for stage in folder.glob(f".siteless-{platform.node()}-*"):
         process = stage.name.split("-")[-2]
         if process.isdigit() and not _is_alive(int(process)):
@@ -61,23 +61,23 @@ def _sweep(folder: Path) -> None:
 
 def _is_alive(process: int) -> bool:
     try:
-        os.kill(process, 0)  # asks only
+        os.kill(process, 0)  # only checks
     except ProcessLookupError:
         return False
-    except PermissionError:  # of another user
+    except PermissionError:  # a process of another user
         pass
     return True
 
 
 def write_whole(path: Path, content: str | bytes | memoryview) -> None:
-    """Write a file, which appears when it is whole."""
+    """Write a file, completely or not at all."""
     with staged(path.parent) as stage:
         data = content.encode() if isinstance(content, str) else content
         (stage / path.name).write_bytes(data)
 
 
 def require_writable(folder: Path) -> None:
-    """Refuse a folder that cannot be written to, before hours are spent."""
+    """Raise an error for a folder that cannot be written to, before long computations."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):

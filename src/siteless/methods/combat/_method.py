@@ -77,7 +77,7 @@ class Combat(UsesTemplate, HasCovariates):
         from siteless.methods.template import is_common_space
 
         maps = choose_maps(cohort, self.maps)
-        same_space = is_common_space(cohort.learning, asked=self.same_space)
+        same_space = is_common_space(cohort.learning, requested=self.same_space)
         method = replace(super().resolve(cohort), maps=maps, same_space=same_space)
         require_enough(cohort.learning, cohort, method.covariate_names)
         return method

@@ -1,4 +1,4 @@
-"""Training on travelling subjects: what one site showed, another site should show."""
+"""Training on travelling subjects, from patches of one site to voxels of another."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def train_paired(
 
     Parameters
     ----------
-    lesson
+    training_set
         Training set, in which scans of the same subject are matched.
     settings
         Settings of the training.
@@ -195,7 +195,7 @@ def train_paired(
         Random seed.
     checkpoint
         File for the state of the training, which is resumed if the file exists.
-    watch
+    progress
         Called with the number of finished updates, their total, and the log.
 
     Raises

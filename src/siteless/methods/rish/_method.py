@@ -75,7 +75,7 @@ class _ComparesEnergies(UsesTemplate, Method):
         from siteless.methods.rish._learn import require_comparable
         from siteless.methods.template import is_common_space
 
-        same_space = is_common_space(cohort.learning, asked=self.same_space)
+        same_space = is_common_space(cohort.learning, requested=self.same_space)
         method = replace(super().resolve(cohort), same_space=same_space)
         require_comparable(method.settings, cohort)
         return method

@@ -160,10 +160,10 @@ def template_maps(scan: Scan, coefficients: Coefficients) -> Mapping[str, Array]
     return BrainMaps.of(scan, coefficients).arrays
 
 
-def is_common_space(scans: Sequence[ScanFiles], *, asked: bool | None) -> bool:
+def is_common_space(scans: Sequence[ScanFiles], *, requested: bool | None) -> bool:
     """Whether scans share a space, according to the user or the file names."""
-    if asked is not None:
-        return asked
+    if requested is not None:
+        return requested
     spaces = {scan.entities.get("space", "") for scan in scans}
     return len(spaces) == 1 and spaces.pop().startswith(_TEMPLATES)
 

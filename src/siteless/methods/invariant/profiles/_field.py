@@ -135,7 +135,7 @@ def fit_fields(
         Surveys of the training scans.
     sites
         Labels of the sites, in the order of their indices.
-    spreads
+    site_blurs
         Variance of the blur of each site's scans, mm2.
     design
         Design of the scans; by default from the surveys' sites and participants.

@@ -61,11 +61,11 @@ def make_parts(
     number = part_volumes(scan.gradients, parts)
     training_scans = []
     for part in range(parts):
-        judged = (number == part) | (number == WHOLE)
-        seen = (number != part) | (number == WHOLE) if parts > 1 else judged
+        held_out = (number == part) | (number == WHOLE)
+        seen = (number != part) | (number == WHOLE) if parts > 1 else held_out
         shown = at_shells(_with_volumes(scan, seen), preparation.shells)
         values = without(preparation.coefficients(shown))
-        rendered = at_shells(_with_volumes(scan, judged), preparation.shells)
+        rendered = at_shells(_with_volumes(scan, held_out), preparation.shells)
         training_scans.append(gather(rendered, values, correction=correction))
     return [
         *training_scans,
