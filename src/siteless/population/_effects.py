@@ -32,6 +32,8 @@ from siteless.population._design import Design
 _RATIOS = np.geomspace(0.02, 50, 60)
 _TYPICAL_RATIO = 0.2
 _LOG_PRIOR = -np.log(_TYPICAL_RATIO / _RATIOS + _RATIOS / _TYPICAL_RATIO)
+# Probability that a new site is unlike the known sites, where people connect all of these.
+_DOUBT = 0.2
 # Grid of correlations between scans of one participant.
 _CORRELATIONS = np.array([0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99])
 # Prior standard deviation of covariate effects, relative to that of participants. It keeps the
@@ -194,9 +196,9 @@ def _contrasts(connections: Array, scatter: Array) -> list[_Block]:
 
 
 def _doubted(log_posterior: Array) -> Array:
-    """Mix a posterior with the prior, for a new site may differ more than connected sites do."""
+    """Mix a posterior with the prior, since a new site may differ more than connected sites do."""
     posterior, prior = (log - np.logaddexp.reduce(log) for log in (log_posterior, _LOG_PRIOR))
-    return np.logaddexp(posterior, prior)
+    return np.logaddexp(posterior + np.log(1 - _DOUBT), prior + np.log(_DOUBT))
 
 
 def _basis(projection: Array) -> Array:
