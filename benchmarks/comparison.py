@@ -40,6 +40,7 @@ from siteless.evaluation import ScoreTable, Target, score_signal
 from siteless.methods.invariant.training import PRESETS as SETTINGS
 from siteless.pipelines import (
     Derivatives,
+    RenderingOptions,
     Scoring,
     encode_dataset,
     evaluate_dataset,
@@ -142,10 +143,14 @@ def render(row: str, dataset: Path, folder: Path) -> None:
         sources = others if site == HUB else {HUB}
         gradients = "own" if row.startswith("combat") else (target.bval, target.bvec)
         out = folder / "rendered" / row / site
-        harmonize(out, to=site, sites=sources, people=people, gradients=gradients)
+        harmonize(
+            out, to=site, sites=sources, people=people, rendering=RenderingOptions(gradients)
+        )
     people = {files.subject for files in scans if files.attributes["split"] != "val"}
     if row in ATTACKED:
-        harmonize(folder / "told" / row, to=HUB, people=people, gradients="target")
+        harmonize(
+            folder / "told" / row, to=HUB, people=people, rendering=RenderingOptions("target")
+        )
     if row in CODED:
         encode_dataset(
             model, ScanSelection(dataset, filters={"sub": people}), folder / "codes" / row

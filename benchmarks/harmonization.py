@@ -144,7 +144,8 @@ def fit_and_score(name: str, dataset: Path, models: Path, *cohorts: Sources) -> 
         seconds = fit_if_missing(dataset, path, FITS[name], work=models / "work")
         model = load_model(path)
         denoiser = model.preparation.denoiser
-        model = replace(model, card=replace(model.card, denoiser=""))
+        plain = replace(model.preparation, denoiser="")
+        model = replace(model, card=replace(model.card, preparation=plain))
         found = score(partial(rendered, model), *cohorts, denoiser=denoiser)
         found["row"] |= {"fit-s": seconds}
         if not denoiser:  # denoising needs more than any method

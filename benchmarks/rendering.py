@@ -52,7 +52,12 @@ def main() -> None:
 def measure_time(root: Path) -> None:
     manifest = write_manifest(root, 1)
     render = partial(
-        harmonize_dataset, manifest, root / "out", root / "model.safetensors", "b", nprocs=1
+        harmonize_dataset,
+        manifest,
+        root / "out",
+        root / "model.safetensors",
+        "b",
+        run=Run(nprocs=1),
     )
     plain, ours = best_time(lambda: read_and_write(root), lambda: render(force=True), repeats=4)
     row("reading and writing it by nibabel", f"{plain:.1f} s")

@@ -91,7 +91,7 @@ def add_rendering(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Harmonize and return the exit code."""
     from siteless.cli._console import shown
-    from siteless.pipelines import harmonize_dataset
+    from siteless.pipelines import RenderingOptions, harmonize_dataset
 
     with shown(verbose=options.verbose) as progress:
         report = harmonize_dataset(
@@ -99,8 +99,7 @@ def run(options: argparse.Namespace) -> int:
             options.out,
             options.model,
             options.to,
-            gradients=_gradients(options.gradients),
-            outside=options.outside,
+            rendering=RenderingOptions(_gradients(options.gradients), options.outside),
             force=options.force,
             run=run_of(options, progress),
         )

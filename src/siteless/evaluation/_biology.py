@@ -35,8 +35,8 @@ class Effect:
         bootstrap over participants.
     correlation
         Pearson's correlation over scans; NaN if all values are equal.
-        people
-            Number of participants.
+    people
+        Number of participants.
     """
 
     slope: float
@@ -54,8 +54,8 @@ class Change:
     ----------
     per_year, low, high
         Mean change over participants, and its 95 % interval by the Bayesian bootstrap.
-        people
-            Number of participants with several visits.
+    people
+        Number of participants with several visits.
     """
 
     per_year: float
@@ -302,8 +302,8 @@ def lesion_contrast(values: Array, lesion: Array, white_matter: Array) -> float:
     ----------
     values
         Map, shape (x, y, z). Voxels that are not finite are left out.
-        lesion, white_matter
-            Masks, shape (x, y, z), bool.
+    lesion, white_matter
+        Masks, shape (x, y, z), bool.
 
     Returns
     -------

@@ -14,6 +14,7 @@ from siteless.experiments._steps import Step, run_steps
 from siteless.methods import Invariant, Method, Rish
 from siteless.methods.invariant.training import PRESETS
 from siteless.pipelines import (
+    RenderingOptions,
     Run,
     Scoring,
     check_dataset,
@@ -64,8 +65,8 @@ def run_demo(out: Path | str, *, run: Run = Run()) -> Demo:
     ----------
     out
         Folder for all outputs.
-        run
-            Processes and progress of the work, and the random seed.
+    run
+        Processes and progress of the work, and the random seed.
     """
     out = Path(out).absolute()
     _claim(out, run.seed)
@@ -159,7 +160,7 @@ class _Steps:
                 self.rendered(name),
                 self.model(name),
                 _TARGET,
-                gradients="target",
+                rendering=RenderingOptions("target"),
                 run=run,
             )
             if report.errors:

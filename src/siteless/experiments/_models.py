@@ -62,12 +62,12 @@ class ComparedModel:
     ----------
     method
         Name in the tables, shared by the networks of all pairs of sites.
-        name
-            Unique name of the model.
-        sites
-            Training sites.
-        learner
-            Method with its settings.
+    name
+        Unique name of the model.
+    sites
+        Training sites.
+    learner
+        Method with its settings.
     """
 
     method: str

@@ -25,6 +25,7 @@ from siteless.experiments._steps import Step, run_steps
 from siteless.pipelines import (
     KINDS,
     Evaluation,
+    RenderingOptions,
     Run,
     Scoring,
     encode_dataset,
@@ -77,15 +78,15 @@ def reproduce_experiment(
     ----------
     out
         Folder for all outputs.
-        dataset
-            Scans of travelling subjects, with train, val and test in a ``split`` column; by
-            default a cohort is simulated.
-        scale
-            Key of `SCALES`.
-        hub
-            Site that scans are rendered as and from; by default prisma30, or the first.
-        run
-            Processes and progress of the work, and the random seed, also of the cohort.
+    dataset
+        Scans of travelling subjects, with train, val and test in a ``split`` column; by
+        default a cohort is simulated.
+    scale
+        Key of `SCALES`.
+    hub
+        Site that scans are rendered as and from; by default prisma30, or the first.
+    run
+        Processes and progress of the work, and the random seed, also of the cohort.
 
     Returns
     -------
@@ -395,8 +396,9 @@ def _render(
         if str(files.site) == to:
             tables = (files.bval, files.bvec) if files.bval and files.bvec else None
             scans = ScanSelection(dataset, filters={"sub": [files.subject]}, sites=[source])
+            rendering = RenderingOptions(tables or "target")
             report = harmonize_dataset(
-                scans, out, model, to, gradients=tables or "target", run=Run(nprocs=1)
+                scans, out, model, to, rendering=rendering, run=Run(nprocs=1)
             )
             if report.errors:
                 raise report.errors[0]

@@ -23,14 +23,14 @@ class Step:
     ----------
     name
         Unique name of the step.
-        run
-            Function of the step, which may use results of an interrupted run.
-        makes
-            Files or folders that exist after the step.
-        settings
-            Settings that the step depends on, serializable as JSON.
-        needs
-            Names of required steps.
+    run
+        Function of the step, which may use results of an interrupted run.
+    makes
+        Files or folders that exist after the step.
+    settings
+        Settings that the step depends on, serializable as JSON.
+    needs
+        Names of required steps.
     """
 
     name: str

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from siteless.pipelines.harmonize import (
         Gradients,
         HarmonizeReport,
+        RenderingOptions,
         encode_dataset,
         harmonize_dataset,
     )
@@ -34,6 +35,7 @@ __all__ = [
     "Gradients",
     "HarmonizeReport",
     "Progress",
+    "RenderingOptions",
     "Run",
     "Scoring",
     "Stages",
@@ -58,7 +60,10 @@ __getattr__ = lazy_names(
         "_simulate": ("simulate_cohort",),
         "evaluate": ("KINDS", "Derivatives", "Evaluation", "Scoring", "evaluate_dataset"),
         "fit": ("FitFiles", "adapt_model", "fit_model"),
-        "harmonize": ("Gradients", "HarmonizeReport", "encode_dataset", "harmonize_dataset"),
+        "harmonize": (
+            *("Gradients", "HarmonizeReport", "RenderingOptions", "encode_dataset"),
+            "harmonize_dataset",
+        ),
         "report": ("write_report",),
     },
 )

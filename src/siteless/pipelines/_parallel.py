@@ -109,8 +109,8 @@ def run_on_cluster(
     ----------
     function, items, lost
         As for `run_all`. Workers must see the same files by the same paths.
-        client
-            Client from `connected`.
+    client
+        Client from `connected`.
     """
     from distributed import KilledWorker
     from distributed import as_completed as as_done

@@ -143,8 +143,8 @@ def _triangles(lengths: Array, centres: Array) -> tuple[Array, Array]:
     ----------
     lengths
         Distances from the centre of a voxel to its glyph's surface, shape (voxel, vertex), voxels.
-        centres
-            Centres of the glyphs, shape (voxel, 2), voxels.
+    centres
+        Centres of the glyphs, shape (voxel, 2), voxels.
 
     Returns
     -------
@@ -170,8 +170,8 @@ def _colours(directions: Array, normals: Array) -> Array:
     ----------
     directions
         Directions from the centre of the glyph, shape (face, 3).
-        normals
-            Normals of the surface, any length, shape (voxel, face, 3).
+    normals
+        Normals of the surface, any length, shape (voxel, face, 3).
 
     Returns
     -------

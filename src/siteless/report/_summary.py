@@ -24,8 +24,8 @@ class ScanSummary:
         Labels of the scan.
     to
         Site that it was rendered as.
-        age
-            Age of the participant, years; None if unknown.
+    age
+        Age of the participant, years; None if unknown.
     before, after
         Means of maps, by name.
     curves
@@ -61,10 +61,10 @@ class Scale:
     ----------
     title, unit
         Displayed name and unit.
-        factor
-            Factor from the map's unit to the displayed one.
-        ends
-            Ends of the scale, in the displayed unit.
+    factor
+        Factor from the map's unit to the displayed one.
+    ends
+        Ends of the scale, in the displayed unit.
     usual
         Range of most voxels of white matter.
     difference

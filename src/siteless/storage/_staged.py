@@ -25,8 +25,8 @@ def staged(folder: Path, last: str = "") -> Iterator[Path]:
     ----------
     folder
         Destination of the files.
-        last
-            File that is moved last, so that its presence means that all files exist.
+    last
+        File that is moved last, so that its presence means that all files exist.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -130,8 +130,8 @@ def neighbour_means(neighbours: Array, weights: Array) -> sparse.csr_array:
     ----------
     neighbours
         Row indices, shape (voxel, neighbour).
-        weights
-            Weights of the neighbours, shape (neighbour,).
+    weights
+        Weights of the neighbours, shape (neighbour,).
     """
     count, size = neighbours.shape
     entries = np.tile(weights, count)

@@ -30,8 +30,8 @@ class TrainingScan:
         Site, name and participant of the scan.
     order
         lmax of the harmonics.
-        level
-            Reference b0 intensity of the scan.
+    level
+        Reference b0 intensity of the scan.
     shape, affine
         Shape of the grid, and its voxel-to-world matrix (RAS+, mm), 16 numbers by rows.
     values
@@ -124,8 +124,8 @@ def gather_patches(
         Coefficients of its brain, from which they are rendered.
     preparation
         Processing of the scan.
-        level
-            Reference b0 intensity, by which both are divided.
+    level
+        Reference b0 intensity, by which both are divided.
         surroundings
         Passes of averaging, as in `siteless.methods.patches.surrounded`.
     correction

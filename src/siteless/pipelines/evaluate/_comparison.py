@@ -45,8 +45,8 @@ class Derivatives:
     ----------
     folders
         Folders by the name of the method, which may have one for each target.
-        to
-            Target site, for derivatives that do not name it.
+    to
+        Target site, for derivatives that do not name it.
     """
 
     folders: Mapping[str, Sequence[Path | str]]
@@ -93,16 +93,16 @@ class RenderedScan:
     ----------
     method
         Name of the method, chosen by the user; `BEFORE` for the original scan.
-        source
-            Original scan.
-        to
-            Site that it was rendered as.
-        image
-            Rendered scan; None from a method that harmonizes maps.
-        maps
-            Maps by name, from such a method.
-        target
-            Scan of the same participant at the target site, if there is a comparable one.
+    source
+        Original scan.
+    to
+        Site that it was rendered as.
+    image
+        Rendered scan; None from a method that harmonizes maps.
+    maps
+        Maps by name, from such a method.
+    target
+        Scan of the same participant at the target site, if there is a comparable one.
     """
 
     method: str
@@ -137,11 +137,11 @@ class Comparison:
         Scans of the dataset.
     renderings
         Rendered scans; and for each task the original scans.
-        training
-            Participants for training models and adversaries, who are not scored. None if no table
-            names them.
-        notes
-            Scans that cannot be compared, with the reasons.
+    training
+        Participants for training models and adversaries, who are not scored. None if no table
+        names them.
+    notes
+        Scans that cannot be compared, with the reasons.
     """
 
     originals: tuple[ScanFiles, ...]

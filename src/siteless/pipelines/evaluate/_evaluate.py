@@ -78,8 +78,8 @@ def evaluate_dataset(
         Folder for ``scores.tsv``, its description, maps of errors, and records for resuming.
     codes
         Folders from `siteless encode`, by name.
-        scoring
-            Scores to compute; by default all that the scans support.
+    scoring
+        Scores to compute; by default all that the scans support.
     run
         Processes and progress of the work, and the random seed of adversaries and bootstraps.
     """

@@ -43,8 +43,8 @@ class Figures:
         Computed scores, and paths of maps of errors.
     compared
         Rendered scans with a target.
-        table
-            Scores of these scans.
+    table
+        Scores of these scans.
     tasks
         Tasks to show, in this order.
     """

@@ -67,10 +67,10 @@ class Measures:
         Scores that all scans support.
     labels
         Labels of regions to score, besides white matter.
-        order
-            lmax of the harmonics for adversaries.
-        engine
-            Program for fibre orientations; empty if they are not compared.
+    order
+        lmax of the harmonics for adversaries.
+    engine
+        Program for fibre orientations; empty if they are not compared.
     """
 
     out: Path

@@ -56,12 +56,12 @@ class ScoringGroup:
     ----------
     measures
         Scores to compute.
-        renderings
-            Renderings with the same target; or a single one without a target.
-        scored
-            Whether the participant is scored. Otherwise only voxels for adversaries are stored.
-        rescan
-            Another scan of the same participant at the target site.
+    renderings
+        Renderings with the same target; or a single one without a target.
+    scored
+        Whether the participant is scored. Otherwise only voxels for adversaries are stored.
+    rescan
+        Another scan of the same participant at the target site.
     """
 
     measures: Measures

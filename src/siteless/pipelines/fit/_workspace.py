@@ -32,10 +32,10 @@ class FitWorkspace:
     ----------
     store
         Stored data of scans.
-        files
-            Files of the fit.
-        run
-            Processes and progress of the work.
+    files
+        Files of the fit.
+    run
+        Processes and progress of the work.
     """
 
     store: ScanStore

@@ -18,10 +18,10 @@ from siteless.bids import (
 )
 from siteless.errors import ModelError, OutputError, SitelessError, errors_at
 from siteless.harmonics import nearest_shells
-from siteless.methods import Outside, load_model
+from siteless.methods import load_model
 from siteless.model import RARE, MapModel, Model
 from siteless.pipelines._run import Run
-from siteless.pipelines.harmonize._job import Gradients, Job, Outcome, Outputs, killed
+from siteless.pipelines.harmonize._job import Job, Outcome, Outputs, RenderingOptions, killed
 from siteless.storage import cache_key
 
 # A scan with a larger fraction of unfamiliar voxels is out-of-distribution.
@@ -36,13 +36,13 @@ class HarmonizeReport:
     ----------
     written
         Rendered images; for a method that harmonizes maps, the first map of each scan.
-        skipped
-            Images of an earlier run with the same model and settings.
-        unfamiliar
-            Images, written or skipped, of out-of-distribution scans; with the fraction of their
-            rendered voxels that is.
-        interpolated
-            Interpolated b-values of images, written or skipped.
+    skipped
+        Images of an earlier run with the same model and settings.
+    unfamiliar
+        Images, written or skipped, of out-of-distribution scans; with the fraction of their
+        rendered voxels that is.
+    interpolated
+        Interpolated b-values of images, written or skipped.
     left_out
         Names of scans without shells.
     errors
@@ -63,8 +63,7 @@ def harmonize_dataset(
     model: Path | str,
     to: str,
     *,
-    gradients: Gradients = "own",
-    outside: Outside = "scaled",
+    rendering: RenderingOptions = RenderingOptions(),
     force: bool = False,
     run: Run = Run(),
 ) -> HarmonizeReport:
@@ -78,18 +77,15 @@ def harmonize_dataset(
         Folder of the derivative dataset.
     model
         Model file from `siteless fit`.
-        to
-            Target site, or ``average``.
-        gradients
-            Gradients to render at: ``own``, ``target``, or a .bval and a .bvec file, in the axes
-            of each image.
-    outside
-        Treatment of voxels outside the training tissue, see `siteless.methods.render`. A method
-            that harmonizes maps supports neither this nor `gradients`.
-        force
-            Render images of an earlier run again.
-        run
-            Processes and progress of the work.
+    to
+        Target site, or ``average``.
+    rendering
+        Gradients to render at, and the treatment of voxels outside the training tissue. A method
+        that harmonizes maps supports neither.
+    force
+        Render images of an earlier run again.
+    run
+        Processes and progress of the work.
 
     Raises
     ------
@@ -99,16 +95,15 @@ def harmonize_dataset(
     # Remote workers have other working folders.
     selection = ScanSelection.of(dataset).absolute()
     out, path = (Path(location).absolute() for location in (out, model))
-    if isinstance(gradients, tuple):
-        gradients = gradients[0].absolute(), gradients[1].absolute()
+    rendering = rendering.absolute()
     learned = load_model(path)
     with errors_at(path):
-        settings = _settings(learned, to, gradients, outside)
+        settings = _settings(learned, to, rendering)
     study = selection.find()
     require_outside(out, study.root)
     _require_elsewhere(study.scans, out)
     root = study.root if study.root.is_dir() else study.root.parent
-    job = Job(path, root, out, to, gradients, outside, settings, _outputs(learned), force=force)
+    job = Job(path, root, out, to, rendering, settings, _outputs(learned), force=force)
     with run.connected() as connected:
         what = "Maps" if job.outputs.are_maps else "Scans"
         name = f"{what} rendered as {to} by the method {learned.card.method}"
@@ -126,7 +121,7 @@ def _outputs(model: Model) -> Outputs:
     return Outputs(("harmonized",), ("spread", "change", "unfamiliar", "brain", "white_matter"))
 
 
-def _settings(model: Model, to: str, gradients: Gradients, outside: Outside) -> Mapping[str, str]:
+def _settings(model: Model, to: str, rendering: RenderingOptions) -> Mapping[str, str]:
     """Return the settings of all renderings; raise an error for an unknown target."""
     model.level(to)
     known = {
@@ -137,13 +132,14 @@ def _settings(model: Model, to: str, gradients: Gradients, outside: Outside) -> 
         "TargetSite": to,
     }
     if isinstance(model, MapModel):
-        if gradients != "own" or outside != "scaled":
+        if rendering != RenderingOptions():
             raise ModelError(
                 f"the method {model.card.method} gives maps, which have no --gradients and no "
                 "--outside",
                 remedy="leave them out",
             )
         return known
+    gradients = rendering.gradients
     if gradients == "own":
         at = "own"
     elif gradients == "target":
@@ -155,7 +151,7 @@ def _settings(model: Model, to: str, gradients: Gradients, outside: Outside) -> 
             nearest_shells(table, model.preparation.shells)
         at = cache_key(table.bvals, table.bvecs)
     beyond = "" if at == "own" else " fit, zero beyond the brain"
-    return {**known, "Gradients": at, "OutsideLearnedTissue": outside + beyond}
+    return {**known, "Gradients": at, "OutsideLearnedTissue": rendering.outside + beyond}
 
 
 def _require_elsewhere(scans: Sequence[ScanFiles], out: Path) -> None:

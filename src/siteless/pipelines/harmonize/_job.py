@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 from siteless.acquisition import GradientTable, Scan
 from siteless.bids import (
@@ -31,6 +31,30 @@ from siteless.pipelines._choice import read_model
 
 # The scan's b-vectors, those of the target's protocol, or a .bval and a .bvec file.
 Gradients: TypeAlias = Literal["own", "target"] | tuple[Path, Path]
+
+
+@dataclass(frozen=True)
+class RenderingOptions:
+    """How scans are rendered.
+
+    Attributes
+    ----------
+    gradients
+        Gradients to render at: ``own``, ``target``, or a .bval and a .bvec file, in the axes of
+        each image.
+    outside
+        Treatment of voxels outside the training tissue, see `siteless.methods.render`.
+    """
+
+    gradients: Gradients = "own"
+    outside: Outside = "scaled"
+
+    def absolute(self) -> Self:
+        """Return the same options for processes with another working folder."""
+        if not isinstance(self.gradients, tuple):
+            return self
+        bval, bvec = self.gradients
+        return replace(self, gradients=(bval.absolute(), bvec.absolute()))
 
 
 @dataclass(frozen=True)
@@ -86,8 +110,7 @@ class Job:
     root: Path
     out: Path
     to: str
-    gradients: Gradients
-    outside: Outside
+    rendering: RenderingOptions
     settings: Mapping[str, str]
     outputs: Outputs
     force: bool
@@ -136,7 +159,7 @@ class Job:
             _write_maps(maps, scan, images, metadata, interpolated)
             return Outcome(images[0], interpolated=interpolated)
         table = self._table(model, scan)
-        rendering = render(model, scan, self.to, gradients=table, outside=self.outside)
+        rendering = render(model, scan, self.to, gradients=table, outside=self.rendering.outside)
         metadata["SitelessFound"] = _findings(rendering, model, {str(files.site), self.to})
         write_scan(
             rendering.scan, files, self.out, metadata=metadata, maps=_maps(rendering, model)
@@ -155,11 +178,12 @@ class Job:
         return all(path.exists() for path in (image, *maps, *tables))
 
     def _table(self, model: Model, scan: Scan) -> GradientTable | None:
-        if self.gradients == "own":
+        gradients = self.rendering.gradients
+        if gradients == "own":
             return None
-        if self.gradients == "target":
+        if gradients == "target":
             return model.protocol(self.to)
-        return read_gradient_pair(*self.gradients, scan.affine)
+        return read_gradient_pair(*gradients, scan.affine)
 
     def _source(self, files: ScanFiles) -> str:
         """Return the URI of a scan, relative to the source dataset if possible."""

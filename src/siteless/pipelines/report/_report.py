@@ -75,18 +75,18 @@ def write_report(
     ----------
     dataset
         Folder, manifest, or selection of the original scans.
-        harmonized
-            Folders of derivatives of one method and one target.
+    harmonized
+        Folders of derivatives of one method and one target.
     out
         Folder for the pages.
     scores
         Folder from `siteless evaluate`.
-        model
-            Model that rendered the scans, whose site fields are shown.
-        people
-            Number of participants with pages, flagged ones first; None for all.
-        run
-            Processes and progress of the work.
+    model
+        Model that rendered the scans, whose site fields are shown.
+    people
+        Number of participants with pages, flagged ones first; None for all.
+    run
+        Processes and progress of the work.
 
     Returns
     -------
