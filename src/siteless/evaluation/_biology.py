@@ -15,9 +15,9 @@ from scipy import ndimage
 from siteless.acquisition import Array
 from siteless.errors import DatasetError
 
-# Voxels. White matter around a lesion lies between these distances; nearer voxels contain some of
-# it.
-NEAR, FAR = 1, 3
+# Voxels. White matter around a lesion is farther than the first, as nearer voxels contain some of
+# it, and up to the second.
+_NEAR, _FAR = 1, 3
 _LEAST_PEOPLE = 3
 _DRAWS = 2000
 # Years. Scans that are closer in time belong to one visit, and their change per year is noise.
@@ -48,14 +48,9 @@ class Effect:
 
 @dataclass(frozen=True)
 class Change:
-    """A change over time within participants.
+    """Mean yearly change within participants, with its 95 % interval by the Bayesian bootstrap.
 
-    Attributes
-    ----------
-    per_year, low, high
-        Mean change over participants, and its 95 % interval by the Bayesian bootstrap.
-    people
-        Number of participants with several visits.
+    ``people`` counts the participants with several visits.
     """
 
     per_year: float
@@ -90,16 +85,9 @@ class Agreement:
 class SitePair:
     """Distance between two sites.
 
-    Attributes
-    ----------
-    first, second
-        Labels of the sites.
-    d
-        Cohen's d of the scans' means: second minus first over the pooled standard deviation; NaN
-        if that is zero or unknown.
-    ks
-        Kolmogorov-Smirnov distance between the voxels of all scans: 0 if distributions are equal,
-        1 if they do not overlap.
+    ``d`` is Cohen's d of the scans' means, second minus first over the pooled standard deviation;
+    NaN if that is zero or unknown. ``ks`` is the Kolmogorov-Smirnov distance between the voxels
+    of all scans: 0 if distributions are equal, 1 if they do not overlap.
     """
 
     first: str
@@ -137,7 +125,13 @@ def linear_effect(
     """
     values, covariate = np.asarray(values, dtype=float), np.asarray(covariate, dtype=float)
     people, person = np.unique(subjects, return_inverse=True)
-    _require_line(values, covariate, person)
+    _require_scans(values, covariate, person)
+    if len(people) < _LEAST_PEOPLE or not np.ptp(covariate):
+        raise DatasetError(
+            f"an effect needs at least {_LEAST_PEOPLE} people who differ in the covariate, found "
+            f"{len(people)}, with {len(np.unique(covariate))} different",
+            remedy="give more people",
+        )
     # Positive weights, so that the covariate varies in every draw.
     weights = np.random.default_rng(seed).exponential(size=(_DRAWS, len(people)))
     slopes = _slopes(values, covariate, weights[:, person])
@@ -151,17 +145,6 @@ def linear_effect(
         correlation=slope * float(covariate.std()) / deviation,
         people=len(people),
     )
-
-
-def _require_line(values: Array, covariate: Array, person: Array) -> None:
-    _require_scans(values, covariate, person)
-    people = len(np.unique(person))
-    if people < _LEAST_PEOPLE or not np.ptp(covariate):
-        raise DatasetError(
-            f"an effect needs at least {_LEAST_PEOPLE} people who differ in the covariate, found "
-            f"{people}, with {len(np.unique(covariate))} different",
-            remedy="give more people",
-        )
 
 
 def _require_scans(values: Array, covariate: Array, person: Array) -> None:
@@ -192,21 +175,7 @@ def change_per_year(
     A participant's change is the slope of a least-squares line. Participants whose ages differ by
     less than a quarter of a year are left out.
 
-    Parameters
-    ----------
-    values
-        Value of each scan, shape (scan,).
-    ages
-        Age at each scan, years, shape (scan,).
-    subjects
-        Participant of each scan.
-    seed
-        Random seed of the bootstrap.
-
-    Raises
-    ------
-    DatasetError
-        When fewer than 3 people have several visits, or a number is not finite.
+    There must be at least 3 other participants. All arrays have shape (scan,), ages are in years.
 
     Examples
     --------
@@ -218,11 +187,8 @@ def change_per_year(
     values, ages = np.asarray(values, dtype=float), np.asarray(ages, dtype=float)
     _, person = np.unique(subjects, return_inverse=True)
     _require_scans(values, ages, person)
-    followed = [
-        person == number
-        for number in np.unique(person)
-        if np.ptp(ages[person == number]) >= _APART
-    ]
+    visits = [person == number for number in np.unique(person)]
+    followed = [scans for scans in visits if np.ptp(ages[scans]) >= _APART]
     if len(followed) < _LEAST_PEOPLE:
         raise DatasetError(
             f"change needs at least {_LEAST_PEOPLE} people who were seen at several ages, found "
@@ -310,7 +276,7 @@ def lesion_contrast(values: Array, lesion: Array, white_matter: Array) -> float:
     float
         Ratio; NaN without a lesion or surrounding voxels, or if their mean is zero.
     """
-    near, far = (ndimage.binary_dilation(lesion, iterations=count) for count in (NEAR, FAR))
+    near, far = (ndimage.binary_dilation(lesion, iterations=count) for count in (_NEAR, _FAR))
     valid = np.isfinite(values)
     inside = values[lesion & valid].astype(float)
     around = values[far & ~near & white_matter & valid].astype(float)
@@ -320,22 +286,7 @@ def lesion_contrast(values: Array, lesion: Array, white_matter: Array) -> float:
 
 
 def site_distances(values: Mapping[str, Sequence[Array]]) -> tuple[SitePair, ...]:
-    """Compare the distributions of a map between sites.
-
-    Parameters
-    ----------
-    values
-        Voxels of each scan by site, shape (voxel,).
-
-    Returns
-    -------
-    tuple of SitePair
-        Distances of each pair of sites.
-
-    Raises
-    ------
-    DatasetError
-        When a site has no scan, or a scan has no voxels or values that are not finite.
+    """Compare the distributions of a map between all pairs of sites, from each scan's voxels.
 
     Examples
     --------
@@ -343,22 +294,25 @@ def site_distances(values: Mapping[str, Sequence[Array]]) -> tuple[SitePair, ...
     >>> site_distances({"x": [a, b], "y": [a + 1, b + 1]})[0].ks
     0.25
     """
+    from scipy.stats import ks_2samp
+
     for site, scans in values.items():
-        _require_voxels(site, scans)
+        if not len(scans) or not all(scan.size and np.isfinite(scan).all() for scan in scans):
+            raise DatasetError(
+                f"site {site} needs scans with finite values, found {len(scans)} scans",
+                remedy="leave out scans or voxels without a value",
+            )
     means = {site: np.array([scan.mean(dtype=float) for scan in s]) for site, s in values.items()}
-    voxels = {site: np.sort(np.concatenate(scans)) for site, scans in values.items()}
+    voxels = {site: np.concatenate(scans) for site, scans in values.items()}
     return tuple(
-        SitePair(a, b, _cohens_d(means[a], means[b]), _largest_gap(voxels[a], voxels[b]))
+        SitePair(
+            a,
+            b,
+            d=_cohens_d(means[a], means[b]),
+            ks=float(ks_2samp(voxels[a], voxels[b], method="asymp").statistic),
+        )
         for a, b in combinations(values, 2)
     )
-
-
-def _require_voxels(site: str, scans: Sequence[Array]) -> None:
-    if not len(scans) or not all(scan.size and np.isfinite(scan).all() for scan in scans):
-        raise DatasetError(
-            f"site {site} needs scans with finite values, found {len(scans)} scans",
-            remedy="leave out scans or voxels without a value",
-        )
 
 
 def _cohens_d(first: Array, second: Array) -> float:
@@ -367,10 +321,3 @@ def _cohens_d(first: Array, second: Array) -> float:
     if not freedom or not squares:
         return float("nan")
     return float((second.mean() - first.mean()) / np.sqrt(squares / freedom))
-
-
-def _largest_gap(first: Array, second: Array) -> float:
-    """Return the Kolmogorov-Smirnov statistic of two sorted arrays."""
-    both = np.concatenate([first, second])
-    shares = [np.searchsorted(group, both, side="right") / len(group) for group in (first, second)]
-    return float(np.abs(shares[0] - shares[1]).max())

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from siteless.acquisition import Array
 from siteless.errors import DatasetError
@@ -38,17 +39,7 @@ _DRAWS = 2000
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Values of the voxels of one scan.
-
-    Attributes
-    ----------
-    subject
-        Label of the participant.
-    site
-        Label of the site.
-    values
-        Latent codes or coefficients, shape (voxel, feature), float32, finite.
-    """
+    """Codes or coefficients of a scan's voxels, shape (voxel, feature), float32, finite."""
 
     subject: str
     site: str
@@ -137,10 +128,7 @@ def measure_leakage(
 
 def _in_order(samples: Sequence[Sample]) -> list[Sample]:
     """Subsample voxels, and sort samples so that their original order does not matter."""
-    thin = [
-        Sample(sample.subject, sample.site, evenly_spaced(sample.values, _VOXELS))
-        for sample in samples
-    ]
+    thin = [replace(sample, values=evenly_spaced(sample.values, _VOXELS)) for sample in samples]
     return sorted(thin, key=lambda sample: (sample.subject, sample.site, sample.values.tobytes()))
 
 
@@ -182,7 +170,11 @@ def _adversaries(
         folds = [~np.isin(people, sorted(training))]
         _require_every_site(seen[folds[0]], sites, "tested")
     else:
-        _require_three(people)
+        if len(people) < 3:
+            raise DatasetError(
+                f"cross-validation needs at least 3 people, found {len(people)}",
+                remedy="give more people, or say whom to learn from",
+            )
         fold = _deal(seen, min(_FOLDS, len(people)), np.random.default_rng(seed))
         folds = [fold == number for number in range(fold.max() + 1)]
     for tested in folds:
@@ -201,14 +193,6 @@ def _visits(samples: Sequence[Sample]) -> tuple[Array, Array]:
     seen = np.zeros((len(people), len(sites)), dtype=bool)
     seen[person, site] = True
     return people, seen
-
-
-def _require_three(people: Array) -> None:
-    if len(people) < 3:
-        raise DatasetError(
-            f"cross-validation needs at least 3 people, found {len(people)}",
-            remedy="give more people, or say whom to learn from",
-        )
 
 
 def _require_every_site(seen: Array, sites: Sequence[str], role: str) -> None:
@@ -286,15 +270,6 @@ class _Trained:
         return -float(named.mean()), float(right)
 
 
-def _classifier(features: int, sites: int) -> nn.Module:
-    """Return a network from features to the logits of each site."""
-    return nn.Sequential(
-        *(nn.Linear(features, _WIDTH), nn.Tanh()),
-        *(nn.Linear(_WIDTH, _WIDTH), nn.Tanh()),
-        nn.Linear(_WIDTH, sites),
-    )
-
-
 def _learn(samples: Sequence[Sample], sites: Sequence[str], rng: np.random.Generator) -> _Trained:
     people, seen = _visits(samples)
     held = set(people[_hold_out(seen, rng)])
@@ -302,14 +277,14 @@ def _learn(samples: Sequence[Sample], sites: Sequence[str], rng: np.random.Gener
     held_out = [sample for sample in samples if sample.subject in held]
     centre, gain = _units(np.concatenate([sample.values for sample in training_samples]))
     torch.manual_seed(int(rng.integers(2**31)))
-    network = _classifier(len(centre), len(sites))
+    network = nn.Sequential(
+        *(nn.Linear(len(centre), _WIDTH), nn.Tanh()),
+        *(nn.Linear(_WIDTH, _WIDTH), nn.Tanh()),
+        nn.Linear(_WIDTH, len(sites)),
+    )
     training = _stack(training_samples, sites, centre, gain)
-    if not held_out:
-        _train_without_validation(network, training, rng)
-        return _Trained(network, centre, gain, 1.0)
-    validation = _stack(held_out, sites, centre, gain)
-    confidence = _train(network, training, validation, rng)
-    return _Trained(network, centre, gain, confidence)
+    validation = _stack(held_out, sites, centre, gain) if held_out else None
+    return _Trained(network, centre, gain, _train(network, training, validation, rng))
 
 
 def _units(values: Array) -> tuple[Array, Array]:
@@ -338,17 +313,19 @@ def _stack(samples: Sequence[Sample], sites: Sequence[str], centre: Array, gain:
 
 
 def _train(
-    network: nn.Module, training: _Voxels, validation: _Voxels, rng: np.random.Generator
+    network: nn.Module, training: _Voxels, validation: _Voxels | None, rng: np.random.Generator
 ) -> float:
-    """Train until the validation loss no longer improves, and load the best weights.
+    """Train a network, and return the confidence of its logits.
 
-    Returns
-    -------
-    float
-        Confidence of the logits. It is calibrated in every validation, as with few people a
-        network may be accurate but overconfident from the first epoch.
+    Training ends when the validation loss no longer improves, and the best weights are kept. The
+    confidence is calibrated in every validation, as with few people a network may be accurate but
+    overconfident from the first epoch.
     """
     optimiser = torch.optim.Adam(network.parameters(), lr=_RATE)
+    if validation is None:
+        for _ in range(_EPOCHS_WITHOUT_VALIDATION):
+            _pass_over(training, network, optimiser, rng)
+        return 1.0
     best, kept, waited = _validate(network, validation), deepcopy(network.state_dict()), 0
     for _ in range(_EPOCHS):
         _pass_over(training, network, optimiser, rng)
@@ -359,14 +336,6 @@ def _train(
             break
     network.load_state_dict(kept)
     return best[1]
-
-
-def _train_without_validation(
-    network: nn.Module, training: _Voxels, rng: np.random.Generator
-) -> None:
-    optimiser = torch.optim.Adam(network.parameters(), lr=_RATE)
-    for _ in range(_EPOCHS_WITHOUT_VALIDATION):
-        _pass_over(training, network, optimiser, rng)
 
 
 def _pass_over(
@@ -380,7 +349,7 @@ def _pass_over(
     for batch in order.split(size):
         optimiser.zero_grad()
         guess = network(training.values[batch])
-        losses = torch.nn.functional.cross_entropy(guess, training.site[batch], reduction="none")
+        losses = cross_entropy(guess, training.site[batch], reduction="none")
         (training.weight[batch] * losses).mean().backward()
         optimiser.step()
 
@@ -392,11 +361,6 @@ def _guess(network: nn.Module, values: Tensor) -> Tensor:
     return guess
 
 
-def _loss(guess: Tensor, voxels: _Voxels) -> float:
-    losses = torch.nn.functional.cross_entropy(guess, voxels.site, reduction="none")
-    return float((voxels.weight * losses).mean())
-
-
 def _validate(network: nn.Module, validation: _Voxels) -> tuple[float, float]:
     """Return the validation loss with the best confidence, and that confidence.
 
@@ -404,7 +368,12 @@ def _validate(network: nn.Module, validation: _Voxels) -> tuple[float, float]:
     overconfident with few held-out people.
     """
     guess = _guess(network, validation.values)
-    optimum = minimize_scalar(lambda factor: _loss(factor * guess, validation), bounds=(0.0, 1.0))
+
+    def loss(confidence: float) -> float:
+        losses = cross_entropy(confidence * guess, validation.site, reduction="none")
+        return float((validation.weight * losses).mean())
+
+    optimum = minimize_scalar(loss, bounds=(0.0, 1.0))
     return float(optimum.fun), float(optimum.x)
 
 

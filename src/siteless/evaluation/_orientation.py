@@ -98,8 +98,19 @@ def find_fods(scan: Scan, responses: Responses, where: Array) -> Fods:
         When the engine is missing or fails, or the scan has other shells.
     """
     engine = _kind(responses.engine)
-    _require_shells(scan.gradients, responses.b)
-    _require_brain(scan, where)
+    measured = _shell_bvalues(scan.gradients)
+    if len(measured) != len(responses.b) or not same_b(measured, responses.b).all():
+        raise GradientTableError(
+            f"expected the shells of the responses, {in_words(responses.b)}; found "
+            f"{describe_shells(scan.gradients.shells)}",
+            remedy="keep the shells that both scans have, and estimate the responses from those",
+        )
+    if where.shape != scan.mask.shape or (where & ~scan.mask).any():
+        raise MaskError(
+            f"expected voxels of the brain, shape {scan.mask.shape}; found "
+            f"{int(where.sum())} voxels, shape {where.shape}",
+            remedy="keep to the brain mask",
+        )
     voxels = np.flatnonzero(where.T)
     if not len(voxels):
         return Fods(
@@ -118,25 +129,6 @@ def _shell_bvalues(gradients: GradientTable) -> tuple[int, ...]:
             remedy="leave the scan out",
         )
     return (0, *(round(shell.b) for shell in gradients.shells))
-
-
-def _require_shells(gradients: GradientTable, b: tuple[int, ...]) -> None:
-    measured = _shell_bvalues(gradients)
-    if len(measured) != len(b) or not same_b(measured, b).all():
-        raise GradientTableError(
-            f"expected the shells of the responses, {in_words(b)}; found "
-            f"{describe_shells(gradients.shells)}",
-            remedy="keep the shells that both scans have, and estimate the responses from those",
-        )
-
-
-def _require_brain(scan: Scan, where: Array) -> None:
-    if where.shape != scan.mask.shape or (where & ~scan.mask).any():
-        raise MaskError(
-            f"expected voxels of the brain, shape {scan.mask.shape}; found "
-            f"{int(where.sum())} voxels, shape {where.shape}",
-            remedy="keep to the brain mask",
-        )
 
 
 def _kind(engine: str) -> ModuleType:

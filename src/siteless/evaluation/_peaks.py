@@ -26,10 +26,8 @@ class Angles:
 
     Attributes
     ----------
-    closest
-        Angle to the closest of the expected maxima, shape (voxel,).
-    largest
-        Angle to the largest of the expected maxima, shape (voxel,).
+    closest, largest
+        Angle to the closest and to the largest of the expected maxima, shape (voxel,).
     """
 
     closest: Array
@@ -72,18 +70,7 @@ def peak_angles(peaks: Array, expected: Array) -> Angles:
 
 
 def find_peaks(coefficients: Array) -> Array:
-    """Find the three largest maxima of each FOD.
-
-    Parameters
-    ----------
-    coefficients
-        Coefficients as in `Fods.coefficients`, shape (voxel, 45).
-
-    Returns
-    -------
-    Array
-        Maxima as in `Fods.peaks`, float64.
-    """
+    """Find the three largest maxima of FODs, shape (voxel, 45), as in `Fods.peaks`."""
     starts, neighbours, basis = _start_directions()
     peaks = np.zeros((len(coefficients), MAXIMA, 3))
     for first in range(0, len(coefficients), _BLOCK):

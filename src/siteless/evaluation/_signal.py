@@ -19,15 +19,10 @@ _ROUND = 50
 
 
 def match_volumes(scan: Scan, gradients: GradientTable) -> Scan:
-    """Return a scan at the measurements of a gradient table.
+    """Return a scan at the measurements of a gradient table, whose shells it must have.
 
     A scan with these measurements is unchanged. Otherwise harmonics are fitted to each shell and
     projected, each b0 is the mean b0, and the signal outside the brain is zero.
-
-    Raises
-    ------
-    GradientTableError
-        When the table has a shell that the scan lacks.
     """
     if same_measurements(scan.gradients, gradients):
         return scan
@@ -71,13 +66,8 @@ def voxel_rmse(signal: Array, expected: Array) -> Array:
 def block_means(where: Array, voxel_size: Array) -> sparse.csr_array:
     """Return means over blocks of 10 mm as a matrix, shape (block, voxel).
 
-    Parameters
-    ----------
-    where
-        Mask of the voxels, shape (x, y, z), bool, in the order of ``values[where]``; blocks with
-        few of them are left out.
-    voxel_size
-        Voxel size, shape (3,), mm.
+    Voxels are those of a mask, shape (x, y, z), in the order of ``values[where]``; blocks with few
+    of them are left out.
     """
     places = np.argwhere(where) * voxel_size // BLOCK
     _, block, count = np.unique(places, axis=0, return_inverse=True, return_counts=True)
@@ -89,15 +79,8 @@ def block_means(where: Array, voxel_size: Array) -> sparse.csr_array:
 def anisotropy(blocks: Array, groups: Mapping[str, Array]) -> float:
     """Return the standard deviation of the strongest shell over directions, relative to b0.
 
-    It is computed from block means, in which noise averages out: noise would add to the standard
-    deviation of single voxels.
-
-    Parameters
-    ----------
-    blocks
-        Block means, shape (block, volume).
-    groups
-        Volumes from `volume_groups`.
+    It is computed from block means, shape (block, volume), in which noise averages out: noise
+    would add to the standard deviation of single voxels.
     """
     b0, *_, strongest = groups.values()
     return float(blocks[:, strongest].std(axis=1).mean() / blocks[:, b0].mean())

@@ -21,27 +21,16 @@ _LEAST_DECAY = 1e-6
 class LogLinear:
     """A linear model of the log signal: a tensor, or a tensor and its kurtosis.
 
-    Attributes
-    ----------
-    design
-        Design matrix, shape (volume, parameter), with the six tensor elements first, in DIPY's
-        order.
+    The design matrix, shape (volume, parameter), has the six tensor elements first, in DIPY's
+    order.
     """
 
     design: Array
 
     def fit(self, signal: Array) -> Array:
-        """Fit by least squares, weighted by the squared signal of an unweighted fit.
+        """Return parameters, (voxel, parameter), of the signal, (voxel, volume).
 
-        Parameters
-        ----------
-        signal
-            Diffusion signal, shape (voxel, volume).
-
-        Returns
-        -------
-        Array
-            Parameters, shape (voxel, parameter), in the units of the design.
+        Least squares are weighted by the squared signal of an unweighted fit.
         """
         logs = np.log(np.maximum(signal, _LEAST_SIGNAL))
         expected = logs @ self._projection
@@ -57,18 +46,10 @@ class LogLinear:
         return np.linalg.solve(squares, moments[..., None])[..., 0] / sizes
 
     def frame(self, numbers: Array) -> tuple[Array, Array]:
-        """Return eigenvalues and eigenvectors of the fitted tensors.
+        """Return eigenvalues and eigenvectors of the tensors with some parameters.
 
-        Parameters
-        ----------
-        numbers
-            Parameters of a fit, shape (voxel, parameter).
-
-        Returns
-        -------
-        tuple
-            Eigenvalues, shape (voxel, 3), descending, mm2/s, above zero; eigenvectors as columns,
-                shape (voxel, 3, 3).
+        Eigenvalues have shape (voxel, 3), descending, mm2/s, above zero; eigenvectors are columns,
+        shape (voxel, 3, 3).
         """
         from dipy.reconst.dti import from_lower_triangular
 

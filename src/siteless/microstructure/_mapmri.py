@@ -27,43 +27,21 @@ _BLOCK = 256
 
 @dataclass(frozen=True, eq=False)
 class _Functions:
-    """Constants of the products of Hermite functions.
+    """Constants of the products of Hermite functions."""
 
-    Attributes
-    ----------
-    orders
-        Order along each axis, shape (function, 3).
-    without_weighting
-        Values at b = 0, shape (function,).
-    at_origin
-        Return-to-origin probabilities for scales of 1/sqrt(2 pi), shape (function,).
-    roughness
-        Integrals of products of second derivatives along axes j and k, for scales of 1, shape (3,
-        3, function, function).
-    """
-
-    orders: Array
-    without_weighting: Array
-    at_origin: Array
+    orders: Array  # along each axis, shape (function, 3)
+    without_weighting: Array  # values at b = 0, shape (function,)
+    at_origin: Array  # return-to-origin probabilities for scales of 1/sqrt(2 pi)
+    # Integrals of products of second derivatives along axes j and k, for scales of 1, shape
+    # (3, 3, function, function).
     roughness: Array
 
 
 def return_to_origin(signal: Array, table: Any) -> Array:
-    """Fit MAP-MRI and return the return-to-origin probability.
+    """Fit MAP-MRI and return the return-to-origin probability, mm^-3.
 
-    Parameters
-    ----------
-    signal
-        Diffusion signal, shape (voxel, volume).
-    table
-        DIPY gradient table with b0 and at least two shells.
-
-    Returns
-    -------
-    Array
-        Probability, shape (voxel,), mm^-3, at a diffusion time of 1/(4 pi^2) s; zero where there
-        is
-            no signal.
+    It is that of a diffusion time of 1/(4 pi^2) s, and zero where there is no signal. The signal
+    has shape (voxel, volume), the DIPY table b0 and at least two shells.
     """
     from dipy.reconst.dti import design_matrix
 
@@ -83,19 +61,14 @@ def return_to_origin(signal: Array, table: Any) -> Array:
 def _return(signal: Array, x: Array, scales: Array, functions: _Functions) -> Array:
     """Fit functions with a penalty and return the return-to-origin probability.
 
-    Parameters
-    ----------
-    signal
-        Diffusion signal, shape (voxel, volume).
-    x
-        Arguments of the Hermite functions along each axis, shape (voxel, 3, volume).
-    scales
-        Scale along each axis, shape (voxel, 3), mm.
-    functions
-        Functions to fit.
+    Arguments of the Hermite functions along each axis are `x`, shape (voxel, 3, volume), and
+    `scales` are those of the axes, shape (voxel, 3), mm.
     """
     values = _evaluate(x, functions.orders)
-    normal = values @ values.swapaxes(1, 2) + _LAPLACIAN * _roughness(scales, functions)
+    squares = np.square(scales)
+    pairs = squares[:, :, None] * squares[:, None] / scales.prod(axis=1)[:, None, None]
+    laplacian = np.tensordot(pairs, functions.roughness)
+    normal = values @ values.swapaxes(1, 2) + _LAPLACIAN * laplacian
     coefficients = np.linalg.solve(normal, values @ signal[..., None])[..., 0]
     b0 = coefficients @ functions.without_weighting
     origin = coefficients @ functions.at_origin / ((2 * np.pi) ** 1.5 * scales.prod(axis=1))
@@ -116,13 +89,6 @@ def _evaluate(x: Array, orders: Array) -> Array:
     for function, (i, j, k) in enumerate(orders):
         np.multiply(first[i] * hermite[j][1], hermite[k][2], out=values[:, function])
     return values
-
-
-def _roughness(scales: Array, functions: _Functions) -> Array:
-    """Return integrals of products of Laplacians, shape (voxel, function, function)."""
-    squares = np.square(scales)
-    pairs = squares[:, :, None] * squares[:, None] / scales.prod(axis=1)[:, None, None]
-    return np.tensordot(pairs, functions.roughness)
 
 
 @cache

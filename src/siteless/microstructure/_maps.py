@@ -19,8 +19,6 @@ from siteless.tissue import fit_tensor
 _KURTOSIS_LIMIT = 3100.0
 # Elements of a kurtosis tensor, which require as many directions.
 _KURTOSIS_NUMBERS = 15
-
-
 # mm^-3. RTOP of isotropic diffusion by 1e-4 mm2/s, slower than in any tissue. Where noise hides
 # the decay, a fit can be arbitrarily large.
 _MOST_RESTRICTED = (np.pi / 1e-4) ** 1.5
@@ -28,19 +26,7 @@ _MOST_RESTRICTED = (np.pi / 1e-4) ** 1.5
 
 @dataclass(frozen=True)
 class MapKind:
-    """A map and its range.
-
-    Attributes
-    ----------
-    description
-        One-line description.
-    units
-        Units as in BIDS.
-    lowest, highest
-        Range of values.
-    shells
-        Least number of shells.
-    """
+    """A map, its units as in BIDS, its range, and the least number of shells it needs."""
 
     description: str
     units: str
@@ -121,15 +107,12 @@ def _lacks(names: Sequence[str], gradients: GradientTable) -> str | None:
     for name in names:
         if len(gradients.shells) < MAPS[name].shells:
             return f"{name} needs at least {MAPS[name].shells} shells, found {bs}"
-        if name == "mk" and _most_axes(gradients) < _KURTOSIS_NUMBERS:
+        axes = [count_axes(gradients.directions[shell.volumes]) for shell in gradients.shells]
+        if name == "mk" and max(axes) < _KURTOSIS_NUMBERS:
             return (
                 f"mk needs a shell of at least {_KURTOSIS_NUMBERS} directions, found {gradients}"
             )
     return None
-
-
-def _most_axes(gradients: GradientTable) -> int:
-    return max(count_axes(gradients.directions[shell.volumes]) for shell in gradients.shells)
 
 
 def _on_grid(values: Array, scan: Scan, kind: MapKind) -> Array:
