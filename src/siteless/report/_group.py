@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
@@ -11,19 +11,11 @@ import numpy as np
 from markupsafe import Markup
 
 from siteless.errors import DatasetError
-from siteless.evaluation import BEFORE, NOISE, RESCAN, ScoreTable, linear_effect
+from siteless.evaluation import BEFORE, NOISE, RESCAN, Score, ScoreTable, linear_effect
 from siteless.population import SiteVerdict
 from siteless.report._comparison import Comparison, compare_methods
 from siteless.report._page import render_page
-from siteless.report._plots import (
-    Cloud,
-    Curve,
-    CurvePlot,
-    Dot,
-    ScatterPlot,
-    Strip,
-    StripPlot,
-)
+from siteless.report._plots import Cloud, Curve, CurvePlot, Dot, ScatterPlot, Strip, StripPlot
 from siteless.report._profiles import expected_errors_url
 from siteless.report._summary import SCALES, ScanSummary, flag_scans
 from siteless.report._text import citations, methods_text
@@ -44,59 +36,24 @@ _DRAWN = {
 
 @dataclass(frozen=True)
 class Study:
-    """Content of the report on a harmonized study.
-
-    Attributes
-    ----------
-    title
-        Title of the page.
-    provenance
-        Provenance from the sidecars of harmonized scans.
-    summaries
-        Summaries of its scans.
-    scores
-        Scores from `siteless evaluate`; may be empty.
-    notes
-        What could not be scored or shown.
-    missing
-        Names of scans of the dataset without a harmonized one.
-    pages
-        Files of participants' pages, by subject.
-    viewer
-        Viewer of scans from some sites, as HTML.
-    is_tested
-        Whether scores are those of test participants.
-    next_command
-        Command that computes missing scores.
-    fields
-        Data URL of a picture of the sites' fields; empty for none.
-    verdicts
-        Summaries of site effects.
-    """
+    """Content of the report on a harmonized study."""
 
     title: str
-    provenance: Mapping[str, str]
+    provenance: Mapping[str, str]  # from the sidecars of harmonized scans
     summaries: Sequence[ScanSummary]
     scores: ScoreTable = field(default_factory=lambda: ScoreTable(()))
-    notes: Sequence[str] = ()
-    missing: Sequence[str] = ()
-    pages: Mapping[str, str] = field(default_factory=dict)
-    viewer: str = ""
-    is_tested: bool = False
-    next_command: str = ""
-    fields: str = ""
+    notes: Sequence[str] = ()  # what could not be scored or shown
+    missing: Sequence[str] = ()  # names of scans of the dataset without a harmonized one
+    pages: Mapping[str, str] = field(default_factory=dict)  # files of people's pages, by subject
+    viewer: str = ""  # HTML of scans from some sites
+    is_tested: bool = False  # whether scores are those of test participants
+    next_command: str = ""  # computes missing scores
+    fields: str = ""  # data URL of a picture of the sites' fields
     verdicts: Sequence[SiteVerdict] = ()
 
     def html(self) -> str:
         """Return the page."""
-        return render_page(
-            "group.html",
-            study=self,
-            title=self.title,
-            scales=SCALES,
-            viewer=Markup(self.viewer),
-            nan=float("nan"),
-        )
+        return render_page("group.html", study=self, title=self.title, viewer=Markup(self.viewer))
 
     @property
     def expected_errors(self) -> str:
@@ -104,9 +61,10 @@ class Study:
         return expected_errors_url(self.verdicts)
 
     @cached_property
-    def sites(self) -> list[str]:
-        """Source sites of the scans."""
-        return sorted({scan.site for scan in self.summaries})
+    def by_site(self) -> dict[str, list[ScanSummary]]:
+        """Summaries of the scans of each source site."""
+        sites = sorted({scan.site for scan in self.summaries})
+        return {site: [scan for scan in self.summaries if scan.site == site] for site in sites}
 
     @cached_property
     def people(self) -> list[str]:
@@ -118,15 +76,14 @@ class Study:
         """The site that scans were rendered as."""
         return ", ".join(sorted({scan.to for scan in self.summaries}))
 
-    def scans_of(self, site: str) -> list[ScanSummary]:
-        """Return summaries of a site's scans."""
-        return [scan for scan in self.summaries if scan.site == site]
-
     @cached_property
     def methods(self) -> str:
         """Sentences for the methods section."""
         return methods_text(
-            self.provenance, scans=len(self.summaries), people=len(self.people), sites=self.sites
+            self.provenance,
+            scans=len(self.summaries),
+            people=len(self.people),
+            sites=list(self.by_site),
         )
 
     @cached_property
@@ -165,18 +122,12 @@ class Study:
 
     def site_gap(self, name: str) -> tuple[float, float]:
         """Return the largest difference of sites' means of a map, before and after."""
-        return tuple(  # type: ignore[return-value]
-            float(
-                np.ptp(
-                    [np.mean([_of(scan, when)[name] for scan in scans]) for scans in self._by_site]
-                )
-            )
+        sites = self.by_site.values()
+        before, after = (
+            float(np.ptp([np.mean([_of(scan, when)[name] for scan in s]) for s in sites]))
             for when in (BEFORE, _AFTER)
         )
-
-    @cached_property
-    def _by_site(self) -> list[list[ScanSummary]]:
-        return [self.scans_of(site) for site in self.sites]
+        return before, after
 
     def _curves(self, name: str) -> CurvePlot:
         scale = SCALES[name]
@@ -187,7 +138,7 @@ class Study:
                     tuple(np.mean([scan.curves[name][place] for scan in scans], axis=0)),
                     f"site-{number % _COLOURS}",
                 )
-                for number, (site, scans) in enumerate(zip(self.sites, self._by_site, strict=True))
+                for number, (site, scans) in enumerate(self.by_site.items())
             )
             for place, when in enumerate((BEFORE, _AFTER))
         }
@@ -195,19 +146,15 @@ class Study:
         return CurvePlot(f"Voxels of each site: {scale.title}", label, scale.usual, panels)
 
     def _means(self, name: str) -> StripPlot:
-        scale = SCALES[name]
-        strips = tuple(
-            Strip(
-                site,
-                tuple(Dot(scale.factor * _of(scan, when)[name], scan.name) for scan in scans),
-                when,
-                when if number == 0 else "",
-            )
-            for when in (BEFORE, _AFTER)
-            for number, (site, scans) in enumerate(zip(self.sites, self._by_site, strict=True))
-        )
+        scale, strips = SCALES[name], []
+        for when in (BEFORE, _AFTER):
+            dots = {
+                site: [Dot(scale.factor * _of(scan, when)[name], scan.name) for scan in scans]
+                for site, scans in self.by_site.items()
+            }
+            strips += _rows(dots, when, when)
         label = f"mean {scale.title} of white matter {_in(scale.unit)}".strip()
-        return StripPlot(f"Scans of each site: {scale.title}", label, strips)
+        return StripPlot(f"Scans of each site: {scale.title}", label, tuple(strips))
 
     @cached_property
     def leakage(self) -> StripPlot | None:
@@ -231,20 +178,17 @@ class Study:
     @cached_property
     def likeness(self) -> StripPlot:
         """Correlation of each scan with itself before harmonization."""
-        strips = tuple(
-            Strip(
-                site,
-                tuple(
+        strips = []
+        for name in self.maps:
+            dots = {
+                site: [
                     Dot(scan.likeness[name], scan.name) for scan in scans if name in scan.likeness
-                ),
-                "after",
-                SCALES[name].title if number == 0 else "",
-            )
-            for name in self.maps
-            for number, (site, scans) in enumerate(zip(self.sites, self._by_site, strict=True))
-        )
+                ]
+                for site, scans in self.by_site.items()
+            }
+            strips += _rows(dots, "after", SCALES[name].title)
         label = "correlation of white-matter voxels before and after"
-        return StripPlot("Is each brain still itself?", label, strips)
+        return StripPlot("Is each brain still itself?", label, tuple(strips))
 
     @cached_property
     def ages(self) -> dict[str, tuple[ScatterPlot, str]]:
@@ -282,19 +226,7 @@ class Study:
     def lesions(self) -> StripPlot | None:
         """Contrast of lesions, by method."""
         scores = self.scores.select("fa_contrast", region="lesion")
-        methods = dict.fromkeys(score.method for score in scores)
-        strips = tuple(
-            Strip(
-                method,
-                tuple(
-                    Dot(score.value, f"sub-{score.subject}, {score.task}")
-                    for score in scores
-                    if score.method == method
-                ),
-                _kind(method),
-            )
-            for method in methods
-        )
+        strips = _by_method(scores, dict.fromkeys(score.method for score in scores))
         title = "Contrast of lesions: FA in the lesion over FA around it"
         label = "should stay as before; 1: the lesion cannot be seen"
         return StripPlot(title, label, strips) if strips else None
@@ -308,29 +240,40 @@ class Study:
     @cached_property
     def drawn(self) -> dict[str, StripPlot]:
         """Plots of participants' scores for each method, by title."""
-        return {
-            label.partition(",")[0]: plot
-            for metric, label in _DRAWN.items()
-            for plot in self._score_plot(metric, label)
-        }
+        plots = {}
+        for metric, label in _DRAWN.items():
+            methods = self.scores.methods(metric)
+            if metric == "rmse_percent":  # scans before have other units
+                methods = [method for method in methods if method != BEFORE]
+            if methods:
+                what = label.partition(",")[0]
+                strips = _by_method(self.scores.select(metric), methods)
+                plots[what] = StripPlot(f"Each person in each task: {what}", label, strips)
+        return plots
 
-    def _score_plot(self, metric: str, label: str) -> Iterator[StripPlot]:
-        methods = self.scores.methods(metric)
-        if metric == "rmse_percent":  # scans before have other units
-            methods = [method for method in methods if method != BEFORE]
-        strips = tuple(
-            Strip(
-                method,
-                tuple(
-                    Dot(score.value, f"sub-{score.subject}, {score.task}")
-                    for score in self.scores.select(metric, method=method)
-                ),
-                _kind(method),
-            )
-            for method in methods
+
+def _rows(dots: Mapping[str, Sequence[Dot]], kind: str, heading: str) -> list[Strip]:
+    """Return a row for each label, under a heading."""
+    return [
+        Strip(label, tuple(row), kind, heading if number == 0 else "")
+        for number, (label, row) in enumerate(dots.items())
+    ]
+
+
+def _by_method(scores: Sequence[Score], methods: Iterable[str]) -> tuple[Strip, ...]:
+    """Return a row for each method, with a dot for each person and task."""
+    return tuple(
+        Strip(
+            method,
+            tuple(
+                Dot(score.value, f"sub-{score.subject}, {score.task}")
+                for score in scores
+                if score.method == method
+            ),
+            _kind(method),
         )
-        if strips:
-            yield StripPlot(f"Each person in each task: {label.partition(',')[0]}", label, strips)
+        for method in methods
+    )
 
 
 def _of(scan: ScanSummary, when: str) -> Mapping[str, float]:

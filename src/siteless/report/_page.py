@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
+from siteless.report._summary import SCALES
+
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 
 def render_page(template: str, **contents: Any) -> str:
-    """Render a template of the ``page`` folder, with its style and script inlined."""
-    folder = files("siteless.report") / "page"
-    style, script = ((folder / name).read_text("utf-8") for name in ("style.css", "page.js"))
-    inside = {"style": Markup(style), "script": Markup(script), "version": version("siteless")}
-    return _environment().get_template(template).render(**inside, **contents)
+    """Render a template of the ``page`` folder."""
+    return _environment().get_template(template).render(**contents)
 
 
 @cache
@@ -35,7 +34,18 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {"short": short, "ident": _ident}
+    environment.globals |= {
+        "inlined": _inlined,
+        "version": version("siteless"),
+        "scales": SCALES,
+        "nan": np.nan,
+    }
     return environment
+
+
+def _inlined(name: str) -> Markup:
+    """Return a style or script of the ``page`` folder as it is."""
+    return Markup((files("siteless.report") / "page" / name).read_text("utf-8"))
 
 
 def short(value: float) -> str:

@@ -11,24 +11,12 @@ from siteless.report._summary import SCALES, ScanSummary
 
 
 def subject_page(summaries: Sequence[ScanSummary], home: str, viewer: str) -> str:
-    """Return the page of a participant's scans.
-
-    Parameters
-    ----------
-    summaries
-        Summaries of the participant's scans.
-    home
-        Page of the study.
-    viewer
-        Viewer of the scans, as HTML.
-    """
+    """Return the page of a participant's scans, with a link home and their viewer as HTML."""
     return render_page(
         "subject.html",
         title=f"sub-{summaries[0].subject}",
         summaries=summaries,
         maps=[name for name in SCALES if all(name in summary.after for summary in summaries)],
-        scales=SCALES,
         home=home,
         viewer=Markup(viewer),
-        nan=float("nan"),
     )
