@@ -11,7 +11,7 @@ import numpy as np
 from siteless.acquisition import Array
 from siteless.report._style import (
     COLOURS,
-    count_columns,
+    count_panels,
     inner_names,
     picture,
     require_some,
@@ -67,11 +67,6 @@ def draw_boxes(
         Noise floor of the score, for some or all tasks.
     marked
         A percentile to mark beyond those of the boxes, 0 to 100.
-
-    Raises
-    ------
-    OutputError
-        When no value is finite, or the path cannot be written.
     """
     methods = inner_names(values)
     floors = {task: floor for task, floor in (floors or {}).items() if task in values}
@@ -81,8 +76,7 @@ def draw_boxes(
         for task, row in values.items()
     }
     require_some((box for row in boxes.values() for box in row.values()), path)
-    columns = count_columns(len(values))
-    rows = -(-len(values) // columns)
+    rows, columns = count_panels(len(values))
     with picture(path, height=rows * (0.45 + 0.19 * len(methods)) + 0.5) as figure:
         axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
         for panel, (task, row) in zip(axes.flat, boxes.items(), strict=False):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -14,24 +15,12 @@ _FLOORS = (NOISE, RESCAN)
 
 @dataclass(frozen=True)
 class Criterion:
-    """A metric for the comparison of methods.
-
-    Attributes
-    ----------
-    metric
-        Name of the metric in tables of scores.
-    title
-        Title for readers.
-    decimals
-        Number of decimals.
-    best
-        ``lowest`` or ``highest``; None if neither is better.
-    """
+    """A metric for the comparison of methods."""
 
     metric: str
     title: str
     decimals: int
-    best: str | None = "lowest"
+    best: Literal["lowest", "highest"] | None = "lowest"  # None if neither is better
 
 
 CRITERIA = (
@@ -56,12 +45,7 @@ CRITERIA = (
 class Comparison:
     """Means over participants and over the tasks that all methods share.
 
-    Attributes
-    ----------
-    methods
-        Names of columns.
-    rows
-        Values in the order of methods, NaN where a method has none, by criterion.
+    Rows have values in the order of methods, NaN where a method has none.
     """
 
     methods: tuple[str, ...]

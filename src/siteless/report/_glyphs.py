@@ -12,7 +12,7 @@ from scipy.spatial import ConvexHull
 
 from siteless.acquisition import Array
 from siteless.harmonics import sh_basis
-from siteless.report._style import HEIGHT, WIDTH, count_columns, picture, require_some, say_empty
+from siteless.report._style import HEIGHT, WIDTH, count_panels, picture, require_some, say_empty
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,15 +38,9 @@ def draw_fods(panels: Mapping[str, Array], path: Path, *, background: Array | No
         Path of the PNG.
     background
         Image to draw behind every panel, shape (x, y), any unit.
-
-    Raises
-    ------
-    OutputError
-        When no voxel has coefficients, or the path cannot be written.
     """
     require_some((fods[_there(fods)] for fods in panels.values()), path)
-    columns = count_columns(len(panels))
-    rows = -(-len(panels) // columns)
+    rows, columns = count_panels(len(panels))
     sizes = np.array([fods.shape[:2] for fods in panels.values()]).max(axis=0)
     scale = shared_scale(panels)
     height = min(rows * (WIDTH / columns * sizes[1] / sizes[0] + 0.2) + 0.3, HEIGHT)
@@ -64,12 +58,9 @@ def draw_fods(panels: Mapping[str, Array], path: Path, *, background: Array | No
 def sphere() -> tuple[Array, Array]:
     """Return evenly distributed points on a sphere, and the triangles between them.
 
-    Returns
-    -------
-    tuple of Array
-        Unit vectors, shape (vertex, 3), the second half opposite to the first, so that glyphs are
-        symmetric; and indices of the triangles' corners, shape (face, 3), counterclockwise as seen
-        from outside.
+    Points are unit vectors, shape (vertex, 3), the second half opposite to the first, so that
+    glyphs are symmetric. Triangles are indices of their corners, shape (face, 3), counterclockwise
+    as seen from outside.
     """
     half = np.arange(_VERTICES // 2)
     z = (half + 0.5) / len(half)
@@ -84,17 +75,9 @@ def sphere() -> tuple[Array, Array]:
 
 
 def radii(fods: Array) -> Array:
-    """Evaluate distributions at the points of `sphere`, negative amplitudes as zero.
+    """Evaluate distributions, (voxel, coefficient), at the points of `sphere`.
 
-    Parameters
-    ----------
-    fods
-        Coefficients of the distributions, shape (voxel, coefficient).
-
-    Returns
-    -------
-    Array
-        Amplitudes, shape (voxel, vertex).
+    Negative amplitudes are zero in the result, shape (voxel, vertex).
     """
     order = (math.isqrt(8 * fods.shape[-1] + 1) - 3) // 2
     # The rounding of a matrix product may depend on the number of threads.
@@ -139,18 +122,9 @@ def _draw_panel(panel: Axes, fods: Array, scale: float, background: Array | None
 def _triangles(lengths: Array, centres: Array) -> tuple[Array, Array]:
     """Project glyphs onto the slice, from back to front.
 
-    Parameters
-    ----------
-    lengths
-        Distances from the centre of a voxel to its glyph's surface, shape (voxel, vertex), voxels.
-    centres
-        Centres of the glyphs, shape (voxel, 2), voxels.
-
-    Returns
-    -------
-    tuple of Array
-        Corners of the triangles that face the viewer, shape (triangle, 3, 2), and their colours,
-        shape (triangle, 3).
+    `lengths` are distances from the centre of a voxel to its glyph's surface, (voxel, vertex), and
+    `centres` are those of glyphs, (voxel, 2); both in voxels. Returned are the corners of the
+    triangles that face the viewer, (triangle, 3, 2), and their colours, (triangle, 3).
     """
     points, faces = sphere()
     corners = (lengths[..., None] * points)[:, faces]  # voxel, face, corner, axis
@@ -166,17 +140,8 @@ def _triangles(lengths: Array, centres: Array) -> tuple[Array, Array]:
 def _colours(directions: Array, normals: Array) -> Array:
     """Colour faces by direction, and shade them by their angle to the light.
 
-    Parameters
-    ----------
-    directions
-        Directions from the centre of the glyph, shape (face, 3).
-    normals
-        Normals of the surface, any length, shape (voxel, face, 3).
-
-    Returns
-    -------
-    Array
-        Red, green and blue, 0 to 1, shape (voxel, face, 3).
+    Directions from the centre of the glyph have shape (face, 3), normals of the surface, of any
+    length, (voxel, face, 3). Colours are between 0 and 1, shape (voxel, face, 3).
     """
     hues = np.abs(directions) / np.linalg.norm(directions, axis=-1, keepdims=True)
     towards = (normals * (_LIGHT / np.linalg.norm(_LIGHT))).sum(axis=-1)

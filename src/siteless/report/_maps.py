@@ -40,11 +40,6 @@ def draw_maps(
         Distance between voxel centres along x and y, mm.
     anatomy
         Anatomical slice for each task, shown where there is no score, shape (x, y), any unit.
-
-    Raises
-    ------
-    OutputError
-        When no value is finite, or the path cannot be written.
     """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
@@ -60,7 +55,10 @@ def draw_maps(
         for line, (task, row) in zip(axes, panels.items(), strict=True):
             behind = None if anatomy is None else anatomy.get(task)
             for panel, method in zip(line, methods, strict=True):
-                _prepare(panel, span)
+                panel.set(
+                    xlim=(0, span[0]), ylim=(0, span[1]), xticks=[], yticks=[], aspect="equal"
+                )
+                panel.spines[:].set_visible(False)
                 _draw_panel(panel, row.get(method), behind, voxel_size, scale)
             line[0].set_ylabel(_wrap(task, tall))
         for panel, method in zip(axes[0], methods, strict=True):
@@ -90,11 +88,6 @@ def _finite(values: Array) -> Array:
 def _wrap(name: str, inches: float) -> str:
     letters = int(inches * 72 / 4.8)  # width of a letter of 7.5 points with its margin
     return textwrap.fill(name, max(letters, 8), break_long_words=False)
-
-
-def _prepare(panel: Axes, span: Array) -> None:
-    panel.set(xlim=(0, span[0]), ylim=(0, span[1]), xticks=[], yticks=[], aspect="equal")
-    panel.spines[:].set_visible(False)
 
 
 def _draw_panel(

@@ -16,12 +16,8 @@ _COPY = re.compile(r'="var%20[^"]{100000,}"')
 def find_niivue() -> str | None:
     """Return the source of a module that exports `Niivue`, with its licence at the top.
 
-    The installed file is read without importing the package, which would import Jupyter.
-
-    Returns
-    -------
-    str or None
-        Source; None if the package is not installed, or is not as expected.
+    The installed file is read without importing the package, which would import Jupyter. None is
+    returned if the package is not installed, or is not as expected.
     """
     try:
         package = distribution(PACKAGE)

@@ -17,13 +17,7 @@ _MARGIN = 0.04
 
 @dataclass(frozen=True)
 class Axis:
-    """The axis of a plot.
-
-    Attributes
-    ----------
-    low, high
-        Ends of the axis.
-    """
+    """The axis of a plot, from one end to the other."""
 
     low: float
     high: float
@@ -70,27 +64,13 @@ class Dot:
 
 @dataclass(frozen=True)
 class Strip:
-    """A row of dots.
-
-    Attributes
-    ----------
-    label
-        Label of the row.
-    dots
-        Dots in any order.
-    kind
-        Style-sheet class, which sets the colour.
-    heading
-        Heading above this and the following rows; empty for none.
-    mark
-        Value to mark by a line, such as chance; None for none.
-    """
+    """A row of dots."""
 
     label: str
     dots: tuple[Dot, ...]
-    kind: str = "after"
-    heading: str = ""
-    mark: float | None = None
+    kind: str = "after"  # style-sheet class, which sets the colour
+    heading: str = ""  # above this and the following rows
+    mark: float | None = None  # value to mark by a line, such as chance
 
     @property
     def values(self) -> Array:
@@ -119,24 +99,12 @@ class Strip:
 
 @dataclass(frozen=True)
 class StripPlot:
-    """Rows of dots on one scale.
-
-    Attributes
-    ----------
-    title
-        Title of the plot.
-    label
-        Label of the axis, with its unit.
-    strips
-        Rows from top to bottom.
-    mark
-        Meaning of the marks.
-    """
+    """Rows of dots on one scale, from top to bottom."""
 
     title: str
-    label: str
+    label: str  # of the axis, with its unit
     strips: tuple[Strip, ...]
-    mark: str = ""
+    mark: str = ""  # meaning of the marks
 
     @cached_property
     def axis(self) -> Axis:
@@ -148,24 +116,12 @@ class StripPlot:
 
 @dataclass(frozen=True)
 class Cloud:
-    """Points of one kind, with a line through them.
-
-    Attributes
-    ----------
-    label
-        Label of the points.
-    points
-        Horizontal and vertical values, and tooltips.
-    kind
-        Style-sheet class.
-    line
-        Intercept and slope; None for no line.
-    """
+    """Points of one kind, with a line through them."""
 
     label: str
-    points: tuple[tuple[float, float, str], ...]
-    kind: str
-    line: tuple[float, float] | None = None
+    points: tuple[tuple[float, float, str], ...]  # horizontal and vertical values, and tooltips
+    kind: str  # style-sheet class
+    line: tuple[float, float]  # intercept and slope
 
 
 @dataclass(frozen=True)
@@ -188,7 +144,6 @@ class ScatterPlot:
 
     def ends(self, cloud: Cloud) -> tuple[float, float, float, float]:
         """Return the ends of a cloud's line, in per cent from the upper left."""
-        assert cloud.line is not None
         xs = [point[0] for point in cloud.points]
         intercept, slope = cloud.line
         ends = [(x, intercept + slope * x) for x in (min(xs), max(xs))]
@@ -198,40 +153,20 @@ class ScatterPlot:
 
 @dataclass(frozen=True)
 class Curve:
-    """A distribution of values.
-
-    Attributes
-    ----------
-    label
-        Label of the curve.
-    density
-        Density in equal bins over the axis.
-    kind
-        Style-sheet class.
-    """
+    """A distribution of values."""
 
     label: str
-    density: tuple[float, ...]
-    kind: str
+    density: tuple[float, ...]  # in equal bins over the axis
+    kind: str  # style-sheet class
 
 
 @dataclass(frozen=True)
 class CurvePlot:
-    """Distributions side by side: a panel for each group of curves, on common scales.
-
-    Attributes
-    ----------
-    title, label
-        Title of the plot, and label of the axis with its unit.
-    ends
-        Ends of the axis.
-    panels
-        Curves by the panel's name.
-    """
+    """Distributions side by side: a panel for each group of curves, on common scales."""
 
     title: str
-    label: str
-    ends: tuple[float, float]
+    label: str  # of the axis, with its unit
+    ends: tuple[float, float]  # of the axis
     panels: Mapping[str, tuple[Curve, ...]]
 
     @cached_property

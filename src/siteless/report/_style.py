@@ -19,16 +19,7 @@ WIDTH = 17 / 2.54  # inches: the text of an A4 page
 HEIGHT = 23 / 2.54
 DPI = 200
 # The colour-blind safe palette of Okabe and Ito, with grey for black, which would hide lines.
-COLOURS = (
-    "#999999",
-    "#E69F00",
-    "#56B4E9",
-    "#009E73",
-    "#F0E442",
-    "#0072B2",
-    "#D55E00",
-    "#CC79A7",
-)
+COLOURS = ("#999999", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7")
 _STYLE = {
     "font.size": 7.5,
     "axes.titlesize": 7.5,
@@ -55,16 +46,7 @@ def picture(
 ) -> Iterator[Figure]:
     """Provide a figure of page width to draw on, and write it when the block ends.
 
-    Parameters
-    ----------
-    path
-        Path of the PNG.
-    height
-        Height, inches.
-    layout
-        Layout engine of matplotlib; "compressed" is for panels of a fixed shape.
-    dpi
-        Dots per inch.
+    The height is in inches. The layout "compressed" is for panels of a fixed shape.
     """
     from matplotlib import style
     from matplotlib.figure import Figure
@@ -77,13 +59,7 @@ def picture(
 
 
 def save_figure(figure: Figure, path: Path, *, dpi: int) -> None:
-    """Write a figure as PNG, completely or not at all.
-
-    Raises
-    ------
-    OutputError
-        When the path cannot be written.
-    """
+    """Write a figure as PNG, completely or not at all."""
     with staged(path.parent) as stage:
         figure.savefig(stage / path.name, dpi=dpi, format="png", metadata={"Software": None})
 
@@ -113,12 +89,13 @@ def say_empty(panel: Axes, height: float = 0.5) -> None:
     panel.text(0.5, height, "no values", color="0.35", **place)
 
 
-def count_columns(panels: int) -> int:
-    """Return the number of columns for a number of panels.
+def count_panels(panels: int) -> tuple[int, int]:
+    """Return the numbers of rows and columns for a number of panels.
 
     Examples
     --------
-    >>> [count_columns(panels) for panels in range(1, 8)]
-    [1, 2, 3, 2, 3, 3, 3]
+    >>> [count_panels(panels) for panels in range(1, 8)]
+    [(1, 1), (1, 2), (1, 3), (2, 2), (2, 3), (2, 3), (3, 3)]
     """
-    return 2 if panels == 4 else min(panels, 3)
+    columns = 2 if panels == 4 else min(panels, 3)
+    return -(-panels // columns), columns

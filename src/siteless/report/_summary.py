@@ -55,28 +55,14 @@ class ScanSummary:
 
 @dataclass(frozen=True)
 class Scale:
-    """How a map is displayed.
-
-    Attributes
-    ----------
-    title, unit
-        Displayed name and unit.
-    factor
-        Factor from the map's unit to the displayed one.
-    ends
-        Ends of the scale, in the displayed unit.
-    usual
-        Range of most voxels of white matter.
-    difference
-        Largest difference on the scale of differences.
-    """
+    """How a map is displayed: name, unit, and ranges in that unit."""
 
     title: str
     unit: str
-    factor: float
+    factor: float  # from the map's unit to the displayed one
     ends: tuple[float, float]
-    usual: tuple[float, float]
-    difference: float
+    usual: tuple[float, float]  # of most voxels of white matter
+    difference: float  # largest on the scale of differences
 
 
 SCALES = {

@@ -9,36 +9,23 @@ from pathlib import Path
 import numpy as np
 
 from siteless.bids import write_table
+from siteless.report._style import inner_names
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of numbers.
+    """A table of numbers and words."""
 
-    Attributes
-    ----------
-    name
-        Name of its file.
-    title
-        Title, with units.
-    rows
-        Numbers or words, by row and column.
-    decimals
-        Number of decimals in Markdown.
-    corner
-        Heading of the row names.
-    """
-
-    name: str
-    title: str
+    name: str  # of its file
+    title: str  # with units
     rows: Mapping[str, Mapping[str, float | str]]
-    decimals: int = 2
-    corner: str = "method"
+    decimals: int = 2  # in Markdown
+    corner: str = "method"  # heading of the row names
 
     @property
     def columns(self) -> list[str]:
         """Names of columns, in order of first appearance."""
-        return list(dict.fromkeys(column for row in self.rows.values() for column in row))
+        return inner_names(self.rows)
 
     def markdown(self) -> str:
         """Return the table as Markdown, under its title.
@@ -53,7 +40,7 @@ class Table:
         | rish | 1.23 | - |
         """
         cells = [
-            [name, *(self._shown(row.get(column, np.nan)) for column in self.columns)]
+            [name, *(_shown(row.get(c, np.nan), f".{self.decimals}f", "-") for c in self.columns)]
             for name, row in self.rows.items()
         ]
         lines = [[self.corner, *self.columns], *cells]
@@ -65,19 +52,15 @@ class Table:
         """Write the table as TSV."""
         path = folder / f"{self.name}.tsv"
         rows = [
-            {self.corner: name, **{c: _exact(row.get(c, np.nan)) for c in self.columns}}
+            {self.corner: name}
+            | {c: _shown(row.get(c, np.nan), ".6g", "n/a") for c in self.columns}
             for name, row in self.rows.items()
         ]
         write_table(path, rows)
         return path
 
-    def _shown(self, cell: float | str) -> str:
-        if isinstance(cell, str):
-            return cell
-        return f"{cell:.{self.decimals}f}" if np.isfinite(cell) else "-"
 
-
-def _exact(cell: float | str) -> str:
+def _shown(cell: float | str, form: str, missing: str) -> str:
     if isinstance(cell, str):
         return cell
-    return f"{cell:.6g}" if np.isfinite(cell) else "n/a"
+    return format(cell, form) if np.isfinite(cell) else missing

@@ -21,15 +21,7 @@ _MPPCA = Citation(
 def methods_text(
     provenance: Mapping[str, str], *, scans: int, people: int, sites: Sequence[str]
 ) -> str:
-    """Return sentences for the methods section.
-
-    Parameters
-    ----------
-    provenance
-        Provenance from the sidecars of harmonized scans.
-    scans, people, sites
-        Numbers of scans and participants, and labels of sites.
-    """
+    """Return sentences for the methods section, by the sidecars of harmonized scans."""
     studied = f"Diffusion MRI scans of {people} people ({scans} scans, sites {', '.join(sites)})"
     if "Method" not in provenance:
         return f"{studied} were harmonized with another tool."

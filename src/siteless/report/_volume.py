@@ -102,18 +102,8 @@ def move_affine(affine: Array, box: Box) -> Array:
 def encode_volume(volume: Volume, box: Box | None = None) -> bytes:
     """Encode a volume as NIfTI with one byte per voxel, or three for colours.
 
-    Parameters
-    ----------
-    volume
-        Volume to encode. Values beyond the scale are clipped.
-    box
-        Box to crop to; by default the bounding box of visible voxels.
-
-    Returns
-    -------
-    bytes
-        Image, compressed by gzip, with equal bytes for equal volumes. Missing values are one level
-        below the lowest value.
+    It is cropped to a box, by default that of visible voxels. Values beyond the scale are clipped,
+    and missing values are one level below the lowest. Equal volumes give equal bytes of gzip.
     """
     box = bounding_box(volume.shown) if box is None else box
     levels = _colour_levels(volume) if volume.is_coloured else _levels(volume)
@@ -126,25 +116,15 @@ def encode_volume(volume: Volume, box: Box | None = None) -> bytes:
 def draw_still(volume: Volume, box: Box) -> tuple[bytes, float, float]:
     """Draw the middle axial slice as PNG, left on the left, one pixel per voxel.
 
-    Returns
-    -------
-    bytes
-        The picture.
-    float, float
-        Its width and height, mm.
+    Also returned are its width and height, mm.
     """
-    levels, affine = _canonical(volume, box)
-    flat = np.flip(levels[:, :, levels.shape[2] // 2].swapaxes(0, 1), axis=0)
-    width, height = (levels.shape[:2] * nib.affines.voxel_sizes(affine)[:2]).tolist()
-    return _write_png(flat if volume.is_coloured else _colour(flat, volume)), width, height
-
-
-def _canonical(volume: Volume, box: Box) -> tuple[Array, Array]:
-    """Return levels or colours in the order of world axes, and their affine."""
     drawn = _colours(volume) if volume.is_coloured else _levels(volume)
     image = nib.Nifti1Image(drawn[box], move_affine(volume.affine, box))
     ordered = nib.as_closest_canonical(image)
-    return np.asarray(ordered.dataobj), ordered.affine
+    levels = np.asarray(ordered.dataobj)
+    flat = np.flip(levels[:, :, levels.shape[2] // 2].swapaxes(0, 1), axis=0)
+    width, height = (levels.shape[:2] * nib.affines.voxel_sizes(ordered.affine)[:2]).tolist()
+    return _write_png(flat if volume.is_coloured else _colour(flat, volume)), width, height
 
 
 def _colour(levels: Array, volume: Volume) -> Array:
