@@ -14,23 +14,12 @@ ORDER, MAXIMA = 8, 3
 
 @dataclass(frozen=True, eq=False)
 class Responses:
-    """Response functions of tissues, for any scan with the same shells.
+    """Response functions of tissues, for any scan with the same shells."""
 
-    Attributes
-    ----------
-    engine
-        Engine that estimated them, as named by `find_engine`.
-    b
-        b-values, ascending, the first 0; s/mm2.
-    white
-        Zonal harmonics of a single fibre along z, degrees 0, 2, ... 8, shape (b, 5), in the units
-        of the signal.
-    grey, fluid
-        Harmonic of degree 0, shape (b,).
-    """
-
-    engine: str
-    b: tuple[int, ...]
+    engine: str  # that estimated them, as named by `find_engine`
+    b: tuple[int, ...]  # b-values, ascending, the first 0; s/mm2
+    # Zonal harmonics of a single fibre along z, degrees 0, 2, ... 8, shape (b, 5), in the units of
+    # the signal; and harmonics of degree 0, shape (b,).
     white: Array
     grey: Array
     fluid: Array

@@ -7,7 +7,6 @@ import re
 from siteless.microstructure import MAPS
 
 _SIGNAL = "arbitrary (of the target scan)"
-_PER_CENT = "%"
 # Unit and description of a metric by its name. Errors are those of the voxels in a region.
 _MEANINGS = {
     r"level": (_SIGNAL, "median b0 of the target's white matter"),
@@ -15,21 +14,18 @@ _MEANINGS = {
     r"rmse_truth": (_SIGNAL, "root mean square error to the noiseless target, mean over voxels"),
     r"rmse(_truth)?_median": (_SIGNAL, "root mean square error, median over voxels"),
     r"rmse(_truth)?_p90": (_SIGNAL, "root mean square error, 90th percentile over voxels"),
-    r"rmse(_truth)?_percent": (
-        _PER_CENT,
-        "the mean, of the median b0 of the target's white matter",
-    ),
+    r"rmse(_truth)?_percent": ("%", "the mean, of the median b0 of the target's white matter"),
     r"rmse(_truth)?_matched_percent": (
-        _PER_CENT,
+        "%",
         "the same, of the scan at the target's level: the gain of one scan does not count",
     ),
     r"rmse(_truth)?_b\d+": (_SIGNAL, "over the volumes of b0 or of a shell, mean over voxels"),
-    r"shell_error_b\d+": (_PER_CENT, "error of the mean over voxels of b0 or of a shell"),
-    r"shell_error": (_PER_CENT, "mean size of the errors of b0 and of each shell"),
-    r"block_percent": (_PER_CENT, "root mean square error of the signal's 10 mm block means"),
-    r"block_matched_percent": (_PER_CENT, "the same, of the scan at the target's level"),
+    r"shell_error_b\d+": ("%", "error of the mean over voxels of b0 or of a shell"),
+    r"shell_error": ("%", "mean size of the errors of b0 and of each shell"),
+    r"block_percent": ("%", "root mean square error of the signal's 10 mm block means"),
+    r"block_matched_percent": ("%", "the same, of the scan at the target's level"),
     r"block_anisotropy": (
-        _PER_CENT,
+        "%",
         "error of how much the strongest shell of block means differs between directions",
     ),
     r"angle_closest_median": ("degree", "largest FOD maximum to the closest of the target's"),
@@ -50,7 +46,7 @@ _OF_MAPS = {
     "ape_median": ("1", "{}: median of |estimated - observed| / |observed|"),
     "ape_floored": ("1", "{}: mean of |estimated - observed| / max(|observed|, mean / 10)"),
     "cv": ("1", "{}: root mean square of estimated - observed, over the mean of observed"),
-    "block_percent": (_PER_CENT, "{}: root mean square error of 10 mm block means, of their mean"),
+    "block_percent": ("%", "{}: root mean square error of 10 mm block means, of their mean"),
     "mean": ("", "{}: mean over voxels"),
     "sd": ("", "{}: standard deviation over voxels"),
     "p05": ("", "{}: 5th percentile over voxels"),

@@ -28,13 +28,7 @@ _ENGINES = {_MRTRIX: _fods_by_mrtrix, _DIPY: _fods_by_dipy}
 
 
 def find_engine() -> str:
-    """Return the name and version of the available engine: MRtrix3, or else DIPY.
-
-    Raises
-    ------
-    SitelessError
-        When neither is available, or an installed MRtrix3 does not work.
-    """
+    """Return the name and version of the available engine: MRtrix3, or else DIPY."""
     missing = [program for program in _PROGRAMS if shutil.which(program) is None]
     if not missing:
         return f"{_MRTRIX} {find_version('dwi2fod')}"
@@ -49,23 +43,12 @@ def find_engine() -> str:
 
 
 def estimate_responses(scan: Scan, engine: str) -> Responses:
-    """Estimate the tissue responses of a scan.
+    """Estimate tissue responses from a whole brain with b0 and a shell, or two shells for DIPY.
 
-    MRtrix3 uses the algorithm of Dhollander et al. (2016, 2019). For DIPY the responses are means
-    over the voxels of largest FA in white matter, of largest MD in fluid, and of median MD among
-    the others. Responses do not depend on the number of threads.
-
-    Parameters
-    ----------
-    scan
-        Scan of a whole brain, with b0 and at least one shell, or two for DIPY.
-    engine
-        Name as returned by `find_engine`. Any version of that program is accepted.
-
-    Raises
-    ------
-    SitelessError
-        When the engine is unknown, missing or fails, or the scan lacks shells or tissues.
+    The engine is named as by `find_engine`; any version of that program is accepted. MRtrix3 uses
+    the algorithm of Dhollander et al. (2016, 2019). For DIPY the responses are means over the
+    voxels of largest FA in white matter, of largest MD in fluid, and of median MD among the
+    others. Responses do not depend on the number of threads.
     """
     b = _shell_bvalues(scan.gradients)
     white, grey, fluid = _kind(engine).estimate_responses(scan, b)

@@ -22,13 +22,7 @@ _BLOCK = 512
 
 @dataclass(frozen=True, eq=False)
 class Angles:
-    """Angles of the largest maximum to expected maxima, in degrees from 0 to 90.
-
-    Attributes
-    ----------
-    closest, largest
-        Angle to the closest and to the largest of the expected maxima, shape (voxel,).
-    """
+    """Angles of the largest maximum to expected maxima, degrees from 0 to 90, shape (voxel,)."""
 
     closest: Array
     largest: Array

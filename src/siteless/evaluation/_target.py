@@ -114,14 +114,11 @@ def score_signal(harmonized: Scan, target: Target, where: Array) -> Scores:
     harmonized = match_volumes(harmonized, target.scan.gradients)
     signal = harmonized.signal[where].astype(float)
     scores = {"level": target.level}
-    compared = {"rmse": target.scan, "rmse_truth": target.truth}
-    for name, reference in compared.items():
+    for name, reference in (("rmse", target.scan), ("rmse_truth", target.truth)):
         if reference is not None:
             expected = reference.signal[where].astype(float)
             gain = _level(reference, target) / _level(harmonized, target)
-            scores |= _voxel_scores(name, signal, expected, target)
-            matched = voxel_rmse(gain * signal, expected)
-            scores[f"{name}_matched_percent"] = 100 * float(matched.mean()) / target.level
+            scores |= _voxel_scores(name, signal, expected, gain, target)
     return scores | _systematic_scores(signal, expected, gain, target, where)
 
 
@@ -130,8 +127,10 @@ def _level(scan: Scan, target: Target) -> float:
     return white_matter_level(replace(scan, white_matter=target.scan.white_matter))
 
 
-def _voxel_scores(name: str, signal: Array, expected: Array, target: Target) -> Scores:
-    errors = voxel_rmse(signal, expected)
+def _voxel_scores(
+    name: str, signal: Array, expected: Array, gain: float, target: Target
+) -> Scores:
+    errors, matched = voxel_rmse(signal, expected), voxel_rmse(gain * signal, expected)
     shells = {
         f"{name}_{group}": float(voxel_rmse(signal[:, volumes], expected[:, volumes]).mean())
         for group, volumes in target.groups.items()
@@ -142,6 +141,7 @@ def _voxel_scores(name: str, signal: Array, expected: Array, target: Target) -> 
         f"{name}_p90": float(np.percentile(errors, 90)),
         f"{name}_percent": 100 * float(errors.mean()) / target.level,
         **shells,
+        f"{name}_matched_percent": 100 * float(matched.mean()) / target.level,
     }
 
 
@@ -202,10 +202,8 @@ def summarise_map(name: str, values: Array) -> Scores:
 
 def rmse_map(harmonized: Scan, target: Target) -> Array:
     """Return the error of each white-matter voxel, shape (x, y, z), NaN elsewhere."""
-    signal, white = (
-        match_volumes(harmonized, target.scan.gradients).signal,
-        target.scan.white_matter,
-    )
+    signal = match_volumes(harmonized, target.scan.gradients).signal
+    white = target.scan.white_matter
     errors = np.full(white.shape, np.nan, dtype=np.float32)
     errors[white] = voxel_rmse(signal[white], target.scan.signal[white])
     return errors

@@ -26,20 +26,7 @@ _PERCENTILES = (5, 25, 50, 75, 95)
 _BOX: dict[str, Any] = {"edgecolor": "black", "linewidth": 0.6}
 _LINE: dict[str, Any] = {"color": "black", "linewidth": 0.8}
 _FLOOR: dict[str, Any] = {**_LINE, "linestyle": (0, (4, 2))}
-_MEDIAN: dict[str, Any] = {
-    "linestyle": "none",
-    "marker": "|",
-    "markersize": 8,
-    "markeredgewidth": 1.8,
-    "markeredgecolor": "black",
-}
-_MARK: dict[str, Any] = {
-    "linestyle": "none",
-    "marker": "D",
-    "markersize": 3.5,
-    "markerfacecolor": "white",
-    "markeredgecolor": "black",
-}
+_MARK: dict[str, Any] = {"ls": "none", "marker": "D", "ms": 3.5, "mfc": "white", "mec": "black"}
 
 
 def draw_boxes(
@@ -147,7 +134,7 @@ def _draw_key(figure: Figure, marked: float | None, *, with_floor: bool) -> None
     from matplotlib.patches import Patch
 
     handles = [
-        Line2D([], [], label="median", **_MEDIAN),
+        Line2D([], [], label="median", ls="none", marker="|", ms=8, mew=1.8, mec="black"),
         Patch(facecolor="0.85", label="percentiles 25 to 75", **_BOX),
         Line2D([], [], label="percentiles 5 to 95", **_LINE),
     ]

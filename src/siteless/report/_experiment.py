@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from siteless.evaluation import ScoreTable
 from siteless.report._tables import Table
 
+_Rows: TypeAlias = dict[str, dict[str, float | str]]
 # Moyer et al. 2020, on the data of the CDMRI challenge of 2018: accuracy of post-hoc adversaries
 # for each network, complete, without lambda, and without lambda and alpha.
 _PRINTED_ACCURACY = {
@@ -21,7 +23,6 @@ _PRINTED_FA = {
     "ape": {"RISH": 0.46, "single": 0.25, "multi": 0.28},
     "cv": {"RISH": 0.48, "single": 0.26, "multi": 0.30},
 }
-_MEAN = "mean"
 _ERRORS = {
     "ape": "Absolute proportional error (APE): mean of |estimated - observed| / |observed|",
     "cv": "Coefficient of variation (CV): RMS of estimated - observed, over the mean of observed",
@@ -52,9 +53,8 @@ def error_tables(table: ScoreTable, tasks: Sequence[str]) -> Iterator[Table]:
         yield _by_task(table, tasks, "rmse_truth", "rmse_truth_percent", title)
     title = "Systematic errors, %: 10 mm block means, means of shells, anisotropy; mean over tasks"
     yield _by_metric(table, tasks, "systematic", _SYSTEMATIC, title)
-    yield _by_metric(
-        table, tasks, "angle", _ANGLES, "Angle of FOD maxima to the target's, degrees", decimals=1
-    )
+    title = "Angle of FOD maxima to the target's, degrees"
+    yield _by_metric(table, tasks, "angle", _ANGLES, title, decimals=1)
     for kind, title in _ERRORS.items():
         yield _of_maps(table, tasks, kind, title)
 
@@ -68,7 +68,7 @@ def _by_task(table: ScoreTable, tasks: Sequence[str], name: str, metric: str, ti
 
 
 def _with_mean(row: Mapping[str, float]) -> dict[str, float | str]:
-    return {**row, _MEAN: sum(row.values()) / len(row)}
+    return {**row, "mean": sum(row.values()) / len(row)}
 
 
 def _by_metric(
@@ -77,6 +77,7 @@ def _by_metric(
     name: str,
     metrics: Mapping[str, str],
     title: str,
+    *,
     decimals: int = 2,
 ) -> Table:
     """Return means over tasks for each method and metric."""
@@ -92,7 +93,7 @@ def _by_metric(
 
 
 def _of_maps(table: ScoreTable, tasks: Sequence[str], kind: str, title: str) -> Table:
-    rows: dict[str, dict[str, float | str]] = {}
+    rows: _Rows = {}
     for shown in ("fa", "md", "mk", "rtop"):
         metric = f"{shown}_{kind}"
         for task in tasks if table.methods(metric) else ():
@@ -108,30 +109,30 @@ def _of_maps(table: ScoreTable, tasks: Sequence[str], kind: str, title: str) -> 
 
 def ablation_table(table: ScoreTable, tasks: Sequence[str], ablations: Sequence[str]) -> Table:
     """Return the change of RMSE without terms of the loss."""
-    rows: dict[str, dict[str, float | str]] = {}
-    for network in ("single", "multi"):
-        for ablation in ablations:
-            rows[f"{network}{ablation}"] = _with_mean(
-                {
-                    task: table.mean("rmse_percent", method=f"{network}{ablation}", task=task)
-                    - table.mean("rmse_percent", method=network, task=task)
-                    for task in tasks
-                }
-            )
+    rows = {
+        f"{network}{ablation}": _with_mean(
+            {
+                task: table.mean("rmse_percent", method=f"{network}{ablation}", task=task)
+                - table.mean("rmse_percent", method=network, task=task)
+                for task in tasks
+            }
+        )
+        for network in ("single", "multi")
+        for ablation in ablations
+    }
     title = "Change of RMSE without terms of the loss, in % of the target's b0"
     return Table("ablation", title, rows, 3, corner="network")
 
 
 def accuracy_table(table: ScoreTable, networks: Sequence[str], ablations: Sequence[str]) -> Table:
     """Return the accuracy of post hoc adversaries on codes."""
-    rows: dict[str, dict[str, float | str]] = {}
+    rows: _Rows = {}
     for network in networks:
-        names = {ablation or "complete": f"{network}{ablation}" for ablation in ablations}
         accuracies = {
-            ablation_name.removeprefix(", "): table.mean(
-                "leakage_accuracy", task="codes", method=name
+            ablation.removeprefix(", ") or "complete": table.mean(
+                "leakage_accuracy", task="codes", method=f"{network}{ablation}"
             )
-            for ablation_name, name in names.items()
+            for ablation in ablations
         }
         chance = table.mean("leakage_chance", task="codes", method=network)
         printed = _PRINTED_ACCURACY.get(network)
@@ -143,7 +144,7 @@ def accuracy_table(table: ScoreTable, networks: Sequence[str], ablations: Sequen
 
 def leakage_table(table: ScoreTable) -> Table:
     """Return the leakage of the source site from codes, and from scans rendered as one site."""
-    rows: dict[str, dict[str, float | str]] = {}
+    rows: _Rows = {}
     for task in table.tasks("leakage_accuracy"):
         for method in table.methods("leakage_accuracy"):
             values = {
@@ -167,7 +168,7 @@ def biology_table(table: ScoreTable, to: str) -> Table:
         "FA, d of sites": ("fa_site_d", 1.0),
         "MD, d of sites": ("md_site_d", 1.0),
     }
-    rows: dict[str, dict[str, float | str]] = {
+    rows: _Rows = {
         method: {
             shown: factor * table.mean(metric, method=method, task=f"all>{to}")
             for shown, (metric, factor) in metrics.items()

@@ -31,9 +31,11 @@ def methods_text(
     cited = f" ({'; '.join(paper.short for paper in papers)})" if papers else ""
     target = provenance.get("TargetSite", "")
     rendered = "the average of sites" if target == "average" else f"site {target}"
+    known = {"own": ", at their own b-vectors", "target": ", at the b-vectors of its protocol"}
+    gradients = known.get(provenance.get("Gradients", ""), "")
     parts = [
         f"{studied} were harmonized with siteless {provenance.get('Version', '')} by {how}{cited}"
-        f", and rendered as {rendered}{_gradients(provenance)}."
+        f", and rendered as {rendered}{gradients}."
     ]
     if provenance.get("Denoiser", "n/a") != "n/a":
         parts.append(f"Scans were denoised before by {provenance['Denoiser']} ({_MPPCA.short}).")
@@ -42,15 +44,10 @@ def methods_text(
     return " ".join(parts)
 
 
-def _gradients(provenance: Mapping[str, str]) -> str:
-    known = {"own": ", at their own b-vectors", "target": ", at the b-vectors of its protocol"}
-    return known.get(provenance.get("Gradients", ""), "")
-
-
 def citations(provenance: Mapping[str, str]) -> str:
     """Return the citations as BibTeX."""
     method = METHODS.get(provenance.get("Method", ""))
-    papers = [*(method.citations if method else ())]
+    papers = [*method.citations] if method else []
     if provenance.get("Denoiser", "n/a") != "n/a":
         papers.append(_MPPCA)
     return "\n\n".join(paper.bibtex() for paper in papers)

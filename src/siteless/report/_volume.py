@@ -106,8 +106,9 @@ def encode_volume(volume: Volume, box: Box | None = None) -> bytes:
     and missing values are one level below the lowest. Equal volumes give equal bytes of gzip.
     """
     box = bounding_box(volume.shown) if box is None else box
-    levels = _colour_levels(volume) if volume.is_coloured else _levels(volume)
-    cut = levels[box]
+    cut = np.ascontiguousarray(_levels(volume)[box])
+    if volume.is_coloured:
+        cut = cut.view(_RGB)[..., 0]
     head = _header(volume, cut, move_affine(volume.affine, box))
     image = head.binaryblock + bytes(4) + cut.tobytes(order="F")
     return gzip.compress(image, 9, mtime=0)
@@ -118,46 +119,32 @@ def draw_still(volume: Volume, box: Box) -> tuple[bytes, float, float]:
 
     Also returned are its width and height, mm.
     """
-    drawn = _colours(volume) if volume.is_coloured else _levels(volume)
-    image = nib.Nifti1Image(drawn[box], move_affine(volume.affine, box))
+    from matplotlib import colormaps
+    from matplotlib.image import imsave
+
+    image = nib.Nifti1Image(_levels(volume)[box], move_affine(volume.affine, box))
     ordered = nib.as_closest_canonical(image)
     levels = np.asarray(ordered.dataobj)
     flat = np.flip(levels[:, :, levels.shape[2] // 2].swapaxes(0, 1), axis=0)
-    width, height = (levels.shape[:2] * nib.affines.voxel_sizes(ordered.affine)[:2]).tolist()
-    return _write_png(flat if volume.is_coloured else _colour(flat, volume)), width, height
-
-
-def _colour(levels: Array, volume: Volume) -> Array:
-    from matplotlib import colormaps
-
-    colours = colormaps[volume.colours]((levels - 1.0) / _LEVELS, bytes=True)[..., :3]
-    return np.where(levels[..., None] > 0, colours, 0)
-
-
-def _write_png(pixels: Array) -> bytes:
-    from matplotlib.image import imsave
-
+    if not volume.is_coloured:
+        colours = colormaps[volume.colours]((flat - 1.0) / _LEVELS, bytes=True)[..., :3]
+        flat = np.where(flat[..., None] > 0, colours, 0)
     file, unsigned = io.BytesIO(), dict[str, Any](Software=None)
-    imsave(file, np.ascontiguousarray(pixels, dtype=np.uint8), metadata=unsigned)
-    return file.getvalue()
+    imsave(file, np.ascontiguousarray(flat, dtype=np.uint8), metadata=unsigned)
+    width, height = (levels.shape[:2] * nib.affines.voxel_sizes(ordered.affine)[:2]).tolist()
+    return file.getvalue(), width, height
+
+
+def _levels(volume: Volume) -> Array:
+    """Return levels, 0 for missing values, or colours, shape (x, y, z, 3); uint8."""
+    if volume.is_coloured:
+        return np.rint(255 * np.nan_to_num(volume.data).clip(0, 1)).astype(np.uint8)
+    placed = np.rint((volume.data - volume.low) / _step(volume)) + 1
+    return np.where(np.isfinite(placed), placed.clip(1, _LEVELS + 1), 0).astype(np.uint8)
 
 
 def _step(volume: Volume) -> float:
     return (volume.high - volume.low) / _LEVELS
-
-
-def _levels(volume: Volume) -> Array:
-    placed = np.rint((volume.data - volume.low) / _step(volume)) + 1
-    kept = np.where(np.isfinite(placed), placed.clip(1, _LEVELS + 1), 0)
-    return kept.astype(np.uint8)
-
-
-def _colours(volume: Volume) -> Array:
-    return np.rint(255 * np.nan_to_num(volume.data).clip(0, 1)).astype(np.uint8)
-
-
-def _colour_levels(volume: Volume) -> Array:
-    return np.ascontiguousarray(_colours(volume)).view(_RGB)[..., 0]
 
 
 def _header(volume: Volume, levels: Array, affine: Array) -> nib.Nifti1Header:
