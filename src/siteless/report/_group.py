@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby
 
 import numpy as np
 from markupsafe import Markup
@@ -142,7 +141,7 @@ class Study:
             )
             for place, when in enumerate((BEFORE, _AFTER))
         }
-        label = f"{scale.title} of white-matter voxels {_in(scale.unit)}".strip()
+        label = f"{scale.title} of white-matter voxels{_in(scale.unit)}"
         return CurvePlot(f"Voxels of each site: {scale.title}", label, scale.usual, panels)
 
     def _means(self, name: str) -> StripPlot:
@@ -153,27 +152,24 @@ class Study:
                 for site, scans in self.by_site.items()
             }
             strips += _rows(dots, when, when)
-        label = f"mean {scale.title} of white matter {_in(scale.unit)}".strip()
+        label = f"mean {scale.title} of white matter{_in(scale.unit)}"
         return StripPlot(f"Scans of each site: {scale.title}", label, tuple(strips))
 
     @cached_property
     def leakage(self) -> StripPlot | None:
         """Accuracy of adversaries on the source site."""
         scores = self.scores.select("leakage_accuracy")
-        scores = sorted(scores, key=lambda score: (score.task != "codes", score.task))
-        if not scores:
-            return None
         strips = []
-        for task, group in groupby(scores, key=lambda score: score.task):
+        for task in sorted({score.task for score in scores}, key=lambda t: (t != "codes", t)):
             what = "codes" if task == "codes" else f"scans rendered as {task.partition('>')[2]}"
-            for number, score in enumerate(group):
+            for number, score in enumerate(score for score in scores if score.task == task):
                 dots = (Dot(score.value, f"{score.method}, {what}"),)
                 heading = what if number == 0 else ""
                 chance = self.scores.mean("leakage_chance", task=task, method=score.method)
                 strips.append(Strip(score.method, dots, _kind(score.method), heading, chance))
         title = "How often an adversary names the source site of a voxel"
         label = "share of voxels, of people that it has not seen"
-        return StripPlot(title, label, tuple(strips), "chance")
+        return StripPlot(title, label, tuple(strips), "chance") if strips else None
 
     @cached_property
     def likeness(self) -> StripPlot:
@@ -219,7 +215,7 @@ class Study:
                 f"{when} {10 * effect.slope:+.4f} a decade (95 % interval "
                 f"{10 * effect.slope_low:+.4f} to {10 * effect.slope_high:+.4f})"
             )
-        labels = "age, years", f"mean {scale.title} of white matter {_in(scale.unit)}".strip()
+        labels = "age, years", f"mean {scale.title} of white matter{_in(scale.unit)}"
         return ScatterPlot(f"{scale.title} and age", labels, tuple(clouds)), "; ".join(sentences)
 
     @cached_property
@@ -281,7 +277,7 @@ def _of(scan: ScanSummary, when: str) -> Mapping[str, float]:
 
 
 def _in(unit: str) -> str:
-    return f"({unit})" if unit else ""
+    return f" ({unit})" if unit else ""
 
 
 def _kind(method: str) -> str:
