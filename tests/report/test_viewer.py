@@ -108,6 +108,16 @@ def test_without_the_package_or_its_file_there_is_no_bundle(package, monkeypatch
     assert find_niivue() is None
 
 
+def test_without_its_licence_a_bundle_is_not_used(monkeypatch):
+    read = _niivue._read
+
+    def without_licence(package, ending):
+        return read(package, "no such file" if ending == "LICENSE" else ending)
+
+    monkeypatch.setattr(_niivue, "_read", without_licence)
+    assert find_niivue() is None
+
+
 # Volumes
 
 

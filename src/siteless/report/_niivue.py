@@ -22,12 +22,12 @@ def find_niivue() -> str | None:
     try:
         package = distribution(PACKAGE)
         source = _read(package, "static/widget.js")
+        licence = _read(package, "LICENSE").replace("*/", "")
     except (PackageNotFoundError, OSError):
         return None
     name = find_class(source)
     if name is None:
         return None
-    licence = _read(package, "LICENSE").replace("*/", "")
     source = _COPY.sub('=""', source)
     return f"/*!\n{licence}*/\n{source}\nexport{{{name} as Niivue}};\n"
 
