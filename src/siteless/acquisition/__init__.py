@@ -2,15 +2,8 @@
 
 from siteless.acquisition._array import Array
 from siteless.acquisition._gradients import GradientTable, fsl_axes
-from siteless.acquisition._scan import (
-    GRID_TOLERANCE,
-    Scan,
-    Site,
-    grid_offset,
-    require_finite,
-)
+from siteless.acquisition._scan import GRID_TOLERANCE, Scan, Site, grid_offset, require_finite
 from siteless.acquisition._shells import (
-    B0_LIMIT,
     MIN_DIRECTIONS,
     Shell,
     count_axes,
@@ -23,7 +16,6 @@ from siteless.acquisition._shells import (
 )
 
 __all__ = [
-    "B0_LIMIT",
     "GRID_TOLERANCE",
     "MIN_DIRECTIONS",
     "Array",

@@ -165,11 +165,7 @@ class Scan:
             )
 
     def with_signal(
-        self,
-        signal: Array,
-        *,
-        gradients: GradientTable | None = None,
-        site: Site | None = None,
+        self, signal: Array, *, gradients: GradientTable | None = None, site: Site | None = None
     ) -> Self:
         """Return the scan with another signal and, optionally, another gradient table or site."""
         return replace(
