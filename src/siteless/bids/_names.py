@@ -45,16 +45,7 @@ NAMES: Mapping[str, tuple[Mapping[str, str], str]] = {
 
 
 def derivative_path(out: Path, output: str, entities: Mapping[str, str]) -> Path:
-    """Return the path of an output of a scan.
-
-    Parameters
-    ----------
-    out
-        Root of the derivative dataset.
-    output
-        A key of `NAMES`.
-    entities
-        Entities of the scan; `desc` and `label` are replaced.
+    """Return the path of an output, a key of `NAMES`; the scan's `desc` and `label` are replaced.
 
     Examples
     --------

@@ -1,11 +1,6 @@
 """Convert between signal and spherical-harmonic coefficients, in scanner axes."""
 
-from siteless.harmonics._basis import (
-    coefficient_orders,
-    count_coefficients,
-    max_order,
-    sh_basis,
-)
+from siteless.harmonics._basis import coefficient_orders, count_coefficients, max_order, sh_basis
 from siteless.harmonics._channels import Channels
 from siteless.harmonics._coefficients import (
     Coefficients,
