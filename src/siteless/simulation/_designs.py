@@ -221,14 +221,11 @@ class _Draw:
         if self.design.patients:
             people = self._grouped(people, self._between(*self.design.patients, site=site))
         sites = [scanner.site for scanner in self.scanners[site:]]
-        visits = [
-            # Every third person is followed up before the upgrade.
-            self._visits(sites[0], sites[0] if number % 3 == 2 else sites[:2][-1])
-            for number in range(count)
-        ]
+        first, upgraded = sites[0], sites[:2][-1]
+        # Every third person is followed up before the upgrade.
         return [
-            replace(person, visits=sessions)
-            for person, sessions in zip(people, visits, strict=True)
+            replace(person, visits=self._visits(first, first if n % 3 == 2 else upgraded))
+            for n, person in enumerate(people)
         ]
 
     def _visits(self, first: str, second: str) -> tuple[Visit, ...]:

@@ -101,18 +101,11 @@ class Scanner:
 
 @dataclass(frozen=True, eq=False)
 class SimulatedScan:
-    """A simulated scan, with and without noise.
-
-    Attributes
-    ----------
-    signal, clean
-        Noisy and noiseless signal, shape (x, y, z, volume), float32, zero outside the brain.
-    gradients
-        Gradient table in the axes of the person's grid, rotated with the head as by preprocessing.
-    """
+    """A simulated scan with and without noise, shape (x, y, z, volume), zero outside the brain."""
 
     signal: Array
     clean: Array
+    # In the axes of the person's grid, rotated with the head as by preprocessing.
     gradients: GradientTable
 
 
@@ -165,16 +158,17 @@ def _fits(name: str, value: object) -> bool:
     if name not in _LIMITS:
         return isinstance(value, str)
     if name in _LISTS:
-        right_length = isinstance(value, list) and len(value) in _LISTS[name]
-        return right_length and all(
-            _in_range(name, entry) for entry in cast("list[object]", value)
-        )
-    return _in_range(name, value) and (name not in _WHOLE or isinstance(value, int))
-
-
-def _in_range(name: str, value: object) -> bool:
+        if not isinstance(value, list) or len(value) not in _LISTS[name]:
+            return False
+        entries = cast("list[object]", value)
+    else:
+        entries = [value]
     low, high = _LIMITS[name]
-    return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+    kind = int if name in _WHOLE else int | float
+    return all(
+        isinstance(entry, kind) and not isinstance(entry, bool) and low <= entry <= high
+        for entry in entries
+    )
 
 
 def scan_person(
