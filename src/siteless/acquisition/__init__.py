@@ -2,7 +2,14 @@
 
 from siteless.acquisition._array import Array
 from siteless.acquisition._gradients import GradientTable, fsl_axes
-from siteless.acquisition._scan import GRID_TOLERANCE, Scan, Site, grid_offset, require_finite
+from siteless.acquisition._scan import (
+    GRID_TOLERANCE,
+    Scan,
+    Site,
+    grid_offset,
+    on_grid,
+    require_finite,
+)
 from siteless.acquisition._shells import (
     MIN_DIRECTIONS,
     Shell,
@@ -29,6 +36,7 @@ __all__ = [
     "fsl_axes",
     "grid_offset",
     "group_by_b",
+    "on_grid",
     "require_finite",
     "same_b",
     "same_shells",

@@ -7,6 +7,8 @@ entity chosen by the user; the manufacturer, model, serial number and protocol i
 from __future__ import annotations
 
 import re
+from collections import Counter
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -18,14 +20,13 @@ from siteless.errors import DatasetError, SitelessError
 _SIDECAR_FIELDS = ("Manufacturer", "ManufacturersModelName", "DeviceSerialNumber", "ProtocolName")
 
 
+@dataclass
 class SiteFinder:
     """Looks scans up in the tables of a dataset; each unreadable table is reported once."""
 
-    def __init__(self, tree: Tree, site_from: str | None) -> None:
-        self.tree = tree
-        self.site_from = site_from
-        self.errors = tree.errors
-        self._tables: dict[Path, dict[str, Row]] = {}
+    tree: Tree
+    site_from: str | None
+    _tables: dict[Path, dict[str, Row]] = field(default_factory=dict)
 
     def find(self, image: BidsName) -> tuple[Row, Site | None]:
         """Return the attributes of a scan from the tables, and its site."""
@@ -38,7 +39,7 @@ class SiteFinder:
             label = image.entities[self.site_from]
             return attributes, Site(label, origin=f"{self.site_from} in the file name")
         sidecars = tuple(name.path for name in self.tree.applicable(image, ".json"))
-        return attributes, site_from_sidecar(sidecars, self.errors)
+        return attributes, site_from_sidecar(sidecars, self.tree.errors)
 
     def _rows(self, image: BidsName) -> list[tuple[Row, str]]:
         """Find the table rows of a scan, from specific to general, with the kind of table."""
@@ -68,15 +69,14 @@ class SiteFinder:
         try:
             rows = [row for row in read_table(path, key) if key in row]
         except SitelessError as error:
-            self.errors.append(error)
+            self.tree.errors.append(error)
             return {}
         # BIDS requires a prefix, which some tables lack.
         prefix = {"participant_id": "sub-", "session_id": "ses-"}.get(key, "")
         names = [prefix + row[key].removeprefix(prefix) for row in rows]
-        if twice := [name for name in set(names) if names.count(name) > 1]:
-            self.errors.append(
-                DatasetError(f"{twice[0]} is listed twice", remedy="remove a row", path=path)
-            )
+        if twice := [name for name, count in Counter(names).items() if count > 1]:
+            problem = f"{twice[0]} is listed twice"
+            self.tree.errors.append(DatasetError(problem, remedy="remove a row", path=path))
         return dict(zip(names, rows, strict=True))
 
     @cached_property

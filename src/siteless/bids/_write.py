@@ -195,9 +195,12 @@ def _require_same(description: Path, name: str) -> None:
 
 def require_outside(out: Path, dataset: Path) -> None:
     """Raise an error for an output in a dataset's folder outside its derivatives."""
-    if not dataset.is_dir() or not out.resolve().is_relative_to(dataset.resolve()):
-        return
-    if out.resolve().relative_to(dataset.resolve()).parts[:1] != ("derivatives",):
+    inside, root = out.resolve(), dataset.resolve()
+    if (
+        dataset.is_dir()
+        and inside.is_relative_to(root)
+        and not inside.is_relative_to(root / "derivatives")
+    ):
         raise OutputError(
             "the output is inside the dataset", remedy="choose another folder", path=out
         )

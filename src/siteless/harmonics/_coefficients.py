@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from siteless.acquisition import Array, GradientTable, group_by_b, same_b, show_bs
+from siteless.acquisition import Array, GradientTable, group_by_b, on_grid, same_b, show_bs
 from siteless.errors import GradientTableError
 from siteless.harmonics._basis import sh_basis
 from siteless.harmonics._channels import Channels
@@ -62,10 +62,7 @@ class Coefficients:
 
     def on_grid(self, values: Array) -> Array:
         """Place voxel values, shape (voxel, ...), on the image grid, zero outside the mask."""
-        flat = np.zeros((self.mask.size, *values.shape[1:]), dtype=values.dtype)
-        flat[np.flatnonzero(self.mask.T)] = values
-        grid = flat.reshape(*self.mask.shape[::-1], *values.shape[1:])
-        return grid.swapaxes(0, 2)  # z y x ... -> x y z ...
+        return on_grid(values, self.mask)
 
 
 def project(coefficients: Coefficients, gradients: GradientTable) -> Array:

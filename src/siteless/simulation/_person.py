@@ -11,7 +11,7 @@ import numpy as np
 from scipy import ndimage
 from scipy.spatial.transform import Rotation
 
-from siteless.acquisition import Array
+from siteless.acquisition import Array, on_grid
 from siteless.simulation._atlas import SYSTEMS, load_atlas
 
 Field = Callable[[Array], Array]
@@ -104,9 +104,7 @@ class Anatomy:
 
     def on_grid(self, values: Array) -> Array:
         """Place voxel values, shape (voxel, ...), on the grid, zero outside the brain."""
-        grid = np.zeros((*self.mask.shape[::-1], *values.shape[1:]), dtype=values.dtype)
-        grid[self.mask.T] = values
-        return grid.swapaxes(0, 2)
+        return on_grid(values, self.mask)
 
 
 def make_anatomy(person: Person, *, voxel_size: float) -> Anatomy:
@@ -119,15 +117,16 @@ def make_anatomy(person: Person, *, voxel_size: float) -> Anatomy:
     brain = (sampled.sum(axis=1) > 0.5).reshape(shape[::-1]).T
     mask, affine = _cropped(np.asarray(ndimage.binary_fill_holes(brain)), affine)
     position = _positions(mask, affine)
-    tissue = _sample(*_tissue_of_voxels(voxel_size), warp(position))
+    place = warp(position)
+    tissue = _sample(*_tissue_of_voxels(voxel_size), place)
     tissue /= np.maximum(tissue.sum(axis=1, keepdims=True), 1e-6)
     directions, populations = _fibres(position, warp)
     tissue[populations.sum(axis=1) == 0] @= [[0, 1, 0], [0, 1, 0], [0, 0, 1]]  # no fibres: grey
     white = tissue[:, 0] > 0.5
     lesion = _draw_lesion(person, position, tissue)
     tissue[lesion] = tissue[lesion] @ [[0.7, 0, 0.3], [0, 1, 0], [0, 0, 1]]
-    intra, dispersion = _draw_microstructure(rng, person, warp(position))
-    affected = PATIENT_EFFECT.holds(warp(position)) & white
+    intra, dispersion = _draw_microstructure(rng, person, place)
+    affected = PATIENT_EFFECT.holds(place) & white
     if person.group == "patient":
         intra = intra + PATIENT_EFFECT.intra_axonal * affected
     return Anatomy(
