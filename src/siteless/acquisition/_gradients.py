@@ -76,9 +76,9 @@ class GradientTable:
         affine
             The image's voxel-to-world matrix, shape (4, 4).
         """
-        bvecs = np.asarray(bvecs, dtype=float)
-        _require_shapes(np.asarray(bvals), bvecs)
-        return cls(np.asarray(bvals), bvecs @ fsl_axes(affine).T)
+        bvals, bvecs = np.asarray(bvals), np.asarray(bvecs, dtype=float)
+        _require_shapes(bvals, bvecs)
+        return cls(bvals, bvecs @ fsl_axes(affine).T)
 
     @classmethod
     def from_mrtrix(cls, table: ArrayLike) -> Self:

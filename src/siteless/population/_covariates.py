@@ -47,7 +47,9 @@ class Covariate:
                 remedy="correct participants.tsv",
             )
         words = tuple(sorted(set(strange)))
-        knots = () if words else _knots(np.array([float(word) for word in numeric]))
+        numbers = [float(word) for word in numeric]
+        many = len(set(numbers)) >= _LEAST_VALUES
+        knots = tuple(np.percentile(numbers, _KNOTS).tolist()) if many else ()
         columns = cls(name, words, (), knots)._uncentred(values).T.tolist()
         varies = [column for column in columns if len(set(column)) > 1]
         return cls(name, words, tuple(float(np.mean(column)) for column in varies), knots)
@@ -85,13 +87,6 @@ def covariate_columns(
             )
         parts.append(covariate.columns(values))
     return np.hstack(parts)
-
-
-def _knots(numbers: Array) -> tuple[float, ...]:
-    """Return the knots of a spline, or none if there are few distinct values."""
-    if len(set(numbers.tolist())) < _LEAST_VALUES:
-        return ()
-    return tuple(np.percentile(numbers, _KNOTS).tolist())
 
 
 def _bent(numbers: Array, knots: Sequence[float]) -> Array:

@@ -48,9 +48,10 @@ def load_atlas() -> Atlas:
     with threadpool_limits(1):  # sums over several threads round differently
         fields = [_flux(*ends) for ends in _fibre_systems(coarse, affine)]
     white = coarse[..., 0] > 0.3
-    typical = [np.median(_length(field)[white & (_length(field) > 0)]) for field in fields]
+    lengths = [np.linalg.norm(field, axis=-1) for field in fields]
+    typical = [np.median(length[white & (length > 0)]) for length in lengths]
     scales = np.divide(_STRENGTH, typical)
-    flux = _fill(np.stack([f * s for f, s in zip(fields, scales, strict=True)], axis=3), ~white)
+    flux = _fill(np.stack(fields, axis=3) * scales[:, None], ~white)
     return Atlas(tissue, tissue_affine, flux.astype(np.float32), affine)
 
 
@@ -153,8 +154,7 @@ def _gradient(potential: Array) -> Array:
     """Return differences along each axis between neighbours that are not NaN."""
     gradient = np.zeros((*potential.shape, 3))
     for axis in range(3):
-        first, second = _neighbours(potential, axis)
-        step = second - first
+        step = np.diff(potential, axis=axis)
         known = np.isfinite(step)
         total, count = np.zeros((2, *potential.shape))
         for steps, counts in zip(_neighbours(total, axis), _neighbours(count, axis), strict=True):
@@ -175,7 +175,3 @@ def _fill(flux: Array, missing: Array) -> Array:
     empty = missing | (np.square(flux).sum(axis=(3, 4)) == 0)
     nearest = ndimage.distance_transform_edt(empty, return_distances=False, return_indices=True)
     return flux[tuple(nearest)]
-
-
-def _length(vectors: Array) -> Array:
-    return np.linalg.norm(vectors, axis=-1)

@@ -191,7 +191,9 @@ def scan_person(
     if scanner.nonlinearity:
         coils = turn.T @ _coil_error(place, scanner.nonlinearity) @ turn
     signal = clean_signal(anatomy, gradients, echo_time=scanner.echo_time, distortion=coils)
-    signal *= (gain * _receive_field(scanner, place))[:, None]
+    unit = place / _RADIUS
+    receive = np.exp(scanner.receive * np.square(unit).sum(axis=1) + unit @ scanner.receive_tilt)
+    signal *= (gain * receive)[:, None]
     clean = _blurred(anatomy.on_grid(signal), scanner.blur, anatomy)
     noisy = clean
     if scanner.snr:
@@ -220,12 +222,6 @@ def scheme(scanner: Scanner) -> GradientTable:
     bvals, bvecs = np.concatenate(shells)[order], np.concatenate(directions)[order]
     places = np.linspace(0, len(bvals), scanner.b0, endpoint=False).astype(int)
     return GradientTable(np.insert(bvals, places, 0.0), np.insert(bvecs, places, 0.0, axis=0))
-
-
-def _receive_field(scanner: Scanner, place: Array) -> Array:
-    """Return the sensitivity of the receive coils, shape (voxel,)."""
-    unit = place / _RADIUS
-    return np.exp(scanner.receive * np.square(unit).sum(axis=1) + unit @ scanner.receive_tilt)
 
 
 def _coil_error(place: Array, strength: float) -> Array:
