@@ -79,10 +79,8 @@ def write_scan(
         "WhiteMatterMask": scan.white_matter_origin,
     }
     sidecar = read_sidecar(files) | attributes | dict(metadata or {})
-    named = {
-        derivative_path(out, name, files.entities).name: m for name, m in (maps or {}).items()
-    }
-    write_dwi(image, scan.signal, scan.gradients, header, scan.affine, sidecar, named)
+    maps = {derivative_path(out, key, files.entities).name: m for key, m in (maps or {}).items()}
+    write_dwi(image, scan.signal, scan.gradients, header, scan.affine, sidecar, maps)
     return image
 
 
@@ -183,7 +181,7 @@ def _require_same(description: Path, name: str) -> None:
         content = json.loads(description.read_text(encoding="utf-8"))
         makers = [maker.get("Name") for maker in content.get("GeneratedBy", [])]
         existing = content.get("Name")
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, TypeError):
         makers, existing = [], None
     if existing != name or makers != ["siteless"]:
         raise OutputError(
