@@ -14,8 +14,7 @@ from siteless.bids._read import (
     read_volumes,
 )
 from siteless.bids._selection import ScanSelection
-from siteless.bids._tables import read_json
-from siteless.bids._tables import read_table as read_rows
+from siteless.bids._tables import read_json, read_rows
 from siteless.bids._tree import ENTITIES
 from siteless.bids._write import (
     Map,

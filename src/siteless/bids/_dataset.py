@@ -9,7 +9,7 @@ from pathlib import Path
 from siteless.acquisition import Site
 from siteless.bids._names import derivative_path
 from siteless.bids._sites import SiteFinder, site_from_sidecar
-from siteless.bids._tables import Row, missing, read_json, read_table
+from siteless.bids._tables import Row, missing, read_json, read_rows
 from siteless.bids._tree import ENTITIES, BidsName, Tree
 from siteless.errors import DatasetError, SitelessError
 
@@ -245,7 +245,7 @@ def _is_white_matter_mask(name: BidsName) -> bool:
 def _from_manifest(path: Path, site_from: str | None) -> Dataset:
     scans: list[ScanFiles] = []
     errors: list[SitelessError] = []
-    for number, row in enumerate(read_table(path, "subject", "site", "dwi"), start=1):
+    for number, row in enumerate(read_rows(path, "subject", "site", "dwi"), start=1):
         lacking = " and no ".join(column for column in ("subject", "dwi") if column not in row)
         if lacking:
             problem = f"row {number} has no {lacking}"

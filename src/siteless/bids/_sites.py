@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from siteless.acquisition import Site
-from siteless.bids._tables import Row, read_json, read_table
+from siteless.bids._tables import Row, read_json, read_rows
 from siteless.bids._tree import BidsName, Tree
 from siteless.errors import DatasetError, SitelessError
 
@@ -67,7 +67,7 @@ class SiteFinder:
 
     def _read(self, path: Path, key: str) -> dict[str, Row]:
         try:
-            rows = [row for row in read_table(path, key) if key in row]
+            rows = [row for row in read_rows(path, key) if key in row]
         except SitelessError as error:
             self.tree.errors.append(error)
             return {}

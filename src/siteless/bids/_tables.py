@@ -43,7 +43,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def read_table(path: Path, *required: str) -> list[Row]:
+def read_rows(path: Path, *required: str) -> list[Row]:
     """Read a TSV file, column names in lower case.
 
     Cells that are empty or ``n/a`` are left out of their row.

@@ -170,8 +170,7 @@ def _apply(
             np.matmul(signal.T, matrix.T, out=rows[:, column : column + len(matrix)])
             column += len(matrix)
 
-    for _ in threads.map(fit_block, range(0, volumes.shape[1], _BLOCK)):
-        pass
+    list(threads.map(fit_block, range(0, volumes.shape[1], _BLOCK)))  # raises what a block raised
     return values
 
 

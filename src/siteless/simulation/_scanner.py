@@ -8,6 +8,7 @@ import zlib
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -17,7 +18,7 @@ from scipy.spatial.transform import Rotation
 from scipy.special import ive
 
 from siteless.acquisition import Array, GradientTable
-from siteless.errors import DatasetError
+from siteless.errors import DatasetError, errors_at
 from siteless.simulation._person import Anatomy, Person
 from siteless.simulation._signal import clean_signal
 
@@ -111,27 +112,23 @@ class SimulatedScan:
 
 def read_scanners(path: Path | None = None) -> dict[str, Scanner]:
     """Read the predefined sites, and those of a user's TOML file."""
-    known = _parse(files("siteless.simulation").joinpath("sites.toml").read_text(), None)
+    known = _parse(files("siteless.simulation").joinpath("sites.toml"))
     if path is None:
         return known
-    try:
-        return known | _parse(path.read_text(encoding="utf-8"), path)
-    except OSError as error:
-        raise DatasetError(
-            f"the sites cannot be read ({error.strerror})", remedy="correct the path", path=path
-        ) from None
+    with errors_at(path):
+        return known | _parse(path)
 
 
-def _parse(text: str, path: Path | None) -> dict[str, Scanner]:
+def _parse(file: Traversable) -> dict[str, Scanner]:
     try:
-        sites = tomllib.loads(text)
+        sites = tomllib.loads(file.read_text(encoding="utf-8"))
         return {site: _scanner(site, dict(settings)) for site, settings in sites.items()}
-    except (tomllib.TOMLDecodeError, TypeError, ValueError) as error:
-        raise DatasetError(
-            f"expected a TOML table a site ({error})", remedy="correct the file", path=path
-        ) from None
-    except DatasetError as error:
-        raise (error.at(path) if path else error) from None
+    except OSError as error:
+        problem = f"the sites cannot be read ({error.strerror})"
+        raise DatasetError(problem, remedy="correct the path") from None
+    except (TypeError, ValueError) as error:
+        problem = f"expected a TOML table a site ({error})"
+        raise DatasetError(problem, remedy="correct the file") from None
 
 
 def _scanner(site: str, settings: dict[str, Any]) -> Scanner:
