@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from siteless.acquisition import Array, GradientTable, Scan
@@ -96,11 +95,11 @@ def write_dwi(
     header: Header,
     affine: Array,
     sidecar: Mapping[str, Any],
-    maps: Mapping[str, Map] = MappingProxyType({}),
+    maps: Mapping[str, Map] | None = None,
 ) -> None:
     """Write an image, ``.bval``, ``.bvec``, ``.json`` and maps by file name, all or none."""
     with staged(image.parent, last=image.name) as stage:
-        for name, output_map in maps.items():
+        for name, output_map in (maps or {}).items():
             write_image(stage / name, output_map.values, make_header(affine), affine)
             sidecar_of(stage / name).write_text(_json(output_map.sidecar), encoding="utf-8")
         stem = stage / image.name.removesuffix(".nii.gz")
