@@ -8,15 +8,7 @@ from typing import Any
 
 
 def lazy_names(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package.
-
-    Parameters
-    ----------
-    package
-        Name of the package.
-    homes
-        Exported names, by the module that defines them.
-    """
+    """Return the ``__getattr__`` of a package, given the names that its modules export."""
 
     def __getattr__(name: str) -> Any:  # noqa: N807
         for home, names in homes.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -29,6 +30,9 @@ class SitelessError(Exception):
 
     code: ClassVar[str] = "error"
 
+    def __init_subclass__(cls, *, code: str = "") -> None:
+        cls.code = code or cls.code
+
     def __init__(self, problem: str, *, remedy: str = "", path: Path | str | None = None) -> None:
         super().__init__(problem, remedy, path)
         self.problem = problem
@@ -41,17 +45,11 @@ class SitelessError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions are pickled by positional arguments, and sent between processes.
-        return _rebuild, (type(self), self.problem, self.remedy, self.path)
+        return partial(type(self), self.problem, remedy=self.remedy, path=self.path), ()
 
     def at(self, path: Path | str) -> Self:
         """Return the same error with the path of the file."""
         return type(self)(self.problem, remedy=self.remedy, path=path)
-
-
-def _rebuild(
-    kind: type[SitelessError], problem: str, remedy: str, path: Path | None
-) -> SitelessError:
-    return kind(problem, remedy=remedy, path=path)
 
 
 @contextmanager
@@ -63,67 +61,45 @@ def errors_at(path: Path) -> Iterator[None]:
         raise error if error.path else error.at(path) from None
 
 
-class MissingFileError(SitelessError):
+class MissingFileError(SitelessError, code="missing-file"):
     """A file does not exist."""
 
-    code = "missing-file"
 
-
-class UnreadableFileError(SitelessError):
+class UnreadableFileError(SitelessError, code="unreadable-file"):
     """A file cannot be read: it is truncated, of another format, or not permitted."""
 
-    code = "unreadable-file"
 
-
-class GradientTableError(SitelessError):
+class GradientTableError(SitelessError, code="gradient-table"):
     """b-values or b-vectors are invalid or do not match the image."""
 
-    code = "gradient-table"
 
-
-class NotShelledError(SitelessError):
+class NotShelledError(SitelessError, code="not-shelled"):
     """b-values do not lie on a few shells, as in Cartesian or DSI schemes."""
 
-    code = "not-shelled"
 
-
-class SignalError(SitelessError):
+class SignalError(SitelessError, code="signal"):
     """The signal is invalid."""
 
-    code = "signal"
 
-
-class MaskError(SitelessError):
+class MaskError(SitelessError, code="mask"):
     """A mask does not fit its scan."""
 
-    code = "mask"
 
-
-class DatasetError(SitelessError):
+class DatasetError(SitelessError, code="dataset"):
     """A dataset, manifest or option is invalid."""
 
-    code = "dataset"
 
-
-class ModelError(SitelessError):
+class ModelError(SitelessError, code="model"):
     """A model cannot be read or used."""
 
-    code = "model"
 
-
-class TrainingError(SitelessError):
+class TrainingError(SitelessError, code="training"):
     """Training cannot continue."""
 
-    code = "training"
 
-
-class OutputError(SitelessError):
+class OutputError(SitelessError, code="output"):
     """An output cannot be written."""
 
-    code = "output"
 
-
-class DiskError(OutputError):
+class DiskError(OutputError, code="disk"):
     """Neither this output nor any other can be written."""
-
-    code = "disk"

@@ -218,6 +218,14 @@ def test_tables_are_read_as_people_write_them(scan, root):
     assert "sub-01 is listed twice" in str(find_scans(root).errors[0])
 
 
+def test_the_first_of_many_people_listed_twice_is_named(scan, root):
+    _write(scan, root, "sub-01_dwi")
+    people = [{"participant_id": f"sub-{number:02d}"} for number in range(20)]
+    write_table(root / "participants.tsv", [*people, *people])
+    [error] = find_scans(root).errors
+    assert "sub-00 is listed twice" in str(error)
+
+
 def test_misnamed_files_do_not_stop_the_search(scan, root):
     write_raw(scan, root / "sub-01" / "dwi", "sub-09_dwi")
     assert [files.name for files in find_scans(root).scans] == ["sub-09_dwi"]

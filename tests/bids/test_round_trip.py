@@ -205,6 +205,14 @@ def test_an_output_folder_that_is_a_file_is_refused(tmp_path):
         write_description(tmp_path / "out", name="x")
 
 
+@pytest.mark.parametrize("makers", [None, 3, [None], [{"Name": "another"}]])
+def test_a_folder_that_another_program_described_is_refused(tmp_path, makers):
+    description = {"Name": "x", "GeneratedBy": makers}
+    (tmp_path / "dataset_description.json").write_text(json.dumps(description))
+    with pytest.raises(OutputError, match="holds another dataset"):
+        write_description(tmp_path, name="x")
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [

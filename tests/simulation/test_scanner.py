@@ -275,6 +275,9 @@ def test_sites_of_a_file_are_added_and_mistakes_named(tmp_path):
             read_scanners(tmp_path / "mine.toml")
     with pytest.raises(DatasetError, match="cannot be read"):
         read_scanners(tmp_path / "none.toml")
+    (tmp_path / "latin.toml").write_bytes('manufacturer = "Grün"'.encode("latin-1"))
+    with pytest.raises(DatasetError, match="expected a TOML table a site"):
+        read_scanners(tmp_path / "latin.toml")
 
 
 def test_the_documented_site_is_one(tmp_path):

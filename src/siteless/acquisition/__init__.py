@@ -7,10 +7,10 @@ from siteless.acquisition._scan import (
     Scan,
     Site,
     grid_offset,
+    on_grid,
     require_finite,
 )
 from siteless.acquisition._shells import (
-    B0_LIMIT,
     MIN_DIRECTIONS,
     Shell,
     count_axes,
@@ -23,7 +23,6 @@ from siteless.acquisition._shells import (
 )
 
 __all__ = [
-    "B0_LIMIT",
     "GRID_TOLERANCE",
     "MIN_DIRECTIONS",
     "Array",
@@ -37,6 +36,7 @@ __all__ = [
     "fsl_axes",
     "grid_offset",
     "group_by_b",
+    "on_grid",
     "require_finite",
     "same_b",
     "same_shells",

@@ -60,7 +60,8 @@ class GradientTable:
         for name, values in (("bvals", bvals), ("bvecs", bvecs)):
             values.flags.writeable = False
             object.__setattr__(self, name, values)
-        _require_lengths(bvals, self._lengths, scaled=self._is_scaled)
+        if not self._is_scaled:
+            _require_unit_length(bvals, self._lengths)
 
     @classmethod
     def from_fsl(cls, bvals: ArrayLike, bvecs: ArrayLike, affine: ArrayLike) -> Self:
@@ -75,9 +76,9 @@ class GradientTable:
         affine
             The image's voxel-to-world matrix, shape (4, 4).
         """
-        bvecs = np.asarray(bvecs, dtype=float)
-        _require_shapes(np.asarray(bvals), bvecs)
-        return cls(np.asarray(bvals), bvecs @ fsl_axes(affine).T)
+        bvals, bvecs = np.asarray(bvals), np.asarray(bvecs, dtype=float)
+        _require_shapes(bvals, bvecs)
+        return cls(bvals, bvecs @ fsl_axes(affine).T)
 
     @classmethod
     def from_mrtrix(cls, table: ArrayLike) -> Self:
@@ -112,14 +113,13 @@ class GradientTable:
         x length^2. A stray short vector does not count: every resulting b-value must have enough
         directions for a shell.
         """
-        stored = self.bvals[self.bvals > B0_LIMIT]
+        weighted = self.bvals > B0_LIMIT
+        stored, lengths = self.bvals[weighted], self._lengths[weighted]
         if not len(stored) or not same_b(stored.min(), stored.max()):
             return False
-        lengths = self._lengths[self.bvals > B0_LIMIT]
         short = lengths < 1 - LENGTH_TOLERANCE
-        if not (short & (lengths > 0)).any() or short.all():
-            return False
-        if lengths.max() > 1 + LENGTH_TOLERANCE:
+        some = (short & (lengths > 0)).any() and not short.all()
+        if not some or lengths.max() > 1 + LENGTH_TOLERANCE:
             return False
         groups = group_by_b(self.bvals * self._lengths**2)
         return all(len(group) >= MIN_DIRECTIONS for group in groups)
@@ -187,14 +187,14 @@ def _require_shapes(bvals: Array, bvecs: Array) -> None:
 
 
 def _require_finite(bvals: Array, bvecs: Array) -> None:
-    if not (np.isfinite(bvals) & (bvals >= 0)).all():
-        worst = bvals[~(np.isfinite(bvals) & (bvals >= 0))][0]
+    wrong = bvals[~(np.isfinite(bvals) & (bvals >= 0))]
+    if len(wrong):
         raise GradientTableError(
-            f"b-values must be finite and not negative, got {worst}",
+            f"b-values must be finite and not negative, got {wrong[0]}",
             remedy="correct the .bval file",
         )
-    if not np.isfinite(bvecs).all():
-        rows = np.flatnonzero(~np.isfinite(bvecs).all(axis=1))
+    rows = np.flatnonzero(~np.isfinite(bvecs).all(axis=1))
+    if len(rows):
         raise GradientTableError(
             f"expected numbers at b={bvals[rows[0]]:.0f}, found NaN in the b-vector of "
             f"{_volumes(rows)}",
@@ -202,23 +202,20 @@ def _require_finite(bvals: Array, bvecs: Array) -> None:
         )
 
 
-def _require_lengths(bvals: Array, lengths: Array, *, scaled: bool) -> None:
-    if scaled:
-        return
+def _require_unit_length(bvals: Array, lengths: Array) -> None:
     wrong = np.flatnonzero((bvals > B0_LIMIT) & (np.abs(lengths - 1) > LENGTH_TOLERANCE))
-    if not len(wrong):
-        return
-    if (lengths[wrong] == 0).all():
+    if len(wrong) and (lengths[wrong] == 0).all():
         raise GradientTableError(
             f"expected a direction at b={bvals[wrong[0]]:.0f}, found a b-vector of zero in "
             f"{_volumes(wrong)}",
             remedy="remove trace or ADC volumes that the scanner added; a b0 has b <= "
             f"{B0_LIMIT:.0f}",
         )
-    raise GradientTableError(
-        f"expected b-vectors of length 1, found {lengths[wrong[0]]:.3f} in {_volumes(wrong)}",
-        remedy="correct the .bvec file",
-    )
+    if len(wrong):
+        raise GradientTableError(
+            f"expected b-vectors of length 1, found {lengths[wrong[0]]:.3f} in {_volumes(wrong)}",
+            remedy="correct the .bvec file",
+        )
 
 
 def _volumes(indices: Array) -> str:

@@ -23,6 +23,13 @@ def grid_offset(first: Array, second: Array, shape: Sequence[int]) -> float:
     return float(np.linalg.norm(corners @ (first - second).T, axis=1).max())
 
 
+def on_grid(values: Array, mask: Array) -> Array:
+    """Place values of a mask's voxels, shape (voxel, ...), on the image grid, zero outside it."""
+    grid = np.zeros((*mask.shape[::-1], *values.shape[1:]), dtype=values.dtype)
+    grid[mask.T] = values
+    return grid.swapaxes(0, 2)  # z y x ... -> x y z ...
+
+
 def require_finite(signal: Array, mask: Array) -> None:
     """Raise an error if the brain contains NaN or infinity."""
     bad = [not np.isfinite(volume[mask.T]).all() for volume in signal.T]
@@ -165,11 +172,7 @@ class Scan:
             )
 
     def with_signal(
-        self,
-        signal: Array,
-        *,
-        gradients: GradientTable | None = None,
-        site: Site | None = None,
+        self, signal: Array, *, gradients: GradientTable | None = None, site: Site | None = None
     ) -> Self:
         """Return the scan with another signal and, optionally, another gradient table or site."""
         return replace(

@@ -40,23 +40,11 @@ class Shell:
 
 
 def find_shells(b: ArrayLike, directions: ArrayLike) -> tuple[Shell, ...]:
-    """Group diffusion-weighted volumes by b-value.
+    """Group diffusion-weighted volumes by b-value; an error if they do not form shells.
 
     Neighbours in the sorted b-values belong together when `same_b` holds, so a shell stored as
-    985, 990, ... 1010 is one shell, while 1000 and 1200 are two.
-
-    Parameters
-    ----------
-    b
-        b-values, shape (volume,), s/mm2.
-    directions
-        Unit vectors, shape (volume, 3), in any axes; ignored at b0.
-
-    Raises
-    ------
-    NotShelledError
-        When the b-values are continuous, or when several of many b-values have fewer than six
-        directions, as in Cartesian and DSI schemes.
+    985, 990, ... 1010 is one shell, while 1000 and 1200 are two. Directions are unit vectors,
+    shape (volume, 3), in any axes.
 
     Examples
     --------
@@ -68,7 +56,18 @@ def find_shells(b: ArrayLike, directions: ArrayLike) -> tuple[Shell, ...]:
     b = np.asarray(b, dtype=float)
     directions = np.asarray(directions, dtype=float)
     groups = group_by_b(b)
-    _require_shelled(b, directions, groups)
+    # In a Cartesian grid some b-values have only three or four axes, others many.
+    thin = [group for group in groups if count_axes(directions[group]) < MIN_DIRECTIONS]
+    wide = [group for group in groups if np.ptp(b[group]) > max(60.0, 0.15 * b[group].max())]
+    if wide or (len(thin) >= 2 and (len(thin) > len(groups) / 2 or len(groups) >= 5)):
+        weighted = b[b > B0_LIMIT]
+        raise NotShelledError(
+            f"expected b-values on a few shells, found {len(weighted)} volumes spread over "
+            f"{len(np.unique(weighted.round()))} b-values from {weighted.min():.0f} to "
+            f"{weighted.max():.0f}",
+            remedy="Cartesian, DSI and free schemes are not supported; leave the scan out, or "
+            "keep only volumes on shells",
+        )
     return tuple(Shell(float(np.median(b[group])), np.sort(group)) for group in groups)
 
 
@@ -107,23 +106,7 @@ def describe_shells(shells: Sequence[Shell]) -> str:
     return ", ".join(f"{shell} x {len(shell)}" for shell in shells) or "b0 only"
 
 
-def _require_shelled(b: Array, directions: Array, groups: list[Array]) -> None:
-    # In a Cartesian grid some b-values have only three or four axes, others many.
-    thin = [group for group in groups if count_axes(directions[group]) < MIN_DIRECTIONS]
-    wide = [group for group in groups if np.ptp(b[group]) > max(60.0, 0.15 * b[group].max())]
-    if wide or (len(thin) >= 2 and (len(thin) > len(groups) / 2 or len(groups) >= 5)):
-        weighted = b[b > B0_LIMIT]
-        raise NotShelledError(
-            f"expected b-values on a few shells, found {len(weighted)} volumes spread over "
-            f"{len(np.unique(weighted.round()))} b-values from {weighted.min():.0f} to "
-            f"{weighted.max():.0f}",
-            remedy="Cartesian, DSI and free schemes are not supported; leave the scan out, or "
-            "keep only volumes on shells",
-        )
-
-
 def count_axes(directions: Array) -> int:
     """Count axes that differ by more than 5 degrees; opposite directions share an axis."""
     close = np.abs(directions @ directions.T) > np.cos(np.deg2rad(5))
-    first_alike = close.argmax(axis=1)
-    return len(np.unique(first_alike))
+    return len(np.unique(close.argmax(axis=1)))

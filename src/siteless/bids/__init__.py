@@ -3,7 +3,7 @@
 from siteless.bids._dataset import Dataset, ScanFiles, find_scans
 from siteless.bids._gradient_files import read_gradient_pair, read_gradients
 from siteless.bids._names import NAMES, derivative_path
-from siteless.bids._nifti import Header, make_header, read_header, read_signal
+from siteless.bids._nifti import make_header, read_header, read_signal
 from siteless.bids._read import (
     fingerprint,
     read_brain_mask,
@@ -14,8 +14,7 @@ from siteless.bids._read import (
     read_volumes,
 )
 from siteless.bids._selection import ScanSelection
-from siteless.bids._tables import read_json
-from siteless.bids._tables import read_table as read_rows
+from siteless.bids._tables import read_json, read_rows
 from siteless.bids._tree import ENTITIES
 from siteless.bids._write import (
     Map,
@@ -36,7 +35,6 @@ __all__ = [
     "ENTITIES",
     "NAMES",
     "Dataset",
-    "Header",
     "Map",
     "ScanFiles",
     "ScanSelection",

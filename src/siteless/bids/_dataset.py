@@ -9,7 +9,7 @@ from pathlib import Path
 from siteless.acquisition import Site
 from siteless.bids._names import derivative_path
 from siteless.bids._sites import SiteFinder, site_from_sidecar
-from siteless.bids._tables import Row, missing, read_json, read_table
+from siteless.bids._tables import Row, missing, read_json, read_rows
 from siteless.bids._tree import ENTITIES, BidsName, Tree
 from siteless.errors import DatasetError, SitelessError
 
@@ -17,7 +17,6 @@ from siteless.errors import DatasetError, SitelessError
 _ACQUISITION = ("sub", "ses", "acq", "ce", "rec", "dir", "run", "space", "res")
 # Reconstructions other than the magnitude.
 _NOT_MAGNITUDE = ("phase", "real", "imag")
-_MANIFEST_COLUMNS = ("subject", "site", "dwi")
 _MANIFEST_PATHS = ("dwi", "bval", "bvec", "mask", "wm_mask")
 
 
@@ -120,16 +119,32 @@ def find_scans(
             remedy="expected sub-*/[ses-*/]dwi/*_dwi.nii[.gz] in a folder, or rows in a manifest",
             path=path,
         )
-    for entity, allowed in (filters or {}).items():
-        _require_known(entity, allowed, candidates)
-    scans = tuple(scan for scan in candidates.scans if _passes(scan, filters or {}))
+    scans = _filtered(candidates, filters or {})
+    return Dataset(path, scans, (*candidates.errors, *_clashes(scans)))
+
+
+def _filtered(
+    dataset: Dataset, filters: Mapping[str, Collection[str | None]]
+) -> tuple[ScanFiles, ...]:
+    """Return the scans that pass all filters; a label that no scan has is an error."""
+    scans = dataset.scans
+    for entity, allowed in filters.items():
+        known = {scan.entities.get(entity) for scan in dataset.scans}
+        unknown = [label for label in allowed if label not in known]
+        if unknown:
+            raise DatasetError(
+                f"no scan has {entity}-{unknown[0]}",
+                remedy=f"choose of {', '.join(sorted(str(label) for label in known))}",
+                path=dataset.root,
+            )
+        scans = tuple(scan for scan in scans if scan.entities.get(entity) in allowed)
     if not scans:
         raise DatasetError(
-            f"none of {len(candidates.scans)} scans passes all filters",
+            f"none of {len(dataset.scans)} scans passes all filters",
             remedy="relax them",
-            path=path,
+            path=dataset.root,
         )
-    return Dataset(path, scans, (*candidates.errors, *_clashes(scans)))
+    return scans
 
 
 def _clashes(scans: tuple[ScanFiles, ...]) -> Iterator[DatasetError]:
@@ -144,22 +159,6 @@ def _clashes(scans: tuple[ScanFiles, ...]) -> Iterator[DatasetError]:
                 "--bids-filter-file",
                 path=scan.dwi,
             )
-
-
-def _require_known(entity: str, allowed: Collection[str | None], dataset: Dataset) -> None:
-    """Raise an error for a label that no scan has: it is probably misspelled."""
-    known = {scan.entities.get(entity) for scan in dataset.scans}
-    unknown = [label for label in allowed if label not in known]
-    if unknown:
-        raise DatasetError(
-            f"no scan has {entity}-{unknown[0]}",
-            remedy=f"choose of {', '.join(sorted(str(label) for label in known))}",
-            path=dataset.root,
-        )
-
-
-def _passes(scan: ScanFiles, filters: Mapping[str, Collection[str | None]]) -> bool:
-    return all(scan.entities.get(entity) in allowed for entity, allowed in filters.items())
 
 
 def _from_tree(root: Path, site_from: str | None) -> Dataset:
@@ -229,6 +228,11 @@ def _find_mask(tree: Tree, image: BidsName, is_wanted: Callable[[BidsName], bool
     return None
 
 
+def _same_acquisition(mask: BidsName, image: BidsName) -> bool:
+    acquisition = {key: value for key, value in mask.entities.items() if key in _ACQUISITION}
+    return acquisition.items() <= image.entities.items() and "sub" in acquisition
+
+
 def _is_brain_mask(name: BidsName) -> bool:
     return name.suffix == "mask" and name.entities.get("desc") == "brain"
 
@@ -238,22 +242,14 @@ def _is_white_matter_mask(name: BidsName) -> bool:
     return name.suffix in ("mask", "probseg") and "wm" in [label.lower() for label in labels]
 
 
-def _same_acquisition(mask: BidsName, image: BidsName) -> bool:
-    acquisition = {key: value for key, value in mask.entities.items() if key in _ACQUISITION}
-    return acquisition.items() <= image.entities.items() and "sub" in acquisition
-
-
 def _from_manifest(path: Path, site_from: str | None) -> Dataset:
-    rows = read_table(path, *_MANIFEST_COLUMNS)
     scans: list[ScanFiles] = []
     errors: list[SitelessError] = []
-    for number, row in enumerate(rows, start=1):
-        lacking = [column for column in ("subject", "dwi") if column not in row]
+    for number, row in enumerate(read_rows(path, "subject", "site", "dwi"), start=1):
+        lacking = " and no ".join(column for column in ("subject", "dwi") if column not in row)
         if lacking:
-            error = DatasetError(
-                f"row {number} has no {' and no '.join(lacking)}", remedy="fill it in", path=path
-            )
-            errors.append(error)
+            problem = f"row {number} has no {lacking}"
+            errors.append(DatasetError(problem, remedy="fill it in", path=path))
         else:
             scans.append(_scan_of_row(row, path, site_from, errors))
     return Dataset(path, tuple(scans), tuple(errors))
@@ -274,6 +270,7 @@ def _scan_of_row(
         site = Site(entities[site_from], origin=f"{site_from} of {manifest.name}")
     sidecars = (sidecar,) if (sidecar := _beside(dwi, ".json")) else ()
     explicit = "bvec" in paths
+    root = next((f for f in dwi.parents if (f / "dataset_description.json").exists()), dwi.parent)
     return ScanFiles(
         dwi=dwi,
         entities=entities,
@@ -285,17 +282,10 @@ def _scan_of_row(
         white_matter=paths.get("wm_mask"),
         site=site or site_from_sidecar(sidecars, errors),
         attributes={key: row[key] for key in row if key not in _MANIFEST_PATHS},
-        written_by_qsiprep=not explicit and _is_qsiprep(_dataset_root(dwi), errors),
+        written_by_qsiprep=not explicit and _is_qsiprep(root, errors),
     )
 
 
 def _beside(dwi: Path, extension: str) -> Path | None:
     path = dwi.with_name(dwi.name.partition(".nii")[0] + extension)
     return path if path.exists() else None
-
-
-def _dataset_root(path: Path) -> Path:
-    described = (
-        folder for folder in path.parents if (folder / "dataset_description.json").exists()
-    )
-    return next(described, path.parent)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from siteless.acquisition import Array, GradientTable
 from siteless.bids._dataset import ScanFiles
 from siteless.bids._tables import read_text
-from siteless.errors import GradientTableError, MissingFileError, SitelessError
+from siteless.errors import GradientTableError, MissingFileError, errors_at
 
 
 def read_gradients(files: ScanFiles, affine: Array, volumes: int | None = None) -> GradientTable:
@@ -18,21 +17,14 @@ def read_gradients(files: ScanFiles, affine: Array, volumes: int | None = None) 
 
     The ``.b`` table takes precedence, since it is already in world axes. Otherwise ``.bvec`` files
     are read in FSL's convention, which BIDS prescribes. QSIPrep has used other conventions, so its
-    ``.bvec`` files are rejected.
-
-    Parameters
-    ----------
-    files
-        Files of the scan.
-    affine
-        Affine of its image, shape (4, 4).
-    volumes
-        Number of volumes that the table must have; None when the image could not be read.
+    ``.bvec`` files are rejected. The number of volumes is not checked when it is None, as for an
+    image that could not be read.
     """
     if files.world_table is not None:
-        table = _numbers(files.world_table)
-        _require_count(files.world_table, len(table), volumes)
-        return _at(files.world_table, lambda: GradientTable.from_mrtrix(table))
+        with errors_at(files.world_table):
+            table = _numbers(files.world_table)
+            _require_count(len(table), volumes)
+            return GradientTable.from_mrtrix(table)
     if files.written_by_qsiprep:
         raise GradientTableError(
             "QSIPrep wrote this scan, and its .bvec files do not follow FSL's convention; "
@@ -54,9 +46,10 @@ def read_gradient_pair(
     bval: Path, bvec: Path, affine: Array, volumes: int | None = None
 ) -> GradientTable:
     """Read FSL's two files for an image with this affine into world axes."""
-    bvals = _read_bvals(bval, volumes)
-    bvecs = _read_bvecs(bvec, len(bvals))
-    return _at(bvec, lambda: GradientTable.from_fsl(bvals, bvecs, affine))
+    with errors_at(bval):
+        bvals = _read_bvals(bval, volumes)
+    with errors_at(bvec):
+        return GradientTable.from_fsl(bvals, _read_bvecs(bvec, len(bvals)), affine)
 
 
 def write_gradients(gradients: GradientTable, affine: Array, bval: Path, bvec: Path) -> None:
@@ -75,16 +68,14 @@ def _read_bvals(path: Path, volumes: int | None) -> Array:
     bvals = _numbers(path)
     if 1 not in bvals.shape:
         raise GradientTableError(
-            f"expected one line of b-values, found shape {bvals.shape}",
-            remedy="correct the file",
-            path=path,
+            f"expected one line of b-values, found shape {bvals.shape}", remedy="correct the file"
         )
     bvals = bvals.ravel()
-    _require_count(path, len(bvals), volumes)
+    _require_count(len(bvals), volumes)
     if not (bvals >= 0).all():  # NaN fails this too
         worst = bvals[~(bvals >= 0)][0]
         raise GradientTableError(
-            f"expected b-values of at least 0, found {worst:g}", remedy="correct it", path=path
+            f"expected b-values of at least 0, found {worst:g}", remedy="correct it"
         )
     return bvals
 
@@ -99,25 +90,16 @@ def _read_bvecs(path: Path, count: int) -> Array:
         raise GradientTableError(
             f"expected 3 lines of {count} b-vector components, found shape {vectors.shape}",
             remedy="convert the scan again",
-            path=path,
         )
     return vectors.T
 
 
-def _require_count(path: Path, entries: int, volumes: int | None) -> None:
+def _require_count(entries: int, volumes: int | None) -> None:
     if volumes is not None and entries != volumes:
         raise GradientTableError(
             f"expected {volumes} b-values for the {volumes} volumes of the image, found {entries}",
             remedy="convert the scan again",
-            path=path,
         )
-
-
-def _at(path: Path, make: Callable[[], GradientTable]) -> GradientTable:
-    try:
-        return make()
-    except SitelessError as error:
-        raise error.at(path) from None
 
 
 def _numbers(path: Path) -> Array:
@@ -126,17 +108,16 @@ def _numbers(path: Path) -> Array:
     lines = [line.split() for line in text.splitlines()]
     lines = [line for line in lines if line and not line[0].startswith("#")]
     if not lines:
-        raise GradientTableError("the file is empty", remedy="convert the scan again", path=path)
+        raise GradientTableError("the file is empty", remedy="convert the scan again")
     counts = sorted({len(line) for line in lines})
     if len(counts) > 1:
         raise GradientTableError(
             f"expected as many numbers on each line, found {counts[0]} to {counts[-1]}",
             remedy="convert the scan again",
-            path=path,
         )
     try:
         return np.array(lines, dtype=float)
     except ValueError:
         raise GradientTableError(
-            "expected numbers, found other words", remedy="correct the file", path=path
+            "expected numbers, found other words", remedy="correct the file"
         ) from None

@@ -30,10 +30,7 @@ _MAX_THREADS = 4
 class GzipWriter(io.RawIOBase):
     """A stream that compresses each `write` as one block; small writes should be buffered.
 
-    Parameters
-    ----------
-    stream
-        Receives the compressed bytes; it is left open.
+    The stream that receives the compressed bytes is left open.
     """
 
     def __init__(self, stream: IO[bytes]) -> None:

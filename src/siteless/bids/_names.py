@@ -13,6 +13,7 @@ _ENTITY_ORDER = (
     *("sub", "ses", "acq", "ce", "rec", "dir", "run", "part", "space", "split", "chunk"),
     *("seg", "res", "den", "label", "model", "param", "desc", "stat"),
 )
+_RANKS = {entity: rank for rank, entity in enumerate(_ENTITY_ORDER)}
 
 # Each output: the entities it adds to those of the scan, and the end of the file name.
 NAMES: Mapping[str, tuple[Mapping[str, str], str]] = {
@@ -45,16 +46,7 @@ NAMES: Mapping[str, tuple[Mapping[str, str], str]] = {
 
 
 def derivative_path(out: Path, output: str, entities: Mapping[str, str]) -> Path:
-    """Return the path of an output of a scan.
-
-    Parameters
-    ----------
-    out
-        Root of the derivative dataset.
-    output
-        A key of `NAMES`.
-    entities
-        Entities of the scan; `desc` and `label` are replaced.
+    """Return the path of an output, a key of `NAMES`; the scan's `desc` and `label` are replaced.
 
     Examples
     --------
@@ -65,10 +57,8 @@ def derivative_path(out: Path, output: str, entities: Mapping[str, str]) -> Path
     added, ending = NAMES[output]
     kept = {key: value for key, value in entities.items() if key not in ("desc", "label")}
     merged = {key: _label(value) for key, value in {**kept, **added}.items()}
-    known = [key for key in _ENTITY_ORDER if key in merged]
-    unknown = [key for key in merged if key not in _ENTITY_ORDER]
-    inherited = [key for key in known if key not in added]
-    ordered = [*inherited, *unknown, *(key for key in known if key in added)]
+    # Unknown entities come after known ones of the scan, and before those of the output.
+    ordered = sorted(merged, key=lambda key: (key in added, _RANKS.get(key, len(_RANKS))))
     stem = "_".join(f"{key}-{merged[key]}" for key in ordered)
     folders = [f"{key}-{merged[key]}" for key in ("sub", "ses") if key in merged]
     return out.joinpath(*folders, "dwi", stem + ending)

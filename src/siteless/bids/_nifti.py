@@ -38,21 +38,14 @@ def read_header(path: Path) -> tuple[Header, Array]:
 
 
 def read_signal(path: Path) -> tuple[Array, Array]:
-    """Read a whole image.
-
-    Returns
-    -------
-    signal
-        Image of the stored shape, float32, with the header's scaling applied, x fastest.
-    affine
-        Voxel to world (RAS+, mm), shape (4, 4).
-    """
+    """Read a whole image, float32 and x fastest, with the header's scaling, and its affine."""
     image = _load(path)
     stored = image.dataobj
     if stored.dtype.kind not in "iuf":
         raise unreadable(path, TypeError(f"expected real numbers, found {stored.dtype}"))
     volumes = np.empty((int(np.prod(stored.shape[3:])), *stored.shape[2::-1]), dtype=np.float32)
-    with _errors_named(path), _open(path) as stream:
+    opener: Any = igzip.open if path.name.endswith(".gz") else open
+    with _errors_named(path), opener(path, "rb") as stream:
         _read_exactly(stream, stored.offset)
         for volume in volumes:
             raw = _read_exactly(stream, volume.size * stored.dtype.itemsize)
@@ -65,10 +58,11 @@ def read_signal(path: Path) -> tuple[Array, Array]:
 
 
 def write_image(path: Path, values: Array, header: Header, affine: Array) -> None:
-    """Write values with a header and an affine, in their own data type.
+    """Write values with a header and an affine, in their own data type; booleans become bytes.
 
     The same values and header give the same bytes.
     """
+    values = values.astype(np.uint8) if values.dtype == bool else values
     header = header.copy()
     header.set_data_dtype(values.dtype)
     kept = np.allclose(header.get_best_affine(), affine, atol=1e-4)
@@ -127,11 +121,6 @@ def _require_compression(path: Path) -> None:
         )
 
 
-def _open(path: Path) -> IO[bytes]:
-    stream: IO[bytes] = igzip.open(path) if path.name.endswith(".gz") else path.open("rb")
-    return stream
-
-
 def _read_exactly(stream: IO[bytes], size: int) -> bytes:
     raw = stream.read(size)
     if len(raw) < size:
@@ -144,14 +133,10 @@ def _errors_named(path: Path) -> Iterator[None]:
     try:
         yield
     except _BROKEN_STREAM as error:
-        raise _truncated(path, str(error)) from None
+        raise UnreadableFileError(
+            f"the image is truncated or damaged ({error})",
+            remedy="copy or convert it again",
+            path=path,
+        ) from None
     except OSError as error:
         raise unreadable(path, error) from None
-
-
-def _truncated(path: Path, detail: str) -> UnreadableFileError:
-    return UnreadableFileError(
-        f"the image is truncated or damaged ({detail})",
-        remedy="copy or convert it again",
-        path=path,
-    )

@@ -21,12 +21,7 @@ from siteless.bids._nifti import read_header, read_signal
 from siteless.bids._tables import read_json
 from siteless.errors import GradientTableError, MaskError, UnreadableFileError, errors_at
 from siteless.storage import cache_key, size_and_time
-from siteless.tissue import (
-    BRAIN_MASK_METHOD,
-    WHITE_MATTER_METHOD,
-    brain_mask,
-    white_matter_mask,
-)
+from siteless.tissue import BRAIN_MASK_METHOD, WHITE_MATTER_METHOD, brain_mask, white_matter_mask
 
 
 def read_scan(files: ScanFiles) -> Scan:
@@ -42,7 +37,12 @@ def read_scan(files: ScanFiles) -> Scan:
     with errors_at(files.dwi):
         brain, brain_origin = read_brain_mask(files, signal, affine, gradients)
         require_finite(signal, brain)
-        white, white_origin = _read_white_matter(files, signal, affine, gradients, brain)
+        if files.white_matter is not None:
+            white = read_mask(files.white_matter, brain.shape, affine)
+            white_origin = str(files.white_matter)
+        else:
+            white = white_matter_mask(signal, gradients, brain)
+            white_origin = WHITE_MATTER_METHOD
         return Scan(
             signal,
             affine,
@@ -108,13 +108,7 @@ def read_brain_mask(
 
 
 def read_mask(path: Path, shape: tuple[int, ...], affine: Array) -> Array:
-    """Read a mask on a scan's grid; probabilities are thresholded at one half.
-
-    Raises
-    ------
-    MaskError
-        When the grid differs by more than a tenth of a millimetre, or the mask is empty.
-    """
+    """Read a mask on a scan's grid; probabilities are thresholded at one half."""
     values, mask_affine = read_signal(path)
     values = values.reshape(values.shape[:3]) if values[..., :1].size == values.size else values
     if values.shape != shape:
@@ -133,11 +127,3 @@ def read_mask(path: Path, shape: tuple[int, ...], affine: Array) -> Array:
     if not mask.any():
         raise MaskError("the mask is empty", remedy="make it again, or leave it out", path=path)
     return mask
-
-
-def _read_white_matter(
-    files: ScanFiles, signal: Array, affine: Array, gradients: GradientTable, brain: Array
-) -> tuple[Array, str]:
-    if files.white_matter is not None:
-        return read_mask(files.white_matter, signal.shape[:3], affine), str(files.white_matter)
-    return white_matter_mask(signal, gradients, brain), WHITE_MATTER_METHOD

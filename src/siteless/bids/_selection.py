@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
-from siteless.bids._dataset import Dataset, ScanFiles, find_scans
+from siteless.bids._dataset import Dataset, find_scans
 from siteless.errors import DatasetError
 
 
@@ -57,9 +57,6 @@ class ScanSelection:
         dataset = self.search()
         if dataset.errors:
             raise dataset.errors[0]
-        return replace(dataset, scans=self._of_sites(dataset))
-
-    def _of_sites(self, dataset: Dataset) -> tuple[ScanFiles, ...]:
         unknown = next((scan for scan in dataset.scans if scan.site is None), None)
         if unknown and self.sites is None:
             raise DatasetError(
@@ -75,6 +72,5 @@ class ScanSelection:
                 remedy=f"choose of {', '.join(sorted(known))}",
                 path=dataset.root,
             )
-        return tuple(
-            scan for scan in dataset.scans if self.sites is None or str(scan.site) in self.sites
-        )
+        chosen = known if self.sites is None else self.sites
+        return replace(dataset, scans=tuple(s for s in dataset.scans if str(s.site) in chosen))

@@ -7,25 +7,26 @@ entity chosen by the user; the manufacturer, model, serial number and protocol i
 from __future__ import annotations
 
 import re
+from collections import Counter
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from siteless.acquisition import Site
-from siteless.bids._tables import Row, read_json, read_table
+from siteless.bids._tables import Row, read_json, read_rows
 from siteless.bids._tree import BidsName, Tree
 from siteless.errors import DatasetError, SitelessError
 
 _SIDECAR_FIELDS = ("Manufacturer", "ManufacturersModelName", "DeviceSerialNumber", "ProtocolName")
 
 
+@dataclass
 class SiteFinder:
     """Looks scans up in the tables of a dataset; each unreadable table is reported once."""
 
-    def __init__(self, tree: Tree, site_from: str | None) -> None:
-        self.tree = tree
-        self.site_from = site_from
-        self.errors = tree.errors
-        self._tables: dict[Path, dict[str, Row]] = {}
+    tree: Tree
+    site_from: str | None
+    _tables: dict[Path, dict[str, Row]] = field(default_factory=dict)
 
     def find(self, image: BidsName) -> tuple[Row, Site | None]:
         """Return the attributes of a scan from the tables, and its site."""
@@ -38,62 +39,51 @@ class SiteFinder:
             label = image.entities[self.site_from]
             return attributes, Site(label, origin=f"{self.site_from} in the file name")
         sidecars = tuple(name.path for name in self.tree.applicable(image, ".json"))
-        return attributes, site_from_sidecar(sidecars, self.errors)
+        return attributes, site_from_sidecar(sidecars, self.tree.errors)
 
     def _rows(self, image: BidsName) -> list[tuple[Row, str]]:
         """Find the table rows of a scan, from specific to general, with the kind of table."""
         subject = f"sub-{image.entities['sub']}"
         session = f"ses-{image.entities.get('ses', '')}"
-        rows = []
-        for root in self._roots:
-            folder = root / subject
-            relative = Path(*image.path.relative_to(self.tree.root).parts[1:])
-            sessions = folder / f"{subject}_sessions.tsv"
-            rows += [
-                self._lookup(sessions, "session_id", session),
-                self._lookup(folder / f"{subject}_scans.tsv", "filename", relative.as_posix()),
-                self._lookup(
-                    folder / session / f"{subject}_{session}_scans.tsv",
-                    "filename",
-                    Path(*relative.parts[1:]).as_posix(),
-                ),
-                self._lookup(root / "participants.tsv", "participant_id", subject),
-            ]
-        return [(row, path.name.rpartition("_")[2]) for row, path in rows if row]
+        parts = image.path.relative_to(self.tree.root).parts
+        in_subject, in_session = "/".join(parts[1:]), "/".join(parts[2:])
+        places = [
+            (f"{subject}/{subject}_sessions.tsv", "session_id", session),
+            (f"{subject}/{subject}_scans.tsv", "filename", in_subject),
+            (f"{subject}/{session}/{subject}_{session}_scans.tsv", "filename", in_session),
+            ("participants.tsv", "participant_id", subject),
+        ]
+        return [
+            (row, name.rpartition("_")[2])
+            for root in self._roots
+            for name, key, value in places
+            if (row := self._table(root / name, key).get(value))
+        ]
 
-    def _lookup(self, path: Path, key: str, value: str) -> tuple[Row, Path]:
+    def _table(self, path: Path, key: str) -> dict[str, Row]:
         if path not in self._tables:
-            self._tables[path] = self._read(path, key)
-        return self._tables[path].get(value, {}), path
+            self._tables[path] = self._read(path, key) if path.exists() else {}
+        return self._tables[path]
 
     def _read(self, path: Path, key: str) -> dict[str, Row]:
-        if not path.exists():
-            return {}
         try:
-            rows = [row for row in read_table(path, key) if key in row]
+            rows = [row for row in read_rows(path, key) if key in row]
         except SitelessError as error:
-            self.errors.append(error)
+            self.tree.errors.append(error)
             return {}
-        names = [_identifier(key, row[key]) for row in rows]
-        if twice := [name for name in set(names) if names.count(name) > 1]:
-            self.errors.append(
-                DatasetError(f"{twice[0]} is listed twice", remedy="remove a row", path=path)
-            )
+        # BIDS requires a prefix, which some tables lack.
+        prefix = {"participant_id": "sub-", "session_id": "ses-"}.get(key, "")
+        names = [prefix + row[key].removeprefix(prefix) for row in rows]
+        if twice := [name for name, count in Counter(names).items() if count > 1]:
+            problem = f"{twice[0]} is listed twice"
+            self.tree.errors.append(DatasetError(problem, remedy="remove a row", path=path))
         return dict(zip(names, rows, strict=True))
 
     @cached_property
     def _roots(self) -> list[Path]:
         """The dataset and, for a derivative, its raw dataset."""
-        root = self.tree.root.absolute()
-        if root.parent.name == "derivatives":
-            return [self.tree.root, root.parent.parent]
-        return [self.tree.root]
-
-
-def _identifier(key: str, value: str) -> str:
-    """Add the prefix that BIDS requires to a participant or session, if it is missing."""
-    prefix = {"participant_id": "sub-", "session_id": "ses-"}.get(key, "")
-    return value if value.startswith(prefix) else prefix + value
+        above = self.tree.root.absolute().parent
+        return [self.tree.root, *([above.parent] if above.name == "derivatives" else [])]
 
 
 def site_from_sidecar(sidecars: tuple[Path, ...], errors: list[SitelessError]) -> Site | None:

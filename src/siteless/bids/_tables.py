@@ -11,6 +11,8 @@ from siteless.errors import DatasetError, MissingFileError, UnreadableFileError
 
 Row = dict[str, str]
 
+_EMPTY = ("", "n/a", "na", "nan")
+
 
 def read_text(path: Path) -> str:
     """Read a text file."""
@@ -41,7 +43,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def read_table(path: Path, *required: str) -> list[Row]:
+def read_rows(path: Path, *required: str) -> list[Row]:
     """Read a TSV file, column names in lower case.
 
     Cells that are empty or ``n/a`` are left out of their row.
@@ -69,7 +71,8 @@ def read_table(path: Path, *required: str) -> list[Row]:
                 remedy="separate cells by single tabs",
                 path=path,
             )
-        rows.append({key: cell.strip() for key, cell in cells.items() if _has_value(cell)})
+        filled = {key: cell.strip() for key, cell in cells.items()}
+        rows.append({key: cell for key, cell in filled.items() if cell.lower() not in _EMPTY})
     return rows
 
 
@@ -96,7 +99,3 @@ def unreadable(path: Path, error: Exception) -> UnreadableFileError:
     return UnreadableFileError(
         f"the file cannot be read ({reason})", remedy="copy or convert it again", path=path
     )
-
-
-def _has_value(cell: str) -> bool:
-    return cell.strip().lower() not in ("", "n/a", "na", "nan")

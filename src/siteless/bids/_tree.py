@@ -58,6 +58,11 @@ class BidsName:
         return self.extension in (".nii", ".nii.gz")
 
 
+def _rank(name: BidsName) -> tuple[int, int]:
+    """Return how specific a file is: the depth of its folder, and the number of its entities."""
+    return len(name.path.parts), len(name.entities)
+
+
 @dataclass
 class Tree:
     """The files of a dataset; each folder is listed once, and `errors` collects failures."""
@@ -99,7 +104,7 @@ class Tree:
             if other.extension == extension and other.suffix == name.suffix
             if other.entities.items() <= name.entities.items()
         ]
-        return sorted(files, key=lambda other: (len(other.path.parts), len(other.entities)))
+        return sorted(files, key=_rank)
 
     def closest(self, name: BidsName, extension: str) -> Path | None:
         """Return the applicable file that is nearest to the data file."""
@@ -107,20 +112,11 @@ class Tree:
         if not files:
             return None
         best = files[-1]
-        rivals = [
-            other
-            for other in files
-            if other.path.parent == best.path.parent and len(other.entities) == len(best.entities)
-        ]
+        rivals = [other.path.name for other in files if _rank(other) == _rank(best)]
         if len(rivals) > 1:
-            names = " and ".join(rival.path.name for rival in rivals)
-            self.errors.append(
-                DatasetError(
-                    f"{names} both apply to it, and BIDS allows one",
-                    remedy="remove or rename one",
-                    path=name.path,
-                )
-            )
+            problem = f"{' and '.join(rivals)} both apply to it, and BIDS allows one"
+            remedy = "remove or rename one"
+            self.errors.append(DatasetError(problem, remedy=remedy, path=name.path))
         return best.path
 
     def _folders(self, path: Path, prefix: str) -> list[Path]:

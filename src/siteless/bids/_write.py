@@ -13,8 +13,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from siteless.acquisition import Array, GradientTable, Scan
 from siteless.bids._dataset import ScanFiles
 from siteless.bids._gradient_files import write_gradients
@@ -31,17 +29,9 @@ _NOT_YET_IN_BIDS = ("*.bval", "*.bvec")
 
 @dataclass(frozen=True, eq=False)
 class Map:
-    """A map or mask with its sidecar.
+    """A map or mask with the content of its JSON file."""
 
-    Attributes
-    ----------
-    values
-        Shape (x, y, z) or (x, y, z, volume); booleans are written as bytes.
-    sidecar
-        Content of the JSON file.
-    """
-
-    values: Array
+    values: Array  # shape (x, y, z) or (x, y, z, volume)
     sidecar: Mapping[str, Any]
 
 
@@ -88,12 +78,8 @@ def write_scan(
         "WhiteMatterMask": scan.white_matter_origin,
     }
     sidecar = read_sidecar(files) | attributes | dict(metadata or {})
-    with staged(image.parent, last=image.name) as stage:
-        for name, output_map in (maps or {}).items():
-            path = stage / derivative_path(out, name, files.entities).name
-            write_image(path, _stored(output_map.values), make_header(scan.affine), scan.affine)
-            sidecar_of(path).write_text(_json(output_map.sidecar), encoding="utf-8")
-        _write_dwi(stage / image.name, scan.signal, scan.gradients, header, scan.affine, sidecar)
+    maps = {derivative_path(out, key, files.entities).name: m for key, m in (maps or {}).items()}
+    write_dwi(image, scan.signal, scan.gradients, header, scan.affine, sidecar, maps)
     return image
 
 
@@ -109,35 +95,23 @@ def write_dwi(
     header: Header,
     affine: Array,
     sidecar: Mapping[str, Any],
+    maps: Mapping[str, Map] | None = None,
 ) -> None:
-    """Write an image with ``.bval``, ``.bvec`` and ``.json`` beside it, all or none of them."""
+    """Write an image, ``.bval``, ``.bvec``, ``.json`` and maps by file name, all or none."""
     with staged(image.parent, last=image.name) as stage:
-        _write_dwi(stage / image.name, signal, gradients, header, affine, sidecar)
-
-
-def _write_dwi(
-    image: Path,
-    signal: Array,
-    gradients: GradientTable,
-    header: Header,
-    affine: Array,
-    sidecar: Mapping[str, Any],
-) -> None:
-    stem = image.name.removesuffix(".nii.gz")
-    bval, bvec = image.with_name(f"{stem}.bval"), image.with_name(f"{stem}.bvec")
-    write_gradients(gradients, affine, bval, bvec)
-    sidecar_of(image).write_text(_json(sidecar), encoding="utf-8")
-    write_image(image, signal, header, affine)
+        for name, output_map in (maps or {}).items():
+            write_image(stage / name, output_map.values, make_header(affine), affine)
+            sidecar_of(stage / name).write_text(_json(output_map.sidecar), encoding="utf-8")
+        stem = stage / image.name.removesuffix(".nii.gz")
+        write_gradients(gradients, affine, Path(f"{stem}.bval"), Path(f"{stem}.bvec"))
+        sidecar_of(stage / image.name).write_text(_json(sidecar), encoding="utf-8")
+        write_image(stage / image.name, signal, header, affine)
 
 
 def write_map(path: Path, values: Array, affine: Array) -> None:
     """Write a mask or a map; booleans become bytes."""
     with staged(path.parent) as stage:
-        write_image(stage / path.name, _stored(values), make_header(affine), affine)
-
-
-def _stored(values: Array) -> Array:
-    return values.astype(np.uint8) if values.dtype == bool else values
+        write_image(stage / path.name, values, make_header(affine), affine)
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
@@ -156,10 +130,7 @@ def write_description(
 ) -> None:
     """Write ``dataset_description.json`` and ``.bidsignore`` at the root of a derivative.
 
-    Raises
-    ------
-    OutputError
-        When the folder contains a dataset with another name.
+    A folder that contains a dataset with another name is an error.
     """
     _require_same(out / "dataset_description.json", name)
     ignore = "".join(f"{pattern}\n" for pattern in (*_NOT_YET_IN_BIDS, *ignored))
@@ -197,8 +168,8 @@ def write_json(path: Path, content: Mapping[str, Any]) -> Path:
     path = path.resolve()
     if path.exists() and not path.is_file():
         path.write_text(_json(content), encoding="utf-8")
-        return path
-    write_whole(path, _json(content))
+    else:
+        write_whole(path, _json(content))
     return path
 
 
@@ -209,7 +180,7 @@ def _require_same(description: Path, name: str) -> None:
         content = json.loads(description.read_text(encoding="utf-8"))
         makers = [maker.get("Name") for maker in content.get("GeneratedBy", [])]
         existing = content.get("Name")
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, TypeError):
         makers, existing = [], None
     if existing != name or makers != ["siteless"]:
         raise OutputError(
@@ -221,9 +192,12 @@ def _require_same(description: Path, name: str) -> None:
 
 def require_outside(out: Path, dataset: Path) -> None:
     """Raise an error for an output in a dataset's folder outside its derivatives."""
-    if not dataset.is_dir() or not out.resolve().is_relative_to(dataset.resolve()):
-        return
-    if out.resolve().relative_to(dataset.resolve()).parts[:1] != ("derivatives",):
+    inside, root = out.resolve(), dataset.resolve()
+    if (
+        dataset.is_dir()
+        and inside.is_relative_to(root)
+        and not inside.is_relative_to(root / "derivatives")
+    ):
         raise OutputError(
             "the output is inside the dataset", remedy="choose another folder", path=out
         )

@@ -1,11 +1,6 @@
 """Convert between signal and spherical-harmonic coefficients, in scanner axes."""
 
-from siteless.harmonics._basis import (
-    coefficient_orders,
-    count_coefficients,
-    max_order,
-    sh_basis,
-)
+from siteless.harmonics._basis import coefficient_orders, count_coefficients, max_order, sh_basis
 from siteless.harmonics._channels import Channels
 from siteless.harmonics._coefficients import (
     Coefficients,
@@ -22,7 +17,7 @@ from siteless.harmonics._fit import (
     fit_coefficients,
     fitting_matrix,
 )
-from siteless.harmonics._noise import FitNoise, fit_noise, noise_channels
+from siteless.harmonics._noise import fit_noise, noise_channels
 from siteless.harmonics._shells import (
     at_shells,
     common_bs,
@@ -37,7 +32,6 @@ __all__ = [
     "Channels",
     "Coefficients",
     "FitName",
-    "FitNoise",
     "at_shells",
     "choose_penalty",
     "coefficient_orders",

@@ -16,19 +16,7 @@ from siteless.acquisition import Array
 
 
 def sh_basis(directions: ArrayLike, order: int) -> Array:
-    """Evaluate the basis at unit vectors.
-
-    Parameters
-    ----------
-    directions
-        Unit vectors, shape (direction, 3).
-    order
-        Highest degree, even.
-
-    Returns
-    -------
-    Array
-        Shape (direction, coefficient), float64.
+    """Evaluate the basis at unit vectors, (direction, 3); return (direction, coefficient).
 
     Examples
     --------

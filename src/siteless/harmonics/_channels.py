@@ -14,14 +14,7 @@ from siteless.harmonics._basis import coefficient_orders, count_coefficients
 
 @dataclass(frozen=True)
 class Channels:
-    """Channel layout: the mean b0, followed by the harmonics of each shell.
-
-    Attributes
-    ----------
-    order
-        Highest degree of the harmonics.
-    shells
-        Number of shells.
+    """Channel layout: the mean b0, followed by the harmonics of each shell up to an order.
 
     Examples
     --------
@@ -75,17 +68,9 @@ class Channels:
         return np.concatenate([[0], first + np.minimum(self.degrees[1:] // 2, 1)])
 
     def spread_degrees(self, factors: Array) -> Array:
-        """Repeat the factors of b0 and of each shell and degree for all their channels.
+        """Repeat factors, (..., 1 + shell * degree), for all channels, (..., channel).
 
-        Parameters
-        ----------
-        factors
-            Factors of b0 and of each shell's degrees, shape (..., 1 + shell * degree).
-
-        Returns
-        -------
-        Array
-            Shape (..., channel).
+        They are the factors of b0 and of each shell's degrees.
         """
         sizes = [1, *[2 * degree + 1 for degree in range(0, self.order + 1, 2)] * self.shells]
         return np.repeat(factors, sizes, axis=-1)
@@ -100,12 +85,8 @@ class Channels:
     def mean_squares(self, squares: Array) -> Array:
         """Return b0's square and each shell's mean square over directions, (voxel, 1 + shell).
 
-        As the basis is orthonormal, the mean over the sphere is the sum divided by 4 pi.
-
-        Parameters
-        ----------
-        squares
-            Squares of the channels, shape (voxel, channel).
+        They follow from the squares of the channels, (voxel, channel): as the basis is
+        orthonormal, the mean over the sphere is the sum divided by 4 pi.
         """
         sums = squares[:, 1:].reshape(len(squares), self.shells, -1).sum(axis=2)
         return np.column_stack([squares[:, 0], sums / np.float32(4 * np.pi)])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from siteless.acquisition import Array, GradientTable, group_by_b, same_b
+from siteless.acquisition import Array, GradientTable, group_by_b, on_grid, same_b, show_bs
 from siteless.errors import GradientTableError
 from siteless.harmonics._basis import sh_basis
 from siteless.harmonics._channels import Channels
@@ -62,10 +62,7 @@ class Coefficients:
 
     def on_grid(self, values: Array) -> Array:
         """Place voxel values, shape (voxel, ...), on the image grid, zero outside the mask."""
-        flat = np.zeros((self.mask.size, *values.shape[1:]), dtype=values.dtype)
-        flat[np.flatnonzero(self.mask.T)] = values
-        grid = flat.reshape(*self.mask.shape[::-1], *values.shape[1:])
-        return grid.swapaxes(0, 2)  # z y x ... -> x y z ...
+        return on_grid(values, self.mask)
 
 
 def project(coefficients: Coefficients, gradients: GradientTable) -> Array:
@@ -88,18 +85,7 @@ def project(coefficients: Coefficients, gradients: GradientTable) -> Array:
 
 
 def projection_matrix(gradients: GradientTable, *, bs: Sequence[float], order: int) -> Array:
-    """Return the matrix from the channels of `Coefficients` to the volumes of a gradient table.
-
-    Returns
-    -------
-    Array
-        Shape (channel, volume), float32.
-
-    Raises
-    ------
-    GradientTableError
-        When the table has a shell that the coefficients lack.
-    """
+    """Return the matrix from the channels of `Coefficients` to volumes, (channel, volume)."""
     channels = Channels(order, len(bs))
     mixing = np.zeros((channels.count, len(gradients)), dtype=np.float32)
     mixing[0, gradients.is_b0] = 1
@@ -123,7 +109,7 @@ def rish(coefficients: Coefficients) -> Array:
 
 
 def nearest_shells(gradients: GradientTable, bs: Sequence[float]) -> Array:
-    """Return the index in `bs` of each volume's shell, -1 for b0.
+    """Return the index in `bs` of each volume's shell, -1 for b0; a shell without one is an error.
 
     Shells are matched by their median b-value, which varies less than single volumes.
     """
@@ -133,8 +119,7 @@ def nearest_shells(gradients: GradientTable, bs: Sequence[float]) -> Array:
         nearest[volumes] = position = int(np.abs(known - b).argmin())
         if not same_b(b, known[position]):
             raise GradientTableError(
-                f"coefficients are of {', '.join(f'b={b:.0f}' for b in known)}, but the gradient "
-                f"table has b={b:.0f}",
+                f"coefficients are of {show_bs(bs)}, but the gradient table has {show_bs([b])}",
                 remedy="project to b-values that were fitted",
             )
     return nearest

@@ -58,8 +58,8 @@ def fit_coefficients(
             f"expected b0 volumes and at least one shell, found {scan.gradients}",
             remedy="leave the scan out",
         )
-    counts = [count_axes(scan.gradients.directions[shell.volumes]) for shell in shells]
-    if min(counts) < MIN_DIRECTIONS:
+    directions = [scan.gradients.directions[shell.volumes] for shell in shells]
+    if min(map(count_axes, directions)) < MIN_DIRECTIONS:
         raise GradientTableError(
             f"a shell needs at least {MIN_DIRECTIONS} directions, found {scan.gradients}",
             remedy="remove the volumes of shells with fewer",
@@ -67,7 +67,6 @@ def fit_coefficients(
     if order is None:
         order = common_order([scan.gradients])
     with _threads() as threads:
-        directions = [scan.gradients.directions[shell.volumes] for shell in shells]
         penalties = [0.0] * len(shells)
         if fit == "laplace-beltrami":
             sample = _sample(scan)
@@ -100,35 +99,21 @@ def fitting_matrix(directions: ArrayLike, *, order: int, penalty: float) -> Arra
 
     With basis B and L = diag(l(l + 1))^2 above degree 2, it is (B'B + penalty L)^-1 B'; without a
     penalty it is the pseudo-inverse of B. Unlike in DIPY, degrees 0 and 2 are not penalised: they
-    contain the mean signal and nearly all anisotropy, and a penalty would shrink FA.
-
-    Returns
-    -------
-    Array
-        Shape (coefficient, direction), float32.
+    contain the mean signal and nearly all anisotropy, and a penalty would shrink FA. The shape is
+    (coefficient, direction), float32.
     """
     basis = sh_basis(directions, order)
     if penalty == 0:
         return np.linalg.pinv(basis).astype(np.float32)
-    return np.linalg.solve(basis.T @ basis + penalty * _roughness(order), basis.T).astype(
-        np.float32
-    )
+    matrix = np.linalg.solve(basis.T @ basis + penalty * _roughness(order), basis.T)
+    return matrix.astype(np.float32)
 
 
 def choose_penalty(signal: Array, directions: ArrayLike, *, order: int) -> float:
     """Choose a shell's Laplace-Beltrami weight by generalised cross-validation.
 
     The weight minimises |(I - H) s|^2 / tr(I - H)^2 summed over voxels, where H maps the measured
-    to the fitted signal. It is 0 if no degree is penalised.
-
-    Parameters
-    ----------
-    signal
-        Signal of a sample of voxels, shape (direction, voxel).
-    directions
-        Unit vectors, shape (direction, 3).
-    order
-        Highest degree.
+    to the fitted signal, given as (direction, voxel). It is 0 if no degree is penalised.
     """
     if order <= _HIGHEST_FREE:
         return 0.0
@@ -185,8 +170,7 @@ def _apply(
             np.matmul(signal.T, matrix.T, out=rows[:, column : column + len(matrix)])
             column += len(matrix)
 
-    for _ in threads.map(fit_block, range(0, volumes.shape[1], _BLOCK)):
-        pass
+    list(threads.map(fit_block, range(0, volumes.shape[1], _BLOCK)))  # raises what a block raised
     return values
 
 

@@ -26,21 +26,11 @@ _SMOOTH = 2e-3
 
 @dataclass(frozen=True, eq=False)
 class FitNoise:
-    """Effect of a fit on noise and on signal.
+    """Effect of a fit on noise and on signal."""
 
-    Attributes
-    ----------
-    variance
-        Noise variance of a volume, shape (voxel, shell).
-    gain
-        Energy of unit-variance noise in the coefficients, shape (shell, degree).
-    kept
-        Part of the signal's energy that the fit retains at each degree, shape (shell, degree).
-    """
-
-    variance: Array
-    gain: Array
-    kept: Array
+    variance: Array  # noise variance of a volume, shape (voxel, shell)
+    gain: Array  # energy of unit-variance noise in the coefficients, shape (shell, degree)
+    kept: Array  # part of the signal's energy that the fit retains, shape (shell, degree)
 
     @property
     def energies(self) -> Array:
@@ -49,18 +39,11 @@ class FitNoise:
 
 
 def fit_noise(scan: Scan, coefficients: Coefficients) -> FitNoise:
-    """Estimate the noise of a scan from the residual of a smooth fit.
+    """Estimate the noise of a scan that was fitted from the residual of a smooth fit.
 
     A shell with as few directions as coefficients has no residual; it is assigned the noise of the
     other shells or of repeated b0 volumes. With neither, all energy above degree 2 is attributed
     to noise.
-
-    Parameters
-    ----------
-    scan
-        Scan that was fitted.
-    coefficients
-        Coefficients from `fit_coefficients` for this scan.
     """
     energies = rish(coefficients)
     variance = np.full(energies.shape[:2], np.nan, dtype=np.float32)

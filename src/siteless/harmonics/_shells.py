@@ -42,9 +42,8 @@ def common_bs(protocols: Iterable[Sequence[float]]) -> tuple[float, ...] | None:
     shared = tuple(b for b in first if all(same_b(b, protocol).any() for protocol in distinct))
     if len(shared) > 1:
         return shared
-    choice = [bs for bs in (shared, *distinct) if bs]
     feasible = [
-        bs for bs in choice if all(shells_for(protocol, bs) is not None for protocol in distinct)
+        bs for bs in (shared, *distinct) if bs and all(shells_for(p, bs) for p in distinct)
     ]
     return max(feasible, key=lambda bs: (len(bs), bs[-1]), default=None)
 
@@ -87,11 +86,6 @@ def at_shells(scan: Scan, bs: Sequence[float]) -> Scan:
 
     A scan with these b-values is returned unchanged. Volumes of shells that are not needed are
     left out, and signal outside the brain is unchanged.
-
-    Raises
-    ------
-    GradientTableError
-        When its shells do not support these b-values.
     """
     shells = scan.gradients.shells
     measured = tuple(shell.b for shell in shells)
@@ -105,17 +99,15 @@ def at_shells(scan: Scan, bs: Sequence[float]) -> Scan:
         if same_b(b, measured[position]):
             continue
         chosen = shells[position].volumes
+        places = np.ix_(chosen, inside)
         basis = sh_basis(scan.gradients.directions[chosen], fitted.order).astype(np.float32)
         rate = np.zeros((len(chosen), len(inside)), dtype=np.float32)
         for near, weight in _weights(measured, b):
-            signal = (
-                volumes[np.ix_(chosen, inside)]
-                if near == position
-                else basis @ fitted.shell(near)[bright].T
-            )
+            own = near == position
+            signal = volumes[places] if own else basis @ fitted.shell(near)[bright].T
             decay = np.log(np.maximum(signal / level, _DARKEST))
             rate += np.float32(weight / measured[near]) * decay
-        volumes[np.ix_(chosen, inside)] = level * np.exp(np.float32(b) * rate)
+        volumes[places] = level * np.exp(np.float32(b) * rate)
     signal = volumes[kept].T.reshape((*scan.mask.shape, len(kept)), order="F")
     return scan.with_signal(signal, gradients=table)
 
@@ -136,11 +128,8 @@ def table_at_shells(gradients: GradientTable, bs: Sequence[float]) -> tuple[Grad
     for wanted_b, position in zip(bs, taken, strict=True):
         if not same_b(wanted_b, measured[position]):
             b[shells[position].volumes] *= wanted_b / measured[position]
-    kept = np.sort(
-        np.concatenate(
-            [np.flatnonzero(gradients.is_b0), *(shells[position].volumes for position in taken)]
-        )
-    )
+    weighted = [shells[position].volumes for position in taken]
+    kept = np.sort(np.concatenate([np.flatnonzero(gradients.is_b0), *weighted]))
     return GradientTable(b[kept], gradients.directions[kept]), kept
 
 

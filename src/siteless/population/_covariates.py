@@ -17,24 +17,15 @@ _LEAST_VALUES, _KNOTS = 20, (10, 50, 90)
 
 @dataclass(frozen=True)
 class Covariate:
-    """A column of a table, as encoded from the training scans.
-
-    Attributes
-    ----------
-    name
-        Name of the column.
-    words
-        Categories, sorted; empty for a numeric covariate.
-    means
-        Means of its regressors: the value and, with knots, a spline term; or an indicator for each
-        category but the first. Empty when it was the same for everybody.
-    knots
-        Three knots of a natural cubic spline; empty for a linear effect.
-    """
+    """A column of a table, as encoded from the training scans."""
 
     name: str
+    # Categories, sorted; empty for a numeric covariate.
     words: tuple[str, ...]
+    # Means of its regressors: the value and, with knots, a spline term; or an indicator for each
+    # category but the first. Empty when it was the same for everybody.
     means: tuple[float, ...]
+    # Three knots of a natural cubic spline; empty for a linear effect.
     knots: tuple[float, ...] = ()
 
     @classmethod
@@ -47,65 +38,45 @@ class Covariate:
         array([[ 0.75],
                [-0.25]])
         """
-        words: tuple[str, ...] = ()
+        numeric = [word for word in values if _is_number(word)]
         strange = [word for word in values if not _is_number(word)]
-        if strange and len(strange) < len(values):
+        if numeric and strange:
             raise DatasetError(
                 f"expected numbers only, or words only, as the {name}, found "
-                f"{next(word for word in values if _is_number(word))!r} and {strange[0]!r}",
+                f"{numeric[0]!r} and {strange[0]!r}",
                 remedy="correct participants.tsv",
             )
-        knots: tuple[float, ...] = ()
-        if not strange:
-            numbers = np.array([float(word) for word in values])
-            knots = _knots(numbers)
-            columns = _bent(numbers, knots).T.tolist()
-        else:
-            words = tuple(sorted(set(values)))
-            columns = [[float(value == word) for value in values] for word in words[1:]]
+        words = tuple(sorted(set(strange)))
+        numbers = [float(word) for word in numeric]
+        many = len(set(numbers)) >= _LEAST_VALUES
+        knots = tuple(np.percentile(numbers, _KNOTS).tolist()) if many else ()
+        columns = cls(name, words, (), knots)._uncentred(values).T.tolist()
         varies = [column for column in columns if len(set(column)) > 1]
         return cls(name, words, tuple(float(np.mean(column)) for column in varies), knots)
 
     def columns(self, values: Sequence[str]) -> Array:
-        """Return centred regressors, shape (scan, column).
-
-        Raises
-        ------
-        DatasetError
-            When a value is not a number, or is an unknown category.
-        """
+        """Return centred regressors, shape (scan, column)."""
         if not self.means:
             return np.zeros((len(values), 0))
-        if self.words:
-            self._require([word in self.words for word in values], values)
-            numbers = np.array(
-                [[value == word for word in self.words[1:]] for value in values], float
-            )
-        else:
-            self._require([_is_number(word) for word in values], values)
-            numbers = _bent(np.array([float(word) for word in values]), self.knots)
-        return numbers - self.means
-
-    def _require(self, known: Sequence[bool], values: Sequence[str]) -> None:
-        unknown = [word for word, fine in zip(values, known, strict=True) if not fine]
+        unknown = [v for v in values if not (v in self.words if self.words else _is_number(v))]
         if unknown:
             expected = f"one of {', '.join(self.words)}" if self.words else "a number"
             raise DatasetError(
                 f"expected {expected} as the {self.name}, found {unknown[0]!r}",
                 remedy="correct participants.tsv",
             )
+        return self._uncentred(values) - self.means
+
+    def _uncentred(self, values: Sequence[str]) -> Array:
+        if self.words:
+            return np.array([[v == word for word in self.words[1:]] for v in values], dtype=float)
+        return _bent(np.array([float(v) for v in values]), self.knots)
 
 
 def covariate_columns(
     covariates: Sequence[Covariate], scans: Sequence[Mapping[str, str]]
 ) -> Array:
-    """Return the regressors of all covariates, shape (scan, column).
-
-    Raises
-    ------
-    DatasetError
-        When a covariate of a scan is unknown.
-    """
+    """Return the regressors of all covariates, shape (scan, column)."""
     parts = [np.zeros((len(scans), 0))]
     for covariate in covariates:
         values = [scan.get(covariate.name, "n/a") for scan in scans]
@@ -116,13 +87,6 @@ def covariate_columns(
             )
         parts.append(covariate.columns(values))
     return np.hstack(parts)
-
-
-def _knots(numbers: Array) -> tuple[float, ...]:
-    """Return the knots of a spline, or none if there are few distinct values."""
-    if len(set(numbers.tolist())) < _LEAST_VALUES:
-        return ()
-    return tuple(np.percentile(numbers, _KNOTS).tolist())
 
 
 def _bent(numbers: Array, knots: Sequence[float]) -> Array:

@@ -15,27 +15,13 @@ from siteless.acquisition import Array
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """The site, the participant and the covariates of each scan.
+    """The site, the participant and the covariates of each scan."""
 
-    Attributes
-    ----------
-    sites
-        Index of each scan's site, shape (scan,).
-    count
-        Number of sites.
-    people
-        Index of each scan's participant, shape (scan,).
-    covariates
-        Centred covariates, shape (scan, column).
-    reference
-        Reference scans, from which site effects are estimated, shape (scan,), bool.
-    """
-
-    sites: Array
-    count: int
-    people: Array
-    covariates: Array
-    reference: Array
+    sites: Array  # index of each scan's site, shape (scan,)
+    count: int  # number of sites
+    people: Array  # index of each scan's participant, shape (scan,)
+    covariates: Array  # centred, shape (scan, column)
+    reference: Array  # scans from which site effects are estimated, shape (scan,), bool
 
     @classmethod
     def of(

@@ -53,66 +53,41 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class SiteEffects:
-    """Estimated effects of sites on features.
+    """Estimated effects of sites on features."""
 
-    Attributes
-    ----------
-    mean
-        Mean of each feature over sites at mean covariates, shape (feature,).
-    sites, variance
-        Posterior mean and variance of site effects, which sum to zero before shrinkage, shape
-        (site, feature).
-    raw
-        Effects before shrinkage, shape (site, feature).
-    covariates
-        Effects of covariates, shape (column, feature).
-    of_people
-        Variance between participants at one site, shape (feature,).
-    scales, log_evidence
-        Grid of the standard deviation of sites for each group of features, and its log posterior,
-        shape (group, scale).
-    log_prior_of_new
-        Log prior of the same standard deviations for a site that is not known yet.
-    people
-        Number of reference participants at each site, shape (site,).
-    chance
-        Sampling variance of `raw`, divided by `of_people`, shape (site,).
-    """
-
-    mean: Array
+    mean: Array  # mean of each feature over sites at mean covariates, shape (feature,)
+    # Posterior mean and variance of site effects, which sum to zero before shrinkage, shape
+    # (site, feature).
     sites: Array
     variance: Array
-    raw: Array
-    covariates: Array
-    of_people: Array
+    raw: Array  # effects before shrinkage, shape (site, feature)
+    covariates: Array  # effects of covariates, shape (column, feature)
+    of_people: Array  # variance between participants at one site, shape (feature,)
+    # Grid of the standard deviation of sites for each group of features, its log posterior, and
+    # its log prior for a site that is not known yet, shape (group, scale).
     scales: Array
     log_evidence: Array
     log_prior_of_new: Array
-    people: Array
-    chance: Array
+    people: Array  # number of reference participants at each site, shape (site,)
+    chance: Array  # sampling variance of `raw`, divided by `of_people`, shape (site,)
 
 
 def estimate_site_effects(values: Array, design: Design, groups: Array) -> SiteEffects:
-    """Estimate the effect of each site on features.
+    """Estimate the effect of each site on features, given for each scan as (scan, feature).
 
-    Parameters
-    ----------
-    values
-        Features of each scan, shape (scan, feature).
-    design
-        Sites, participants and covariates of the scans.
-    groups
-        Index of each feature's group, shape (feature,). Effects in a group share a prior.
+    Effects of features in one of the `groups`, shape (feature,), share a prior.
     """
     reference = design.of_reference
     regression = _Regression.fit(values[design.reference], reference).moderated(groups)
-    raw, scatter = regression.centred_sites(design.count)
+    centre = np.eye(design.count) - 1 / design.count
+    raw = centre @ regression.weights[: design.count]
+    scatter = centre @ regression.scatter[: design.count, : design.count] @ centre
     blocks = _contrasts(reference.connections, scatter)
     sites, variance = np.zeros_like(raw), np.zeros_like(raw)
     scales, evidence, of_new_site = [], [], []
     for group in range(int(groups.max()) + 1):
         members = groups == group
-        prior = _prior_scales(regression.variance[members])
+        prior = _RATIOS * np.sqrt(max(float(regression.variance[members].mean()), _TINY))
         log_posterior = _LOG_PRIOR
         for block in blocks:
             estimates = block.weights @ raw[:, members] * regression.proves_sites
@@ -123,9 +98,7 @@ def estimate_site_effects(values: Array, design: Design, groups: Array) -> SiteE
             variance[:, members] += np.square(block.patterns) @ left
         scales.append(prior)
         evidence.append(log_posterior)
-        of_new_site.append(
-            log_posterior if reference.connections.any() else _doubted(log_posterior)
-        )
+        of_new_site.append(_doubted(log_posterior) if reference.is_connected else log_posterior)
     of_people = regression.variance
     if not regression.proves_sites:
         variance = np.square(raw)
@@ -147,35 +120,19 @@ def estimate_site_effects(values: Array, design: Design, groups: Array) -> SiteE
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """Contrasts of sites that share a prior, with independent errors.
+    """Contrasts of sites that share a prior, with independent errors."""
 
-    Attributes
-    ----------
-    weights
-        Give the contrasts of effects before shrinkage, shape (contrast, site).
-    patterns
-        Effects of sites for contrasts of one, shape (site, contrast).
-    sampling
-        Sampling variance of the contrasts, in units of the variance of people, (contrast,).
-    """
-
-    weights: Array
-    patterns: Array
-    sampling: Array
+    weights: Array  # give the contrasts of effects before shrinkage, shape (contrast, site)
+    patterns: Array  # effects of sites for contrasts of one, shape (site, contrast)
+    sampling: Array  # sampling variance in units of the variance of people, (contrast,)
 
 
 def _contrasts(connections: Array, scatter: Array) -> list[_Block]:
     """Return the contrasts between connected sites, and those between groups of such sites.
 
     Errors of the two are uncorrelated: what the first predict of the second is taken away, so that
-    a group is not known as badly as its least known site.
-
-    Parameters
-    ----------
-    connections
-        Index of each site's group, shape (site,).
-    scatter
-        Covariance of the effects before shrinkage, shape (site, site).
+    a group is not known as badly as its least known site. `connections` holds each site's group,
+    and `scatter` the covariance of effects before shrinkage.
     """
     groups = np.eye(connections.max() + 1)[connections]
     means = groups @ np.linalg.pinv(groups)
@@ -213,17 +170,8 @@ def estimate_new_site(
 ) -> tuple[Array, Array]:
     """Return the effect of a new site and its variance, shape (feature,) each.
 
-    Parameters
-    ----------
-    values
-        Features averaged over the new site's scans, after subtracting the mean of the known sites
-        and covariate effects, shape (feature,).
-    known
-        Effects of the known sites.
-    people
-        Number of participants at the new site.
-    groups
-        As for `estimate_site_effects`.
+    Values are averaged over the scans of so many people at the new site, after subtracting the
+    mean of the known sites and covariate effects.
     """
     effect, variance = np.zeros_like(values), np.zeros_like(values)
     noise = known.of_people / people
@@ -235,10 +183,6 @@ def estimate_new_site(
         kept, left = _shrink(*observed, prior, evidence + _log_evidence(*observed, prior))
         effect[members], variance[members] = kept[0], left[0]
     return effect, variance
-
-
-def _prior_scales(variance: Array) -> Array:
-    return _RATIOS * np.sqrt(max(float(variance.mean()), _TINY))
 
 
 def _log_evidence(effects: Array, noise: Array, scales: Array) -> Array:
@@ -261,25 +205,13 @@ def _shrink(effects: Array, noise: Array, scales: Array, evidence: Array) -> tup
 
 @dataclass(frozen=True, eq=False)
 class _Regression:
-    """A generalised least-squares fit.
+    """A generalised least-squares fit."""
 
-    Attributes
-    ----------
-    weights, variance
-        Regression coefficients, shape (column, feature), and residual variance of a scan,
-        (feature,).
-    scatter
-        Covariance of the coefficients, divided by that variance, shape (column, column).
-    freedom
-        Degrees of freedom of the variance.
-    proves_sites
-        False if each site has one participant, who cannot be separated from the site.
-    """
-
-    weights: Array
-    variance: Array
-    scatter: Array
-    freedom: float
+    weights: Array  # regression coefficients, shape (column, feature)
+    variance: Array  # residual variance of a scan, shape (feature,)
+    scatter: Array  # covariance of the coefficients, divided by that variance, (column, column)
+    freedom: float  # degrees of freedom of the variance
+    # False if each site has one participant, who cannot be separated from the site.
     proves_sites: bool = True
 
     @classmethod
@@ -339,11 +271,6 @@ class _Regression:
         of_people = np.bincount(design.people, squares.mean(axis=1)) / counts
         usual = _FAR**2 / np.fmax(of_people, _FAR**2)
         return usual[design.people] if self.proves_sites else np.ones(len(values))
-
-    def centred_sites(self, count: int) -> tuple[Array, Array]:
-        """Return the centred coefficients of the sites and their covariance."""
-        centre = np.eye(count) - 1 / count
-        return centre @ self.weights[:count], centre @ self.scatter[:count, :count] @ centre
 
 
 def _moderated(variance: Array, freedom: float) -> Array:

@@ -19,21 +19,9 @@ def require_identifiable(
 ) -> None:
     """Raise an error for a design that cannot separate scanners from participants.
 
-    Travelling subjects who connect all sites separate them, whatever their covariates.
-
-    Parameters
-    ----------
-    design
-        Design of the study.
-    covariates
-        Regressors of each covariate by name, shape (scan, column).
-    sites
-        Labels of the sites.
-
-    Raises
-    ------
-    DatasetError
-        When a site has no reference scan, or a covariate is nearly determined by the site.
+    Travelling subjects who connect all sites separate them, whatever their covariates. Without
+    them, no covariate may be nearly determined by the site; `covariates` holds the regressors of
+    each by name, shape (scan, column).
     """
     empty = [s for n, s in enumerate(sites) if not (design.sites[design.reference] == n).any()]
     if empty:
@@ -56,15 +44,13 @@ def require_identifiable(
 
 def sites_of_one_person(design: Design, sites: Sequence[str]) -> list[str]:
     """Return the sites with a single participant who was scanned nowhere else."""
-    visits = {p: set(design.sites[design.people == p].tolist()) for p in np.unique(design.people)}
-    people = {
-        site: [p for p, seen in visits.items() if site in seen] for site in range(len(sites))
-    }
-    return [
-        sites[site]
-        for site, visitors in people.items()
-        if len(visitors) == 1 and len(visits[visitors[0]]) == 1
-    ]
+    found = []
+    for number, label in enumerate(sites):
+        visitors = np.unique(design.people[design.sites == number])
+        visited = design.sites[np.isin(design.people, visitors)]
+        if len(visitors) == 1 and (visited == number).all():
+            found.append(label)
+    return found
 
 
 def _share_within(columns: Array, design: Design) -> float:

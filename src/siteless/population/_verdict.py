@@ -22,32 +22,15 @@ class SiteVerdict:
     """A summary of the effect of a site.
 
     All values are root mean squares over features; differences are from the mean of sites.
-
-    Attributes
-    ----------
-    site
-        Label of the site.
-    people
-        Number of participants that the effect is estimated from.
-    difference
-        Estimated difference, adjusted for covariates.
-    chance
-        Difference that is expected from sampling participants if all scanners are alike.
-    scanner
-        Part of the difference that is attributed to the scanner and removed.
-    error
-        Standard error of that part.
-    expected_errors
-        Expected standard error with each number of participants per site in `NUMBERS`.
     """
 
     site: str
-    people: int
-    difference: float
-    chance: float
-    scanner: float
-    error: float
-    expected_errors: tuple[float, ...]
+    people: int  # number of participants that the effect is estimated from
+    difference: float  # estimated difference, adjusted for covariates
+    chance: float  # difference expected from sampling participants if all scanners are alike
+    scanner: float  # part of the difference that is attributed to the scanner and removed
+    error: float  # standard error of that part
+    expected_errors: tuple[float, ...]  # with each number of participants per site in `NUMBERS`
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
@@ -63,19 +46,7 @@ class SiteVerdict:
 def judge_sites(
     effects: SiteEffects, sites: Sequence[str], groups: Array, units: Array
 ) -> list[SiteVerdict]:
-    """Return a summary of each site.
-
-    Parameters
-    ----------
-    effects
-        Effects of the sites.
-    sites
-        Labels of the sites.
-    groups
-        As for `estimate_site_effects`.
-    units
-        Scale of each feature in the sum of squares, shape (feature,).
-    """
+    """Return a summary of each site; `units` scale each feature in the sum of squares."""
 
     def total(squares: Array) -> Array:
         return np.sqrt(squares @ np.square(units))

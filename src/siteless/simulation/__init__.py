@@ -1,7 +1,7 @@
 """Simulate travelling subjects with known truth: anatomy, microstructure, scanners, cohorts."""
 
 from siteless.simulation._atlas import SYSTEMS, load_atlas
-from siteless.simulation._cohort import PRESETS, Cohort, Preset, draw_cohort
+from siteless.simulation._cohort import PRESETS, Cohort, draw_cohort
 from siteless.simulation._designs import (
     DESIGNS,
     FOLLOW_UP,
@@ -20,14 +20,7 @@ from siteless.simulation._person import (
     make_anatomy,
 )
 from siteless.simulation._random_scanners import draw_scanners
-from siteless.simulation._scanner import (
-    EFFECTS,
-    Scanner,
-    SimulatedScan,
-    read_scanners,
-    scan_person,
-    scheme,
-)
+from siteless.simulation._scanner import EFFECTS, Scanner, read_scanners, scan_person, scheme
 from siteless.simulation._signal import clean_signal
 
 __all__ = [
@@ -42,9 +35,7 @@ __all__ = [
     "Cohort",
     "Effect",
     "Person",
-    "Preset",
     "Scanner",
-    "SimulatedScan",
     "StudyDesign",
     "Visit",
     "choose_design",

@@ -30,24 +30,13 @@ _RESOLUTION = 2
 
 @dataclass(frozen=True, eq=False)
 class Atlas:
-    """Tissue and fibres in MNI152 space.
+    """Tissue and fibres in MNI152 space; affines are from voxels to MNI152 mm, shape (4, 4)."""
 
-    Attributes
-    ----------
-    tissue
-        Fractions of white matter, grey matter and fluid, shape (x, y, z, 3), at 1 mm; they sum to
-        one in the brain and to zero outside.
-    tissue_affine
-        Voxel to MNI152 mm of `tissue`, shape (4, 4).
-    flux
-        Direction times density of each fibre system, shape (x, y, z, system, 3).
-    flux_affine
-        Voxel to MNI152 mm of `flux`, shape (4, 4).
-    """
-
+    # Fractions of white matter, grey matter and fluid, shape (x, y, z, 3), at 1 mm; they sum to
+    # one in the brain and to zero outside.
     tissue: Array
     tissue_affine: Array
-    flux: Array
+    flux: Array  # direction times density of each fibre system, shape (x, y, z, system, 3)
     flux_affine: Array
 
 
@@ -55,13 +44,14 @@ class Atlas:
 def load_atlas() -> Atlas:
     """Read the tissue maps and solve for the fibres; the result is cached."""
     tissue, tissue_affine = _read_tissue()
-    coarse, affine = _coarser(tissue, tissue_affine, _RESOLUTION)
+    coarse, affine = _coarser(tissue, tissue_affine)
     with threadpool_limits(1):  # sums over several threads round differently
         fields = [_flux(*ends) for ends in _fibre_systems(coarse, affine)]
     white = coarse[..., 0] > 0.3
-    typical = [np.median(_length(field)[white & (_length(field) > 0)]) for field in fields]
+    lengths = [np.linalg.norm(field, axis=-1) for field in fields]
+    typical = [np.median(length[white & (length > 0)]) for length in lengths]
     scales = np.divide(_STRENGTH, typical)
-    flux = _fill(np.stack([f * s for f, s in zip(fields, scales, strict=True)], axis=3), ~white)
+    flux = _fill(np.stack(fields, axis=3) * scales[:, None], ~white)
     return Atlas(tissue, tissue_affine, flux.astype(np.float32), affine)
 
 
@@ -80,15 +70,14 @@ def _read_tissue() -> tuple[Array, Array]:
     return np.where(inside, np.concatenate([parts, fluid], axis=-1), 0), white.affine
 
 
-def _coarser(maps: Array, affine: Array, factor: int) -> tuple[Array, Array]:
+def _coarser(maps: Array, affine: Array) -> tuple[Array, Array]:
     """Average maps of shape (x, y, z, map) over blocks of voxels."""
-    x, y, z = (size // factor for size in maps.shape[:3])
-    blocks = maps[: x * factor, : y * factor, : z * factor].reshape(
-        x, factor, y, factor, z, factor, -1
-    )
+    n = _RESOLUTION
+    x, y, z = (size // n for size in maps.shape[:3])
+    blocks = maps[: x * n, : y * n, : z * n].reshape(x, n, y, n, z, n, -1)
     moved = affine.copy()
-    moved[:3, :3] *= factor
-    moved[:3, 3] += affine[:3, :3] @ np.full(3, (factor - 1) / 2)
+    moved[:3, :3] *= n
+    moved[:3, 3] += affine[:3, :3] @ np.full(3, (n - 1) / 2)
     return blocks.mean(axis=(1, 3, 5)), moved
 
 
@@ -165,14 +154,12 @@ def _gradient(potential: Array) -> Array:
     """Return differences along each axis between neighbours that are not NaN."""
     gradient = np.zeros((*potential.shape, 3))
     for axis in range(3):
-        first, second = _neighbours(potential, axis)
-        step = second - first
+        step = np.diff(potential, axis=axis)
         known = np.isfinite(step)
-        total, count = np.zeros(potential.shape), np.zeros(potential.shape)
-        for side in _neighbours(total, axis):
-            side += np.where(known, step, 0)
-        for side in _neighbours(count, axis):
-            side += known
+        total, count = np.zeros((2, *potential.shape))
+        for steps, counts in zip(_neighbours(total, axis), _neighbours(count, axis), strict=True):
+            steps += np.where(known, step, 0)
+            counts += known
         gradient[..., axis] = total / np.maximum(count, 1)
     return gradient
 
@@ -188,7 +175,3 @@ def _fill(flux: Array, missing: Array) -> Array:
     empty = missing | (np.square(flux).sum(axis=(3, 4)) == 0)
     nearest = ndimage.distance_transform_edt(empty, return_distances=False, return_indices=True)
     return flux[tuple(nearest)]
-
-
-def _length(vectors: Array) -> Array:
-    return np.linalg.norm(vectors, axis=-1)

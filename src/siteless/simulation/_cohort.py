@@ -19,20 +19,10 @@ _CHALLENGE_SITES = ("prisma30", "prisma60", "connectom30", "connectom60")
 
 @dataclass(frozen=True)
 class Preset:
-    """A size of cohort.
-
-    Attributes
-    ----------
-    subjects
-        Number of participants, each scanned at every site.
-    voxel_size
-        Voxel size, mm.
-    sites
-        Names of the sites.
-    """
+    """A size of cohort, in which each of the subjects is scanned at every site."""
 
     subjects: int
-    voxel_size: float
+    voxel_size: float  # mm
     sites: tuple[str, ...]
 
 

@@ -201,9 +201,8 @@ class _Draw:
         for site, count in zip(self.enrolling, numbers, strict=True):
             people += self._enrolled(site, int(count))
         if self.design.bridging:
-            people += self._group(
-                _evenly_spaced_ages(_BRIDGING_AGES, self.design.bridging), "train"
-            )
+            ages = _evenly_spaced_ages(_BRIDGING_AGES, self.design.bridging)
+            people += self._group(ages, "train")
         return _with_lesions(people) + _with_lesions(self._test_people())
 
     def _test_people(self) -> list[Person]:
@@ -221,14 +220,11 @@ class _Draw:
         if self.design.patients:
             people = self._grouped(people, self._between(*self.design.patients, site=site))
         sites = [scanner.site for scanner in self.scanners[site:]]
-        visits = [
-            # Every third person is followed up before the upgrade.
-            self._visits(sites[0], sites[0] if number % 3 == 2 else sites[:2][-1])
-            for number in range(count)
-        ]
+        first, upgraded = sites[0], sites[:2][-1]
+        # Every third person is followed up before the upgrade.
         return [
-            replace(person, visits=sessions)
-            for person, sessions in zip(people, visits, strict=True)
+            replace(person, visits=self._visits(first, first if n % 3 == 2 else upgraded))
+            for n, person in enumerate(people)
         ]
 
     def _visits(self, first: str, second: str) -> tuple[Visit, ...]:
@@ -246,12 +242,9 @@ class _Draw:
         count = round(share * len(people))
         if len(people) >= 3:
             count = min(max(count, 1), len(people) - 1)
-        groups = self.rng.permutation(
-            np.repeat(["patient", "control"], [count, len(people) - count])
-        )
-        return [
-            replace(person, group=str(name)) for person, name in zip(people, groups, strict=True)
-        ]
+        names = np.repeat(["patient", "control"], [count, len(people) - count])
+        groups = self.rng.permutation(names).tolist()
+        return [replace(person, group=g) for person, g in zip(people, groups, strict=True)]
 
     def _ages(self, site: int, count: int) -> Array:
         """Return the ages of people at a site, whose mean may depend on the site."""
@@ -266,18 +259,14 @@ class _Draw:
         """Make people of given ages in random order, with equal numbers of both sexes."""
         ages = self.rng.permutation(ages.round().astype(int))
         sexes = self.rng.permutation(np.resize(["F", "M"], len(ages)))
-        return [
-            Person(label="", age=int(age), sex=str(sex), split=split, seed=())
-            for age, sex in zip(ages, sexes, strict=True)
-        ]
+        drawn = zip(ages.tolist(), sexes.tolist(), strict=True)
+        return [Person("", age, sex, split, seed=()) for age, sex in drawn]
 
 
 def _with_lesions(people: list[Person]) -> list[Person]:
     """Give a lesion to every third patient."""
     patients = [number for number, person in enumerate(people) if person.group == "patient"]
-    return [
-        replace(person, lesion=number in patients[::3]) for number, person in enumerate(people)
-    ]
+    return [replace(person, lesion=n in patients[::3]) for n, person in enumerate(people)]
 
 
 def _evenly_spaced_ages(ages: tuple[int, int], count: int) -> Array:

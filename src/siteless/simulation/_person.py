@@ -11,7 +11,7 @@ import numpy as np
 from scipy import ndimage
 from scipy.spatial.transform import Rotation
 
-from siteless.acquisition import Array
+from siteless.acquisition import Array, on_grid
 from siteless.simulation._atlas import SYSTEMS, load_atlas
 
 Field = Callable[[Array], Array]
@@ -35,15 +35,7 @@ _DISPERSION = 0.29  # radians
 
 @dataclass(frozen=True)
 class Effect:
-    """A change of white matter in an ellipsoid of the atlas.
-
-    Attributes
-    ----------
-    centre, radii
-        Centre and radii in MNI152 mm, along x, y and z.
-    intra_axonal
-        Change of the intra-axonal fraction.
-    """
+    """A change of the intra-axonal fraction in an ellipsoid of the atlas, in MNI152 mm."""
 
     centre: tuple[float, float, float]
     radii: tuple[float, float, float]
@@ -60,55 +52,25 @@ PATIENT_EFFECT = Effect((0.0, 30.0, 14.0), (34.0, 22.0, 24.0), intra_axonal=-0.0
 
 @dataclass(frozen=True)
 class Visit:
-    """A session at a site.
-
-    Attributes
-    ----------
-    site
-        Name of the site.
-    session
-        Label, as in ``ses-<session>``.
-    years
-        Time since the person's first visit.
-    """
+    """A session at a site."""
 
     site: str
-    session: str
-    years: float = 0.0
+    session: str  # label, as in ``ses-<session>``
+    years: float = 0.0  # since the person's first visit
 
 
 @dataclass(frozen=True)
 class Person:
-    """A simulated person.
+    """A simulated person."""
 
-    Attributes
-    ----------
-    label
-        Label, as in ``sub-<label>``.
-    age
-        Age at the first visit, years.
-    sex
-        F or M.
-    split
-        train, val or test.
-    seed
-        Random seed of the person.
-    lesion
-        Whether the person has a white-matter lesion.
-    group
-        control or patient; empty in cohorts without groups.
-    visits
-        Visits of the person; empty for one at every site.
-    """
-
-    label: str
-    age: float
-    sex: str
-    split: str
+    label: str  # as in ``sub-<label>``
+    age: float  # at the first visit, years
+    sex: str  # F or M
+    split: str  # train, val or test
     seed: tuple[int, ...]
     lesion: bool = False
-    group: str = ""
-    visits: tuple[Visit, ...] = ()
+    group: str = ""  # control or patient; empty in cohorts without groups
+    visits: tuple[Visit, ...] = ()  # empty for one at every site
 
     def after(self, years: float) -> Self:
         """Return the same person at a later age."""
@@ -119,41 +81,21 @@ class Person:
 class Anatomy:
     """A person's brain, on the common grid of their scans.
 
-    Attributes
-    ----------
-    affine
-        Voxel to world, shape (4, 4); oblique.
-    mask
-        Brain mask, shape (x, y, z). The arrays below have a row for each of its voxels, x fastest.
-    tissue
-        Fractions of white matter, grey matter and fluid, shape (voxel, 3).
-    directions
-        Unit vectors of the fibre populations in world axes, shape (voxel, system, 3).
-    populations
-        Fraction of white matter in each population, shape (voxel, system).
-    intra_axonal
-        Fraction of a fibre's water inside axons, shape (voxel,).
-    dispersion
-        Standard deviation of the tilt of fibres from their population's direction, along each of
-        two perpendicular axes, shape (voxel,), radians.
-    white_matter
-        Voxels of mostly white matter, apart from a lesion, shape (voxel,), bool.
-    lesion
-        Voxels of the lesion, shape (voxel,), bool.
-    affected
-        White matter that `PATIENT_EFFECT` changes in patients, shape (voxel,), bool.
+    All but the affine and the mask have a row for each voxel of the mask, x fastest.
     """
 
-    affine: Array
-    mask: Array
-    tissue: Array
-    directions: Array
-    populations: Array
-    intra_axonal: Array
+    affine: Array  # voxel to world, shape (4, 4); oblique
+    mask: Array  # brain, shape (x, y, z)
+    tissue: Array  # fractions of white matter, grey matter and fluid, shape (voxel, 3)
+    directions: Array  # unit vectors of fibre populations in world axes, (voxel, system, 3)
+    populations: Array  # fraction of white matter in each population, shape (voxel, system)
+    intra_axonal: Array  # fraction of a fibre's water inside axons, shape (voxel,)
+    # Standard deviation of the tilt of fibres from their population's direction, along each of two
+    # perpendicular axes, shape (voxel,), radians.
     dispersion: Array
-    white_matter: Array
-    lesion: Array
-    affected: Array
+    white_matter: Array  # mostly white matter, apart from a lesion, shape (voxel,), bool
+    lesion: Array  # shape (voxel,), bool
+    affected: Array  # what `PATIENT_EFFECT` changes in patients, shape (voxel,), bool
 
     @cached_property
     def position(self) -> Array:
@@ -162,9 +104,7 @@ class Anatomy:
 
     def on_grid(self, values: Array) -> Array:
         """Place voxel values, shape (voxel, ...), on the grid, zero outside the brain."""
-        grid = np.zeros((*self.mask.shape[::-1], *values.shape[1:]), dtype=values.dtype)
-        grid[self.mask.T] = values
-        return grid.swapaxes(0, 2)
+        return on_grid(values, self.mask)
 
 
 def make_anatomy(person: Person, *, voxel_size: float) -> Anatomy:
@@ -177,15 +117,16 @@ def make_anatomy(person: Person, *, voxel_size: float) -> Anatomy:
     brain = (sampled.sum(axis=1) > 0.5).reshape(shape[::-1]).T
     mask, affine = _cropped(np.asarray(ndimage.binary_fill_holes(brain)), affine)
     position = _positions(mask, affine)
-    tissue = _sample(*_tissue_of_voxels(voxel_size), warp(position))
+    place = warp(position)
+    tissue = _sample(*_tissue_of_voxels(voxel_size), place)
     tissue /= np.maximum(tissue.sum(axis=1, keepdims=True), 1e-6)
     directions, populations = _fibres(position, warp)
     tissue[populations.sum(axis=1) == 0] @= [[0, 1, 0], [0, 1, 0], [0, 0, 1]]  # no fibres: grey
     white = tissue[:, 0] > 0.5
     lesion = _draw_lesion(person, position, tissue)
     tissue[lesion] = tissue[lesion] @ [[0.7, 0, 0.3], [0, 1, 0], [0, 0, 1]]
-    intra, dispersion = _draw_microstructure(rng, person, warp(position))
-    affected = PATIENT_EFFECT.holds(warp(position)) & white
+    intra, dispersion = _draw_microstructure(rng, person, place)
+    affected = PATIENT_EFFECT.holds(place) & white
     if person.group == "patient":
         intra = intra + PATIENT_EFFECT.intra_axonal * affected
     return Anatomy(
@@ -236,10 +177,8 @@ def _smooth_field(rng: np.random.Generator, scale: float, waves: int = 24) -> Fi
 def _fibres(position: Array, warp: Field) -> tuple[Array, Array]:
     """Return the unit vectors and volumes of a person's fibre populations."""
     atlas = load_atlas()
-    flux = _sample(
-        atlas.flux.reshape(*atlas.flux.shape[:3], -1), atlas.flux_affine, warp(position)
-    )
-    flux = flux.reshape(-1, len(SYSTEMS), 3)
+    maps = atlas.flux.reshape(*atlas.flux.shape[:3], -1)
+    flux = _sample(maps, atlas.flux_affine, warp(position)).reshape(-1, len(SYSTEMS), 3)
     # Fibres are tangent vectors, which transform by the inverse of the warp.
     steps = [warp(position + step) - warp(position - step) for step in 0.5 * np.eye(3)]
     bent = np.linalg.solve(np.stack(steps, axis=-1), flux.swapaxes(1, 2)).swapaxes(1, 2)

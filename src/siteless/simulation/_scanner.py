@@ -8,6 +8,7 @@ import zlib
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -17,7 +18,7 @@ from scipy.spatial.transform import Rotation
 from scipy.special import ive
 
 from siteless.acquisition import Array, GradientTable
-from siteless.errors import DatasetError
+from siteless.errors import DatasetError, errors_at
 from siteless.simulation._person import Anatomy, Person
 from siteless.simulation._signal import clean_signal
 
@@ -101,44 +102,33 @@ class Scanner:
 
 @dataclass(frozen=True, eq=False)
 class SimulatedScan:
-    """A simulated scan, with and without noise.
-
-    Attributes
-    ----------
-    signal, clean
-        Noisy and noiseless signal, shape (x, y, z, volume), float32, zero outside the brain.
-    gradients
-        Gradient table in the axes of the person's grid, rotated with the head as by preprocessing.
-    """
+    """A simulated scan with and without noise, shape (x, y, z, volume), zero outside the brain."""
 
     signal: Array
     clean: Array
+    # In the axes of the person's grid, rotated with the head as by preprocessing.
     gradients: GradientTable
 
 
 def read_scanners(path: Path | None = None) -> dict[str, Scanner]:
     """Read the predefined sites, and those of a user's TOML file."""
-    known = _parse(files("siteless.simulation").joinpath("sites.toml").read_text(), None)
+    known = _parse(files("siteless.simulation").joinpath("sites.toml"))
     if path is None:
         return known
-    try:
-        return known | _parse(path.read_text(encoding="utf-8"), path)
-    except OSError as error:
-        raise DatasetError(
-            f"the sites cannot be read ({error.strerror})", remedy="correct the path", path=path
-        ) from None
+    with errors_at(path):
+        return known | _parse(path)
 
 
-def _parse(text: str, path: Path | None) -> dict[str, Scanner]:
+def _parse(file: Traversable) -> dict[str, Scanner]:
     try:
-        sites = tomllib.loads(text)
+        sites = tomllib.loads(file.read_text(encoding="utf-8"))
         return {site: _scanner(site, dict(settings)) for site, settings in sites.items()}
-    except (tomllib.TOMLDecodeError, TypeError, ValueError) as error:
-        raise DatasetError(
-            f"expected a TOML table a site ({error})", remedy="correct the file", path=path
-        ) from None
-    except DatasetError as error:
-        raise (error.at(path) if path else error) from None
+    except OSError as error:
+        problem = f"the sites cannot be read ({error.strerror})"
+        raise DatasetError(problem, remedy="correct the path") from None
+    except (TypeError, ValueError) as error:
+        problem = f"expected a TOML table a site ({error})"
+        raise DatasetError(problem, remedy="correct the file") from None
 
 
 def _scanner(site: str, settings: dict[str, Any]) -> Scanner:
@@ -165,16 +155,17 @@ def _fits(name: str, value: object) -> bool:
     if name not in _LIMITS:
         return isinstance(value, str)
     if name in _LISTS:
-        right_length = isinstance(value, list) and len(value) in _LISTS[name]
-        return right_length and all(
-            _in_range(name, entry) for entry in cast("list[object]", value)
-        )
-    return _in_range(name, value) and (name not in _WHOLE or isinstance(value, int))
-
-
-def _in_range(name: str, value: object) -> bool:
+        if not isinstance(value, list) or len(value) not in _LISTS[name]:
+            return False
+        entries = cast("list[object]", value)
+    else:
+        entries = [value]
     low, high = _LIMITS[name]
-    return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+    kind = int if name in _WHOLE else int | float
+    return all(
+        isinstance(entry, kind) and not isinstance(entry, bool) and low <= entry <= high
+        for entry in entries
+    )
 
 
 def scan_person(
@@ -197,7 +188,9 @@ def scan_person(
     if scanner.nonlinearity:
         coils = turn.T @ _coil_error(place, scanner.nonlinearity) @ turn
     signal = clean_signal(anatomy, gradients, echo_time=scanner.echo_time, distortion=coils)
-    signal *= (gain * _receive_field(scanner, place))[:, None]
+    unit = place / _RADIUS
+    receive = np.exp(scanner.receive * np.square(unit).sum(axis=1) + unit @ scanner.receive_tilt)
+    signal *= (gain * receive)[:, None]
     clean = _blurred(anatomy.on_grid(signal), scanner.blur, anatomy)
     noisy = clean
     if scanner.snr:
@@ -226,12 +219,6 @@ def scheme(scanner: Scanner) -> GradientTable:
     bvals, bvecs = np.concatenate(shells)[order], np.concatenate(directions)[order]
     places = np.linspace(0, len(bvals), scanner.b0, endpoint=False).astype(int)
     return GradientTable(np.insert(bvals, places, 0.0), np.insert(bvecs, places, 0.0, axis=0))
-
-
-def _receive_field(scanner: Scanner, place: Array) -> Array:
-    """Return the sensitivity of the receive coils, shape (voxel,)."""
-    unit = place / _RADIUS
-    return np.exp(scanner.receive * np.square(unit).sum(axis=1) + unit @ scanner.receive_tilt)
 
 
 def _coil_error(place: Array, strength: float) -> Array:

@@ -35,24 +35,10 @@ def clean_signal(
     echo_time: float,
     distortion: Array | None = None,
 ) -> Array:
-    """Return the noiseless signal of every brain voxel.
+    """Return the noiseless signal of every brain voxel, shape (voxel, volume), float32.
 
-    Parameters
-    ----------
-    anatomy
-        Anatomy of the person.
-    gradients
-        Gradient table in world axes.
-    echo_time
-        Echo time, seconds.
-    distortion
-        Matrices L of gradient nonlinearity, shape (voxel, 3, 3): the actual gradient is L g. None
-        for perfect coils.
-
-    Returns
-    -------
-    Array
-        Signal, shape (voxel, volume), float32.
+    Gradients are in world axes, and the echo time is in seconds. With `distortion` by matrices L,
+    shape (voxel, 3, 3), the actual gradient is L g.
     """
     voxels = len(anatomy.tissue)
     signal = np.empty((voxels, len(gradients)), dtype=np.float32)

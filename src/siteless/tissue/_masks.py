@@ -31,13 +31,6 @@ def brain_mask(b0: Array, voxel_size: Array) -> Array:
 
     The signal is low far from the receive coils, so a threshold alone loses the deep brain;
     closing and filling slice by slice recover it.
-
-    Parameters
-    ----------
-    b0
-        Mean b0 image, shape (x, y, z).
-    voxel_size
-        Voxel size, shape (3,), mm.
     """
     from dipy.segment.mask import median_otsu
 
@@ -52,17 +45,9 @@ def brain_mask(b0: Array, voxel_size: Array) -> Array:
 
 
 def white_matter_mask(signal: Array, gradients: GradientTable, brain: Array) -> Array:
-    """Find white matter by anisotropy.
+    """Find white matter by anisotropy, from signal of shape (x, y, z, volume).
 
-    Parameters
-    ----------
-    signal
-        Diffusion signal, shape (x, y, z, volume).
-    gradients
-        Gradient table of the volumes.
-    brain
-        Brain mask, shape (x, y, z). Its outer layer is excluded: partial volume and motion make it
-        look anisotropic.
+    The outer layer of the brain is excluded: partial volume and motion make it look anisotropic.
     """
     inner = ndimage.binary_erosion(brain)
     volumes = signal.T.reshape(signal.shape[3], -1)

@@ -17,17 +17,11 @@ _BLOCK = 16_384
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """Eigenvalues and principal direction of many voxels.
+    """Eigenvalues and principal direction of many voxels."""
 
-    Attributes
-    ----------
-    eigenvalues
-        Eigenvalues, shape (voxel, 3), ascending, mm2/s; negative ones are set to zero.
-    principal
-        Unit vector of the largest eigenvalue, in the axes of the gradient table, (voxel, 3).
-    """
-
+    # Shape (voxel, 3), ascending, mm2/s; negative ones are set to zero.
     eigenvalues: Array
+    # Unit vector of the largest eigenvalue, in the axes of the gradient table, (voxel, 3).
     principal: Array
 
     @cached_property
@@ -44,18 +38,9 @@ class Tensor:
 
 
 def fit_tensor(volumes: Array, voxels: Array, gradients: GradientTable) -> Tensor:
-    """Fit a tensor to each voxel.
+    """Fit a tensor to some voxels of `volumes`, which are shaped (volume, voxel) as in `Scan`.
 
     The fit uses b0 and the shells up to 1300 s/mm2, or the weakest shell if all are above.
-
-    Parameters
-    ----------
-    volumes
-        Signal, shape (volume, voxel), as in `Scan.volumes`.
-    voxels
-        Voxels to fit, as indices along the second axis.
-    gradients
-        Gradient table in world axes, as is the principal direction.
     """
     used = _tensor_volumes(gradients)
     inverse = np.linalg.pinv(_design(gradients.b[used], gradients.directions[used]))
