@@ -51,6 +51,11 @@ class Translation:
     unfamiliar: Array | None = None
     flagged: Array | None = None
 
+    @property
+    def ratio(self) -> np.float32:
+        """Level of the translation over that of the scan."""
+        return np.float32(self.levels[1] / self.levels[0])
+
 
 class SiteFields(Protocol):
     """Global effects of sites: point-spread functions, and smooth fields over the head."""
@@ -117,16 +122,10 @@ class Model(ABC):
     def prepare(self, scan: Scan) -> Scan:
         """Process a scan like the training scans; raise an error for an unsupported scan."""
         self.require_known(scan.gradients, scan.site)
-        return self.preparation.prepare(scan)
+        return self.preparation.at_shells(self.preparation.denoised(scan))
 
     def unfamiliar(self, scan: Scan, coefficients: Coefficients) -> Array:
-        """Return which voxels of the training tissue are out-of-distribution for their site.
-
-        Returns
-        -------
-        Array
-            Out-of-distribution voxels, shape (voxel of the tissue,), bool.
-        """
+        """Whether voxels are out-of-distribution for their site, shape (voxel of the tissue,)."""
         rows = coefficients.values[self.preparation.where(scan).T[scan.mask.T]]
         typical = self.card.sites[str(scan.site)].typical
         return typical.is_unlike(rows / np.float32(white_matter_level(scan)), coefficients.order)
@@ -203,17 +202,7 @@ class SignalModel(Model):
 
     @abstractmethod
     def translate(self, scan: Scan, coefficients: Coefficients, site: str) -> Translation:
-        """Render a scan's coefficients as a site, or as the average of sites.
-
-        Parameters
-        ----------
-        scan
-            Scan from `prepare`.
-        coefficients
-            Coefficients of the scan.
-        site
-            Target site, or ``average``.
-        """
+        """Render the coefficients of a scan from `prepare` as a site, or as the average."""
 
 
 class LatentCodes(Protocol):
@@ -277,14 +266,7 @@ class MapModel(Model):
     def render_maps(
         self, scan: Scan, site: str, attributes: Mapping[str, str] | None = None
     ) -> HarmonizedMaps:
-        """Compute the maps of a scan and harmonize them to a site.
+        """Compute the maps of a scan, and harmonize them to a site or to the average.
 
-        Parameters
-        ----------
-        scan
-            Scan from a site of the model.
-        site
-            Target site, or ``average``.
-        attributes
-            Values of the model's covariates, as in the dataset's tables.
+        Attributes are values of the model's covariates, as in the dataset's tables.
         """

@@ -35,10 +35,6 @@ class Preparation:
     denoiser: str = ""
     basis: str = "MRtrix3 (tournier07), scanner axes"
 
-    def prepare(self, scan: Scan) -> Scan:
-        """Denoise a scan and interpolate it to the shells."""
-        return self.at_shells(self.denoised(scan))
-
     def denoised(self, scan: Scan) -> Scan:
         """Denoise a scan, if requested."""
         return denoise(scan, self.denoiser) if self.denoiser else scan
@@ -48,7 +44,7 @@ class Preparation:
         return at_shells(scan, self.shells)
 
     def coefficients(self, scan: Scan) -> Coefficients:
-        """Return the coefficients of a scan from `prepare`."""
+        """Return the coefficients of a scan from `at_shells`."""
         coefficients = fit_coefficients(scan, order=self.order, fit=self.fit)
         return replace(coefficients, bs=self.shells)  # nominal rather than measured b-values
 

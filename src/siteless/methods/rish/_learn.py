@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from siteless.acquisition import Array, Scan
@@ -28,7 +28,6 @@ from siteless.tissue import white_matter_level
 
 # Kind under which the energies of a scan are stored.
 ENERGIES = "energies"
-_PARTS = ("signal", "noise", "weight")
 
 
 def energy_maps(scan: Scan, coefficients: Coefficients) -> Mapping[str, Array]:
@@ -62,8 +61,7 @@ def _compared(settings: Mapping[str, Any], cohort: Cohort) -> tuple[ScanFiles, .
     scans = cohort.learning
     if not settings["travelling"]:
         return scans
-    visits = {(scan.subject, str(scan.site)) for scan in scans}
-    sites = Counter(person for person, _ in visits)
+    sites = Counter(person for person, _ in {(scan.subject, str(scan.site)) for scan in scans})
     return tuple(scan for scan in scans if sites[scan.subject] > 1)
 
 
@@ -98,6 +96,6 @@ class _EnergyWork(TemplateWork):
 
         def read(number: int) -> Energies:
             stored = load_arrays(files[number])
-            return Energies(*(stored[name][inside] for name in _PARTS))
+            return Energies(*(stored[field.name][inside] for field in fields(Energies)))
 
         return mean, *site_energies(read, weights)

@@ -4,10 +4,8 @@ from siteless.methods.template._likeness import (
     BrainMaps,
     Likeness,
     describe_template,
-    lay,
     lay_well,
     mean_maps,
-    typical_likeness,
 )
 from siteless.methods.template._work import (
     TEMPLATE,
@@ -27,9 +25,7 @@ __all__ = [
     "bring_to_template",
     "describe_template",
     "is_common_space",
-    "lay",
     "lay_well",
     "mean_maps",
     "template_maps",
-    "typical_likeness",
 ]
