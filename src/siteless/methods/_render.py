@@ -131,7 +131,8 @@ def render(
             remedy="use `siteless harmonize`, or the model's harmonize_maps",
         )
     shells = [shell.b for shell in scan.gradients.shells], model.preparation.shells
-    is_magnitude = _is_magnitude(scan)
+    # Real-valued scans have negative noise; clipping would bias their weak signals.
+    is_magnitude = not any((volume[scan.voxels] < 0).any() for volume in scan.volumes)
     scan = model.prepare(scan)
     coefficients = model.preparation.coefficients(scan)
     translation = model.translate(scan, coefficients, site)
@@ -160,14 +161,6 @@ def render(
         interpolated=interpolated_bs(*shells),
         left_out=unused_bs(*shells),
     )
-
-
-def _is_magnitude(scan: Scan) -> bool:
-    """Whether a scan has no negative noise, which real-valued scans have.
-
-    Clipping that would bias their weak signals.
-    """
-    return not any((volume[scan.voxels] < 0).any() for volume in scan.volumes)
 
 
 def _scales(coefficients: Coefficients, rendered: Coefficients, voxel_size: Array) -> Array:
@@ -217,7 +210,8 @@ def _as_signal(volumes: Array, shape: tuple[int, ...], *, is_magnitude: bool) ->
 
 def _change(coefficients: Coefficients, translation: Translation, shift: Array) -> Array:
     """Return the map of changes, given those of the scales in voxels that are not rendered."""
-    translated, mean_squares = translation.coefficients, coefficients.channels.mean_squares
+    translated = translation.coefficients
+    mean_squares = coefficients.channels.mean_squares
     inside = translated.mask.T[coefficients.mask.T]
     change = np.sqrt(mean_squares(np.square(coefficients.values))) * np.abs(shift.T)
     difference = translated.values - translation.ratio * coefficients.values[inside]

@@ -167,8 +167,7 @@ class Model(ABC):
 
     def numbers(self, site: str) -> list[int]:
         """Return the indices of the sites that a target averages."""
-        known = list(self.card.sites)
-        return [known.index(label) for label in self.labels(site)]
+        return [list(self.card.sites).index(label) for label in self.labels(site)]
 
     def require_known(self, gradients: GradientTable, site: Site | None) -> int:
         """Return the index of a scan's site; raise an error for an unsupported scan.

@@ -14,18 +14,8 @@ from siteless.tissue import Tissue, tissue_mask
 class Preparation:
     """Processing of a scan before training or harmonization.
 
-    Attributes
-    ----------
-    shells
-        b-values that scans are interpolated to, s/mm2.
-    order, basis
-        lmax and basis of the spherical harmonics.
-    fit
-        How coefficients are fitted.
-    tissue
-        Tissue that the method learns from.
-    denoiser
-        Denoiser that is applied first; empty for none.
+    A scan is denoised, unless the denoiser is empty, and interpolated to the b-values of `shells`,
+    s/mm2. Harmonics up to `order` are fitted, and those of the tissue are learned from.
     """
 
     shells: tuple[float, ...]

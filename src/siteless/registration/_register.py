@@ -28,7 +28,7 @@ _CC_RADIUS = 4
 def register_affine(
     moving: Array, moving_grid: Grid, static: Array, static_grid: Grid
 ) -> Alignment:
-    """Find the affine alignment of images of brains, which are zero outside and positive inside.
+    """Find the affine alignment of images of brains, zero outside the brain and positive inside.
 
     Centres of mass initialize a rigid and then an affine registration, which maximize the mutual
     information of all voxels. A constant image raises a `SignalError`, as do NaN and infinity.
@@ -43,10 +43,7 @@ def register_affine(
 
 
 def register(moving: Array, moving_grid: Grid, static: Array, static_grid: Grid) -> Alignment:
-    """Find the alignment of two images as `register_affine`, then diffeomorphic (SyN).
-
-    The diffeomorphism maximizes local correlation.
-    """
+    """Find the alignment of two images: affine, then diffeomorphic (SyN, local correlation)."""
     affine = register_affine(moving, moving_grid, static, static_grid).affine
     static_work, work = _on_work_grid(static, static_grid, _WARP_VOXEL_SIZE)
     moving_work = _to_work(moving, Alignment(moving_grid, work, affine))

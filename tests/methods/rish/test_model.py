@@ -18,7 +18,7 @@ from siteless.harmonics import (
     projection_matrix,
 )
 from siteless.methods import render
-from siteless.methods.rish import (
+from siteless.methods.rish._model import (
     CLIP,
     SMOOTHING,
     Energies,
@@ -29,8 +29,8 @@ from siteless.methods.rish import (
     smooth_on_template,
 )
 from siteless.methods.scaled import ScaledModel, mean_attenuation
+from siteless.methods.scaling import UnchangedModel
 from siteless.methods.template import BrainMaps, Likeness, mean_maps
-from siteless.methods.unchanged import UnchangedModel
 from siteless.registration import Alignment
 from siteless.tissue import white_matter_level
 

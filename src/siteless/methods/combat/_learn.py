@@ -76,17 +76,17 @@ def require_enough(scans: Sequence[ScanFiles], cohort: Cohort, covariates: Seque
 def learn_estimates(settings: Mapping[str, Any], cohort: Cohort, workspace: Workspace) -> Learned:
     """Build the template, then run ComBat on each map."""
     work = _MapWork(workspace.store, settings["same_space"], names=tuple(settings["maps"]))
-    on_template = bring_to_template(workspace, work, cohort.learning, cohort.sites)
-    accepted, covariates = on_template.accepted, settings["covariates"]
+    template, accepted, summary = bring_to_template(workspace, work, cohort.learning, cohort.sites)
+    covariates = settings["covariates"]
     require_enough(accepted, cohort, covariates)
     sites, columns = site_numbers(accepted, cohort.sites), columns_of(accepted, covariates)
-    template, known, values = work.combine(accepted, sites, on_template.template)
+    mean, known, values = work.combine(accepted, sites, template)
     estimates = {name: estimate(maps, sites, columns) for name, maps in values.items()}
     learned = [asdict(covariate) for covariate in learn_covariates(accepted, covariates)]
     return Learned(
-        lambda card: CombatModel(card, template, known, estimates),
+        lambda card: CombatModel(card, mean, known, estimates),
         {**settings, "learned_covariates": learned},
-        {**on_template.summary, "neuroCombat": version("neuroCombat")},
+        {**summary, "neuroCombat": version("neuroCombat")},
     )
 
 

@@ -74,8 +74,8 @@ def surrounded(
     In a pass every voxel becomes the mean of its patch; after n passes the mean has a variance of
     2 n / 7 squared voxels along each axis.
 
-    Means are taken after each of the ascending numbers of `passes`. They are rows after those of
-    the voxels, and one more column each of the wanted voxels' patches.
+    Means are taken after each of the ascending numbers of `passes`. Their rows follow those of
+    voxels, and the patches of the wanted voxels have one more column for each number.
 
     Examples
     --------

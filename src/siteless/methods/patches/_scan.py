@@ -38,8 +38,7 @@ class TrainingScan:
     shape, affine
         Shape of the grid, and its voxel-to-world matrix (RAS+, mm), 16 numbers by rows.
     values
-        Coefficients of the centres and their neighbours, and means of surroundings, shape
-        (row, channel), float32.
+        Coefficients of centres, neighbours and means of surroundings, (row, channel), float32.
     neighbours
         Rows of `values` in each patch, the centre first, shape (patch, neighbour), int32.
     voxels

@@ -46,14 +46,12 @@ def require_comparable(settings: Mapping[str, Any], cohort: Cohort) -> None:
 def learn_energies(settings: Mapping[str, Any], cohort: Cohort, workspace: Workspace) -> Learned:
     """Build the template, and estimate the energies of each site on it."""
     work = _EnergyWork(workspace.store, settings["same_space"])
-    on_template = bring_to_template(workspace, work, _compared(settings, cohort), cohort.sites)
-    accepted = on_template.accepted
+    scans = _compared(settings, cohort)
+    template, accepted, summary = bring_to_template(workspace, work, scans, cohort.sites)
     require_people(accepted, cohort.sites, travelling=settings["travelling"])
     weights = _weights(settings, cohort, accepted)
-    template, energies, noise = work.combine(accepted, weights, on_template.template)
-    return Learned(
-        lambda card: RishModel(card, template, energies, noise), settings, on_template.summary
-    )
+    mean, energies, noise = work.combine(accepted, weights, template)
+    return Learned(lambda card: RishModel(card, mean, energies, noise), settings, summary)
 
 
 def _compared(settings: Mapping[str, Any], cohort: Cohort) -> tuple[ScanFiles, ...]:

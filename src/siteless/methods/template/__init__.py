@@ -9,7 +9,6 @@ from siteless.methods.template._likeness import (
 )
 from siteless.methods.template._work import (
     TEMPLATE,
-    OnTemplate,
     TemplateWork,
     bring_to_template,
     is_common_space,
@@ -20,7 +19,6 @@ __all__ = [
     "TEMPLATE",
     "BrainMaps",
     "Likeness",
-    "OnTemplate",
     "TemplateWork",
     "bring_to_template",
     "describe_template",

@@ -52,7 +52,8 @@ class BrainMaps:
     def of(cls, scan: Scan, coefficients: Coefficients) -> Self:
         """Make the maps of a scan from its signal and coefficients."""
         fa = fit_tensor(scan.volumes, scan.voxels, scan.gradients).fa.astype(np.float32)
-        isotropic, b0 = coefficients.shell(0)[:, 0] / np.sqrt(4 * np.pi), coefficients.b0
+        isotropic = coefficients.shell(0)[:, 0] / np.sqrt(4 * np.pi)
+        b0 = coefficients.b0
         attenuation = np.divide(isotropic, b0, out=np.zeros_like(b0), where=b0 > 0)
         return cls(
             image=coefficients.on_grid(fa + attenuation.clip(0, 1).astype(np.float32)),
@@ -84,14 +85,8 @@ class BrainMaps:
 class Likeness:
     """How well a scan matches a template, before and after registration.
 
-    Attributes
-    ----------
-    overlap_before, overlap
-        Dice coefficient of the white-matter masks.
-    correlation_before, correlation
-        Correlation of FA in the template's brain.
-    shrunk, stretched
-        Smallest and largest scale factor of the affine registration.
+    The Dice coefficient of white-matter masks, the correlation of FA in the template's brain, and
+    the smallest and largest scale factor of the affine registration.
     """
 
     overlap_before: float

@@ -100,22 +100,16 @@ class TemplateWork(ABC):
         return alignment, likeness
 
 
-@dataclass(frozen=True, eq=False)
-class OnTemplate:
-    """A template, scans that match it well enough, and a summary for the card."""
-
-    template: BrainMaps
-    accepted: tuple[ScanFiles, ...]
-    summary: Mapping[str, Any]
-
-
 def bring_to_template(
     workspace: Workspace,
     work: TemplateWork,
     scans: Sequence[ScanFiles],
     sites: Sequence[str],
-) -> OnTemplate:
-    """Build a template of scans, register them to it, and write the log."""
+) -> tuple[BrainMaps, tuple[ScanFiles, ...], dict[str, Any]]:
+    """Build a template of scans, register them to it, and write the log.
+
+    Returns the template, the scans that match it well enough, and a summary for the card.
+    """
     template = _first_template(work, _some_of_each_site(scans), workspace)
     likenesses = workspace.map("Registering scans", partial(work.align, template), scans)
     typical = typical_likeness(likenesses)
@@ -137,7 +131,7 @@ def bring_to_template(
         "not_registered": [scan.name for scan in poor],
         "training_scans": {site: counts[site] for site in sites},
     }
-    return OnTemplate(template, accepted, summary)
+    return template, accepted, summary
 
 
 def _some_of_each_site(scans: Sequence[ScanFiles]) -> list[ScanFiles]:
