@@ -25,7 +25,10 @@ _FOR_PATCHES, _LEAST_PATCHES = 0.2, 256
 
 @dataclass(frozen=True)
 class Budget:
-    """Patches per scan at most, and images of scans whose signal is stored; None for all."""
+    """The largest number of patches per scan, and the images whose signal is stored.
+
+    None stands for all.
+    """
 
     patches: int | None = None
     signals: frozenset[Path] | None = None

@@ -125,7 +125,13 @@ class Model(ABC):
         return self.preparation.at_shells(self.preparation.denoised(scan))
 
     def unfamiliar(self, scan: Scan, coefficients: Coefficients) -> Array:
-        """Whether voxels are out-of-distribution for their site, shape (voxel of the tissue,)."""
+        """Return which voxels of the training tissue are out-of-distribution for their site.
+
+        Returns
+        -------
+        Array
+            Out-of-distribution voxels, shape (voxel of the tissue,), bool.
+        """
         rows = coefficients.values[self.preparation.where(scan).T[scan.mask.T]]
         typical = self.card.sites[str(scan.site)].typical
         return typical.is_unlike(rows / np.float32(white_matter_level(scan)), coefficients.order)

@@ -7,16 +7,8 @@ from siteless.methods.paired._method import Paired
 
 if TYPE_CHECKING:
     from siteless.methods.paired._model import PairedModel
-    from siteless.methods.paired._network import Translator, TranslatorSettings
     from siteless.methods.paired._training import PairedSettings
 
-__all__ = ["Paired", "PairedModel", "PairedSettings", "Translator", "TranslatorSettings"]
+__all__ = ["Paired", "PairedModel", "PairedSettings"]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "_model": ("PairedModel",),
-        "_network": ("Translator", "TranslatorSettings"),
-        "_training": ("PairedSettings",),
-    },
-)
+__getattr__ = lazy_names(__name__, {"_model": ("PairedModel",), "_training": ("PairedSettings",)})

@@ -102,7 +102,7 @@ class PairedSettings:
     fit
         How coefficients are fitted.
     hidden, activation
-        As in `siteless.methods.paired.TranslatorSettings`.
+        Widths of the hidden layers, and the activation between them.
     batch, updates
         Patches per update, and number of updates.
     learning_rate, weight_decay

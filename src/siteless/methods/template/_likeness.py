@@ -85,8 +85,8 @@ class BrainMaps:
 class Likeness:
     """How well a scan matches a template, before and after registration.
 
-    The Dice coefficient of white-matter masks, the correlation of FA in the template's brain, and
-    the smallest and largest scale factor of the affine registration.
+    Overlap is the Dice coefficient of the white-matter masks, correlation that of FA in the
+    template's brain. The affine registration scales lengths from `shrunk` to `stretched`.
     """
 
     overlap_before: float
