@@ -17,7 +17,6 @@ from siteless.registration import (
     Grid,
     correlation,
     overlap,
-    place,
     register,
     register_affine,
     resample_grid,
@@ -119,7 +118,7 @@ def bent():
 def test_a_bent_head_is_straightened(bent):
     moving, static, affine, smooth = bent
     inside, blobs = static > 0.1, static > 0.6
-    before = place(affine.moving, affine.static)
+    before = Alignment(affine.moving, affine.static)
     scores = [correlation(a.to_static(moving), static, inside) for a in (before, affine, smooth)]
     overlaps = [overlap(a.to_static(moving) > 0.6, blobs) for a in (before, affine, smooth)]
     assert scores[0] < scores[1] < scores[2]
@@ -174,7 +173,7 @@ def test_what_is_constant_stays_so_inside_and_is_zero_beyond(bent):
     assert constant.dtype == np.float32
     np.testing.assert_allclose(constant[static > 0.1], 3, rtol=1e-6)
     far = make_grid(centre=(1000, 0, 0))
-    assert not place(smooth.moving, far).to_static(np.ones(smooth.moving.shape)).any()
+    assert not Alignment(smooth.moving, far).to_static(np.ones(smooth.moving.shape)).any()
 
 
 def test_features_are_moved_one_by_one(bent):
@@ -193,14 +192,14 @@ def test_place_interpolates_at_world_coordinates():
     expected = ndimage.map_coordinates(
         values, np.moveaxis(voxels, -1, 0), order=1, mode="grid-constant"
     )
-    np.testing.assert_allclose(place(moving, static).to_static(values), expected, atol=1e-6)
+    np.testing.assert_allclose(Alignment(moving, static).to_static(values), expected, atol=1e-6)
     assert np.ptp(expected) > 1
 
 
 def test_placing_on_the_same_grid_changes_nothing_not_even_the_edge():
     grid = make_grid((9, 8, 7), voxels=(-2, 2, 3), turn=(10, 20, 30), centre=(7, 3, 1))
     values = np.random.default_rng(0).normal(size=grid.shape).astype(np.float32)
-    np.testing.assert_allclose(place(grid, grid).to_static(values), values, atol=1e-5)
+    np.testing.assert_allclose(Alignment(grid, grid).to_static(values), values, atol=1e-5)
 
 
 @pytest.mark.parametrize("turn", [(0, 0, 0), (10, 20, 30)])
@@ -244,7 +243,7 @@ def test_an_image_that_shows_nothing_is_refused(value):
 def test_values_of_another_shape_are_refused():
     grid = make_grid()
     with pytest.raises(SitelessError, match="got"):
-        place(grid, grid).to_static(np.zeros((3, 3, 3)))
+        Alignment(grid, grid).to_static(np.zeros((3, 3, 3)))
 
 
 @pytest.mark.parametrize(

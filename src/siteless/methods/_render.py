@@ -19,7 +19,7 @@ from siteless.harmonics import (
     unused_bs,
 )
 from siteless.methods.patches import index_neighbours
-from siteless.model import Model, SignalModel
+from siteless.model import Model, SignalModel, Translation
 
 Outside = Literal["scaled", "unchanged"]
 # mm. Voxels that are not rendered are scaled like rendered voxels within about this distance.
@@ -136,48 +136,103 @@ def render(
     scan = model.prepare(scan)
     coefficients = model.preparation.coefficients(scan)
     translation = model.translate(scan, coefficients, site)
-    translated, ratio = (
-        translation.coefficients,
-        np.float32(translation.levels[1] / translation.levels[0]),
-    )
-    scales = np.ones((1 + len(coefficients.bs), scan.mask.size), dtype=np.float32)
+    translated = translation.coefficients
     if outside == "scaled":
-        scales = _scales(coefficients, translated, scan.voxel_size)
+        scales, usual = _scales(coefficients, translated, scan.voxel_size), translation.ratio
+    else:
+        scales = np.ones((1 + len(coefficients.bs), scan.mask.size), dtype=np.float32)
+        usual = np.float32(1)
     table = scan.gradients if gradients is None else gradients
     volumes = _scaled(scan, coefficients, scales, gradients)
     volumes[:, np.flatnonzero(translated.mask.T)] = project(translated, table).T
-    for volume in volumes:
-        volume[~np.isfinite(volume)] = 0  # outside the brain there may be NaN
-        if is_magnitude:
-            np.maximum(volume, 0, out=volume)
-    signal = volumes.T.reshape((*scan.mask.shape, len(table)), order="F")
-    inside = translated.mask.T[scan.mask.T]
-    shift = scales[:, scan.voxels] - (ratio if outside == "scaled" else 1)
-    change = np.sqrt(coefficients.channels.mean_squares(np.square(coefficients.values))) * np.abs(
-        shift.T
-    )
-    difference = translated.values - ratio * coefficients.values[inside]
-    change[inside] = np.sqrt(coefficients.channels.mean_squares(np.square(difference)))
+    signal = _as_signal(volumes, scan.mask.shape, is_magnitude=is_magnitude)
+    spread = np.hypot(translation.deviation, _deviation_within_voxel(translated))
     learned = model.preparation.where(scan)
-    unfamiliar, flagged = np.zeros(scan.mask.shape, dtype=bool), translation.flagged
-    if flagged is None:
-        flagged = model.unfamiliar(scan, coefficients)
-    treated = flagged if translation.unfamiliar is None else translation.unfamiliar
-    unfamiliar.T[learned.T] = treated
+    unfamiliar, unfamiliar_part = _unfamiliar(model, scan, translation, learned, coefficients)
     return Rendering(
         scan=scan.with_signal(signal, gradients=table, site=Site(site, origin="rendered")),
-        spread=translated.on_grid(
-            np.hypot(translation.deviation, _deviation_within_voxel(translated))
-        ),
-        change=coefficients.on_grid(change),
+        spread=translated.on_grid(spread),
+        change=_change(coefficients, translation, scales[:, scan.voxels] - usual),
         rendered=translated.mask,
         learned=learned,
         unfamiliar=unfamiliar,
-        unfamiliar_part=float(flagged.mean()),
+        unfamiliar_part=unfamiliar_part,
         levels=translation.levels,
         interpolated=interpolated_bs(*shells),
         left_out=unused_bs(*shells),
     )
+
+
+def _scales(coefficients: Coefficients, rendered: Coefficients, voxel_size: Array) -> Array:
+    """Return the factors of b0 and each shell where nothing is rendered.
+
+    They are smoothed ratios of rendered to measured means, shape (1 + shell, voxel), float32.
+    """
+    inside = rendered.mask.T[coefficients.mask.T]
+    sigma = _REACH / voxel_size
+    scales = np.empty((1 + len(coefficients.bs), coefficients.mask.size), dtype=np.float32)
+    means = rendered.values[:, rendered.channels.means].clip(min=0)
+    measured = coefficients.values[:, coefficients.channels.means].clip(min=0)[inside]
+    for scale, after, before in zip(scales, means.T, measured.T, strict=True):
+        near, mean = _NEAR * before.mean(), after.sum() / before.sum()
+        above = ndimage.gaussian_filter(rendered.on_grid(after), sigma) + near * mean
+        below = ndimage.gaussian_filter(rendered.on_grid(before), sigma) + near
+        scale[:] = (above / below).T.ravel()
+    return scales
+
+
+def _scaled(
+    scan: Scan, coefficients: Coefficients, scales: Array, gradients: GradientTable | None
+) -> Array:
+    """Scale the measured signal, or the fitted signal at other gradients, (volume, voxel)."""
+    table = scan.gradients if gradients is None else gradients
+    shells = 1 + nearest_shells(table, coefficients.bs)
+    volumes = np.zeros((len(table), scan.mask.size), dtype=np.float32)
+    mixing = projection_matrix(table, bs=coefficients.bs, order=coefficients.order)
+    for number, (volume, shell) in enumerate(zip(volumes, shells, strict=True)):
+        if gradients is None:
+            np.multiply(scan.volumes[number], scales[shell], out=volume)
+        else:
+            volume[scan.voxels] = scales[shell, scan.voxels] * (
+                coefficients.values @ mixing[:, number]
+            )
+    return volumes
+
+
+def _as_signal(volumes: Array, shape: tuple[int, ...], *, is_magnitude: bool) -> Array:
+    """Return volumes as a finite signal on the grid, and not negative if it is a magnitude."""
+    for volume in volumes:
+        volume[~np.isfinite(volume)] = 0  # outside the brain there may be NaN
+        if is_magnitude:
+            np.maximum(volume, 0, out=volume)
+    return volumes.T.reshape((*shape, len(volumes)), order="F")
+
+
+def _change(coefficients: Coefficients, translation: Translation, shift: Array) -> Array:
+    """Return the map of changes, given those of the scales in voxels that are not rendered."""
+    translated = translation.coefficients
+    mean_squares = coefficients.channels.mean_squares
+    inside = translated.mask.T[coefficients.mask.T]
+    change = np.sqrt(mean_squares(np.square(coefficients.values))) * np.abs(shift.T)
+    difference = translated.values - translation.ratio * coefficients.values[inside]
+    change[inside] = np.sqrt(mean_squares(np.square(difference)))
+    return coefficients.on_grid(change)
+
+
+def _unfamiliar(
+    model: Model,
+    scan: Scan,
+    translation: Translation,
+    learned: Array,
+    coefficients: Coefficients,
+) -> tuple[Array, float]:
+    """Return the map of unfamiliar voxels, and the part that is unlike the training voxels."""
+    flagged = translation.flagged
+    if flagged is None:
+        flagged = model.unfamiliar(scan, coefficients)
+    unfamiliar = np.zeros(scan.mask.shape, dtype=bool)
+    unfamiliar.T[learned.T] = flagged if translation.unfamiliar is None else translation.unfamiliar
+    return unfamiliar, float(flagged.mean())
 
 
 def _deviation_within_voxel(rendered: Coefficients) -> Array:
@@ -194,53 +249,3 @@ def _deviation_within_voxel(rendered: Coefficients) -> Array:
         slope = (rendered.values[high] - rendered.values[low]) / np.maximum(apart, 1)[:, None]
         variance += rendered.channels.mean_squares(np.square(slope)) / 12
     return np.sqrt(variance)
-
-
-def _scales(coefficients: Coefficients, rendered: Coefficients, voxel_size: Array) -> Array:
-    """Return the factors of b0 and each shell where nothing is rendered.
-
-    Returns
-    -------
-    Array
-        Smoothed ratios of rendered to measured means, shape (1 + shell, voxel), float32.
-    """
-    inside = rendered.mask.T[coefficients.mask.T]
-    sigma = _REACH / voxel_size
-    scales = np.empty((1 + len(coefficients.bs), coefficients.mask.size), dtype=np.float32)
-    for scale, after, before in zip(
-        scales, _means(rendered).T, _means(coefficients)[inside].T, strict=True
-    ):
-        near, mean = _NEAR * before.mean(), after.sum() / before.sum()
-        above = ndimage.gaussian_filter(rendered.on_grid(after), sigma) + near * mean
-        below = ndimage.gaussian_filter(rendered.on_grid(before), sigma) + near
-        scale[:] = (above / below).T.ravel()
-    return scales
-
-
-def _means(coefficients: Coefficients) -> Array:
-    """Return the channels of b0 and of each shell's mean, shape (voxel, 1 + shell)."""
-    return coefficients.values[:, coefficients.channels.means].clip(min=0)
-
-
-def _scaled(
-    scan: Scan, coefficients: Coefficients, scales: Array, gradients: GradientTable | None
-) -> Array:
-    """Scale the measured signal, or the fitted signal at other gradients.
-
-    Returns
-    -------
-    Array
-        Scaled signal, shape (volume, voxel), float32.
-    """
-    table = scan.gradients if gradients is None else gradients
-    shells = 1 + nearest_shells(table, coefficients.bs)
-    volumes = np.zeros((len(table), scan.mask.size), dtype=np.float32)
-    mixing = projection_matrix(table, bs=coefficients.bs, order=coefficients.order)
-    for number, (volume, shell) in enumerate(zip(volumes, shells, strict=True)):
-        if gradients is None:
-            np.multiply(scan.volumes[number], scales[shell], out=volume)
-        else:
-            volume[scan.voxels] = scales[shell, scan.voxels] * (
-                coefficients.values @ mixing[:, number]
-            )
-    return volumes

@@ -378,3 +378,17 @@ class UsesTemplate(ComparesGroups):
             action="store_true",
         ),
     )
+
+    @property
+    def features(self) -> Mapping[str, Feature]:
+        """Maps for registration; subclasses add what they compare."""
+        from siteless.methods.template import TEMPLATE, template_maps
+
+        return {TEMPLATE: template_maps}
+
+    def resolve(self, cohort: Cohort) -> Self:
+        """Detect a common space."""
+        from siteless.methods.template import is_common_space
+
+        same_space = is_common_space(cohort.learning, requested=self.same_space)
+        return replace(super().resolve(cohort), same_space=same_space)

@@ -25,14 +25,9 @@ _FOR_PATCHES, _LEAST_PATCHES = 0.2, 256
 
 @dataclass(frozen=True)
 class Budget:
-    """How much of a study is stored.
+    """The largest number of patches per scan, and the images whose signal is stored.
 
-    Attributes
-    ----------
-    patches
-        Largest number of patches per scan; None for all.
-    signals
-        Images of the scans whose signal is stored; None for all.
+    None stands for all.
     """
 
     patches: int | None = None
@@ -42,26 +37,11 @@ class Budget:
     def within(
         cls, limit: float, cohort: Cohort, preparation: Preparation, *, with_signal: bool
     ) -> Self:
-        """Return the budget of a cohort for a folder of limited size.
+        """Return the budget of a cohort for a folder of at most `limit` bytes.
 
         Patches of all scans are stored, and the signal of as many as fit: the same number of
-        each site, the reference group first, and validating scans in proportion.
-
-        Parameters
-        ----------
-        limit
-            Size of the folder, bytes.
-        cohort
-            Scans of a fit.
-        preparation
-            Processing of the scans.
-        with_signal
-            Whether the signal is needed.
-
-        Raises
-        ------
-        DatasetError
-            When one scan of each site and one to validate by do not fit.
+        each site, the reference group first, and validating scans in proportion. One scan of each
+        site and one to validate by must fit.
         """
         shapes = [read_header(scan.dwi)[0].get_data_shape() for scan in cohort.scans]
         sizes = {

@@ -27,16 +27,12 @@ class Cohort:
     ----------
     learning, validating
         Training scans, and held-out scans for choosing the best weights.
-    left_out
-        Scans without a shell.
-    interpolated
-        Scans whose shells differ from `shells`.
+    left_out, interpolated
+        Scans without a shell, and scans whose shells differ from `shells`.
     sites
         Labels of the sites, in the order of their indices.
-    shells
-        b-values that all scans are interpolated to.
-    order
-        lmax of the harmonics.
+    shells, order
+        b-values that all scans are interpolated to, and lmax of the harmonics.
     reference
         Scans from which site effects are learned; None for all.
     """
@@ -58,11 +54,11 @@ class Cohort:
     def limited_to(self, scans: Collection[ScanFiles]) -> Cohort:
         """Restrict the cohort to some scans."""
         kept = {scan.dwi for scan in scans}
-        learning, validating = (
-            tuple(scan for scan in group if scan.dwi in kept)
-            for group in (self.learning, self.validating)
+        return replace(
+            self,
+            learning=tuple(scan for scan in self.learning if scan.dwi in kept),
+            validating=tuple(scan for scan in self.validating if scan.dwi in kept),
         )
-        return replace(self, learning=learning, validating=validating)
 
     def design(self, covariates: Sequence[str] = ()) -> Design:
         """Return the design of the training scans."""
@@ -122,10 +118,7 @@ def require_people(
 def choose_covariates(cohort: Cohort, requested: Sequence[str] | None) -> tuple[str, ...]:
     """Return the covariates: the requested ones, or the usual ones where they are known.
 
-    Raises
-    ------
-    DatasetError
-        When a column is known for some scans only, or a requested one is constant.
+    Columns must be known for all scans or none, and requested ones must vary.
     """
     scans = cohort.learning
     names = _USUAL_COVARIATES if requested is None else requested
@@ -139,8 +132,10 @@ def choose_covariates(cohort: Cohort, requested: Sequence[str] | None) -> tuple[
                 remedy=f"choose --covariates of {', '.join(columns) or 'none'}",
             )
         if missing and (requested is not None or len(missing) < len(scans)):
+            people = sorted({f"sub-{scan.subject}" for scan in missing})
+            some = ", ".join(people[:5]) + (", ..." if len(people) > 5 else "")
             raise DatasetError(
-                f"the {name} of {_people(missing)} is unknown",
+                f"the {name} of {some} is unknown",
                 remedy="add it to participants.tsv, or name other --covariates",
                 path=missing[0].dwi,
             )
@@ -151,11 +146,6 @@ def choose_covariates(cohort: Cohort, requested: Sequence[str] | None) -> tuple[
             f"the {constant[0]} is the same for everybody", remedy="name other --covariates"
         )
     return tuple(covariate.name for covariate in learned if covariate.means)
-
-
-def _people(scans: Sequence[ScanFiles]) -> str:
-    people = sorted({f"sub-{scan.subject}" for scan in scans})
-    return ", ".join(people[:5]) + (", ..." if len(people) > 5 else "")
 
 
 def learn_covariates(scans: Sequence[ScanFiles], names: Sequence[str]) -> list[Covariate]:

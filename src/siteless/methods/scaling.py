@@ -1,15 +1,17 @@
-"""The base class of models that scale harmonics: unchanged, scaled and RISH."""
+"""The base class of models that scale harmonics, and the one that leaves them unchanged."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
 from siteless.acquisition import Array, Scan
 from siteless.harmonics import Coefficients, fit_noise
-from siteless.model import SignalModel, Translation
+from siteless.model import ModelCard, SignalModel, Translation
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,12 +20,13 @@ class ScalingModel(SignalModel):
 
     @abstractmethod
     def gains(self, scan: Scan, coefficients: Coefficients, site: str) -> Array:
-        """Return the gains of b0 and of each shell's degrees, relative to the reference intensity.
+        """Return the gains of b0 and of each shell's degrees.
 
         Returns
         -------
         Array
-            Gain of b0, and of each degree relative to b0, shape (voxel or 1, 1 + shell * degree).
+            Gain of b0 relative to the reference intensity, and of each degree relative to b0,
+            shape (voxel or 1, 1 + shell * degree).
         """
 
     def translate(self, scan: Scan, coefficients: Coefficients, site: str) -> Translation:
@@ -33,11 +36,33 @@ class ScalingModel(SignalModel):
         b0 = relative[:, :1] * np.float32(levels[1] / levels[0])
         gains = np.hstack([b0, b0 * relative[:, 1:]])
         values = coefficients.values * coefficients.channels.spread_degrees(gains)
-        return Translation(
-            replace(coefficients, values=values),
-            _noise_deviation(scan, coefficients, gains),
-            levels,
-        )
+        deviation = _noise_deviation(scan, coefficients, gains)
+        return Translation(replace(coefficients, values=values), deviation, levels)
+
+
+@dataclass(frozen=True, eq=False)
+class UnchangedModel(ScalingModel):
+    """A model that knows sites and protocols, and changes nothing."""
+
+    @classmethod
+    def from_arrays(cls, card: ModelCard, arrays: Mapping[str, Array]) -> Self:  # noqa: ARG003
+        """Make a model from its card."""
+        return cls(card)
+
+    @property
+    def arrays(self) -> Mapping[str, Array]:
+        """Nothing is learned."""
+        return {}
+
+    def levels(self, scan: Scan, site: str) -> tuple[float, float]:
+        """Return the scan's level twice, as it does not change."""
+        level, _ = super().levels(scan, site)
+        return level, level
+
+    def gains(self, scan: Scan, coefficients: Coefficients, site: str) -> Array:  # noqa: ARG002
+        """Return ones."""
+        degrees = coefficients.order // 2 + 1
+        return np.ones((1, 1 + len(coefficients.bs) * degrees), dtype=np.float32)
 
 
 def _noise_deviation(scan: Scan, coefficients: Coefficients, gains: Array) -> Array:

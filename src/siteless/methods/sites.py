@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
+from statistics import mode
 
-from siteless.acquisition import GradientTable
 from siteless.bids import ScanFiles, read_gradient_table
 from siteless.harmonics import table_at_shells
 from siteless.methods.patches import TrainingScan
@@ -22,23 +21,21 @@ def learned_site(
     *,
     level: float,
 ) -> LearnedSite:
-    """Return the properties of a site from its training scans."""
+    """Return the properties of a site from its training scans.
+
+    The protocol is that of the first scan with the most common number of volumes.
+    """
     most = min(_TYPICAL_PER_SCAN, _TYPICAL_PER_SITE // len(scans))
     centres = (scan.neighbours[:, 0] for scan in scans)
     rows = [chosen[:: max(1, len(chosen) // most)] for chosen in centres]
     samples = [scan.values[chosen] for scan, chosen in zip(scans, rows, strict=True)]
-    protocol, _ = table_at_shells(_protocol(files), preparation.shells)
+    tables = [read_gradient_table(scan) for scan in files]
+    usual = mode(len(table) for table in tables)
+    typical_table = next(table for table in tables if len(table) == usual)
+    protocol, _ = table_at_shells(typical_table, preparation.shells)
     return LearnedSite(
         level=level,
         bvals=tuple(protocol.bvals.tolist()),
         bvecs=tuple(map(tuple, protocol.bvecs.round(9).tolist())),
         typical=Typical.of(samples, preparation.order),
     )
-
-
-def _protocol(scans: Sequence[ScanFiles]) -> GradientTable:
-    """Return the table of the first scan with the most common number of volumes."""
-    tables = [read_gradient_table(files) for files in scans]
-    sizes = Counter(map(len, tables))
-    [(usual, _)] = sizes.most_common(1)
-    return next(table for table in tables if len(table) == usual)

@@ -35,16 +35,9 @@ _PATCHES, _SIGNAL = "patches", "signal"
 
 @dataclass(frozen=True)
 class ScanStore:
-    """A folder of stored scans that methods learn from.
+    """A folder of stored scans that methods learn from, which fits may share.
 
-    Attributes
-    ----------
-    folder
-        Path of the folder; fits may share it.
-    preparation
-        Processing of the scans, which is part of the key of a stored scan.
-    budget
-        How much is stored.
+    The preparation of a scan is part of its key; the budget limits how much is stored.
     """
 
     folder: Path
@@ -76,22 +69,15 @@ class ScanStore:
     def make(
         self, files: ScanFiles, *, features: Mapping[str, Feature], with_signal: bool
     ) -> None:
-        """Read a scan and store its derived data, unless they exist.
+        """Read a scan and store its patches and features, by their kind, unless they exist.
 
-        Parameters
-        ----------
-        files
-            Files of the scan.
-        features
-            Features to store with the patches, by their kind.
-        with_signal
-            Whether to store the denoised signal of the brain too, for `derive`.
+        The denoised signal of the brain may be stored too, for `derive`.
         """
         patches, most = self._patches(files), self.budget.patches
         lacking = [kind for kind in features if not is_whole(self.file(kind, files))]
         lacks_patches = not is_stored(patches)
-        with_signal = with_signal and self.budget.keeps_signal(files)
-        lacks_signal = with_signal and not is_whole(self.file(_SIGNAL, files))
+        wants_signal = with_signal and self.budget.keeps_signal(files)
+        lacks_signal = wants_signal and not is_whole(self.file(_SIGNAL, files))
         if not (lacking or lacks_patches or lacks_signal):
             return
         scan = read_scan(files)
@@ -102,13 +88,9 @@ class ScanStore:
             scan = self.preparation.at_shells(scan)
             coefficients = self.preparation.coefficients(scan)
             if lacks_patches:
-                training_scan = make_training_scan(
-                    scan,
-                    coefficients,
-                    self.preparation,
-                    choose=None if most is None else partial(same_places, most=most),
-                )
-                store_scan(replace(training_scan, subject=files.subject), patches)
+                choose = None if most is None else partial(same_places, most=most)
+                made = make_training_scan(scan, coefficients, self.preparation, choose=choose)
+                store_scan(replace(made, subject=files.subject), patches)
             for kind in lacking:
                 save_arrays(self.file(kind, files), features[kind](scan, coefficients))
 

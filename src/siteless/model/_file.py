@@ -41,7 +41,12 @@ def read_model_file(path: Path) -> tuple[ModelCard, dict[str, Array], str]:
     """
     if not path.is_file():
         raise MissingFileError("the model is not there", remedy="correct the path", path=path)
-    _require_readable(path)
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise UnreadableFileError(
+            f"the model cannot be read ({error.strerror})", remedy="check permissions", path=path
+        ) from None
     metadata, arrays = _read(path)
     identity = metadata.pop("identity", None)
     if metadata.pop("format", None) != _FORMAT:
@@ -61,16 +66,6 @@ def damaged(path: Path) -> ModelError:
     )
 
 
-def _require_readable(path: Path) -> None:
-    try:
-        with path.open("rb"):
-            pass
-    except OSError as error:
-        raise UnreadableFileError(
-            f"the model cannot be read ({error.strerror})", remedy="check permissions", path=path
-        ) from None
-
-
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     try:
         with safe_open(path, framework="np") as stored:
@@ -79,9 +74,10 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
                 raise KeyError("siteless")
             return metadata, {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
     except (KeyError, json.JSONDecodeError):
-        problem = "expected a model of siteless, but the file is of another program"
         raise ModelError(
-            problem, remedy="give a file that `siteless fit` wrote", path=path
+            "expected a model of siteless, but the file is of another program",
+            remedy="give a file that `siteless fit` wrote",
+            path=path,
         ) from None
     except (SafetensorError, OSError, ValueError) as error:
         raise ModelError(
@@ -93,14 +89,12 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
 
 def _card(metadata: dict[str, Any]) -> ModelCard:
     """Make a card from JSON."""
-    sites = {label: _site(_as_tuples(site)) for label, site in metadata.pop("sites").items()}
+    sites = {}
+    for label, site in _as_tuples(metadata.pop("sites")).items():
+        sites[label] = LearnedSite(typical=Typical(**site.pop("typical")), **site)
     settings = _as_tuples(metadata.pop("settings"))
     preparation = Preparation(**_as_tuples(metadata.pop("preparation")))
     return ModelCard(sites=sites, settings=settings, preparation=preparation, **metadata)
-
-
-def _site(metadata: dict[str, Any]) -> LearnedSite:
-    return LearnedSite(typical=Typical(**metadata.pop("typical")), **metadata)
 
 
 def _as_tuples(value: Any) -> Any:

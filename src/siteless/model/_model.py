@@ -51,6 +51,11 @@ class Translation:
     unfamiliar: Array | None = None
     flagged: Array | None = None
 
+    @property
+    def ratio(self) -> np.float32:
+        """Level of the translation over that of the scan."""
+        return np.float32(self.levels[1] / self.levels[0])
+
 
 class SiteFields(Protocol):
     """Global effects of sites: point-spread functions, and smooth fields over the head."""
@@ -117,7 +122,7 @@ class Model(ABC):
     def prepare(self, scan: Scan) -> Scan:
         """Process a scan like the training scans; raise an error for an unsupported scan."""
         self.require_known(scan.gradients, scan.site)
-        return self.preparation.prepare(scan)
+        return self.preparation.at_shells(self.preparation.denoised(scan))
 
     def unfamiliar(self, scan: Scan, coefficients: Coefficients) -> Array:
         """Return which voxels of the training tissue are out-of-distribution for their site.
@@ -168,8 +173,7 @@ class Model(ABC):
 
     def numbers(self, site: str) -> list[int]:
         """Return the indices of the sites that a target averages."""
-        known = list(self.card.sites)
-        return [known.index(label) for label in self.labels(site)]
+        return [list(self.card.sites).index(label) for label in self.labels(site)]
 
     def require_known(self, gradients: GradientTable, site: Site | None) -> int:
         """Return the index of a scan's site; raise an error for an unsupported scan.
@@ -203,17 +207,7 @@ class SignalModel(Model):
 
     @abstractmethod
     def translate(self, scan: Scan, coefficients: Coefficients, site: str) -> Translation:
-        """Render a scan's coefficients as a site, or as the average of sites.
-
-        Parameters
-        ----------
-        scan
-            Scan from `prepare`.
-        coefficients
-            Coefficients of the scan.
-        site
-            Target site, or ``average``.
-        """
+        """Render the coefficients of a scan from `prepare` as a site, or as the average."""
 
 
 class LatentCodes(Protocol):
@@ -277,14 +271,7 @@ class MapModel(Model):
     def render_maps(
         self, scan: Scan, site: str, attributes: Mapping[str, str] | None = None
     ) -> HarmonizedMaps:
-        """Compute the maps of a scan and harmonize them to a site.
+        """Compute the maps of a scan, and harmonize them to a site or to the average.
 
-        Parameters
-        ----------
-        scan
-            Scan from a site of the model.
-        site
-            Target site, or ``average``.
-        attributes
-            Values of the model's covariates, as in the dataset's tables.
+        Attributes are values of the model's covariates, as in the dataset's tables.
         """

@@ -14,18 +14,8 @@ from siteless.tissue import Tissue, tissue_mask
 class Preparation:
     """Processing of a scan before training or harmonization.
 
-    Attributes
-    ----------
-    shells
-        b-values that scans are interpolated to, s/mm2.
-    order, basis
-        lmax and basis of the spherical harmonics.
-    fit
-        How coefficients are fitted.
-    tissue
-        Tissue that the method learns from.
-    denoiser
-        Denoiser that is applied first; empty for none.
+    A scan is denoised, unless the denoiser is empty, and interpolated to the b-values of `shells`,
+    s/mm2. Harmonics up to `order` are fitted, and those of the tissue are learned from.
     """
 
     shells: tuple[float, ...]
@@ -34,10 +24,6 @@ class Preparation:
     tissue: Tissue
     denoiser: str = ""
     basis: str = "MRtrix3 (tournier07), scanner axes"
-
-    def prepare(self, scan: Scan) -> Scan:
-        """Denoise a scan and interpolate it to the shells."""
-        return self.at_shells(self.denoised(scan))
 
     def denoised(self, scan: Scan) -> Scan:
         """Denoise a scan, if requested."""
@@ -48,7 +34,7 @@ class Preparation:
         return at_shells(scan, self.shells)
 
     def coefficients(self, scan: Scan) -> Coefficients:
-        """Return the coefficients of a scan from `prepare`."""
+        """Return the coefficients of a scan from `at_shells`."""
         coefficients = fit_coefficients(scan, order=self.order, fit=self.fit)
         return replace(coefficients, bs=self.shells)  # nominal rather than measured b-values
 

@@ -1,6 +1,6 @@
 """Register images of different subjects with DIPY: affine, then diffeomorphic."""
 
-from siteless.registration._alignment import Alignment, Grid, place, resample_grid
+from siteless.registration._alignment import Alignment, Grid, resample_grid
 from siteless.registration._register import correlation, overlap, register, register_affine
 
 __all__ = [
@@ -8,7 +8,6 @@ __all__ = [
     "Grid",
     "correlation",
     "overlap",
-    "place",
     "register",
     "register_affine",
     "resample_grid",

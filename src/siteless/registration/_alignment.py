@@ -18,12 +18,7 @@ from siteless.errors import SitelessError
 class Grid:
     """A voxel grid in world space.
 
-    Parameters
-    ----------
-    shape
-        Number of voxels along x, y and z.
-    affine
-        Voxel to world (RAS+, mm), shape (4, 4), of either handedness; it may be oblique.
+    The affine maps voxels to the world (RAS+, mm); it may be oblique and of either handedness.
 
     Examples
     --------
@@ -52,10 +47,9 @@ class Grid:
         return np.linalg.norm(self.affine[:3, :3], axis=0)
 
     @property
-    def corners(self) -> Array:
-        """World coordinates of the corners of the field of view, shape (3, 8), mm."""
-        edges = [(-0.5, size - 0.5) for size in self.shape]
-        return apply(self.affine, np.array(list(product(*edges))).T)
+    def centres(self) -> Array:
+        """World coordinates of the voxel centres, shape (3, x, y, z), mm."""
+        return apply(self.affine, np.indices(self.shape, dtype=float))
 
     def crop(self, first: Array, last: Array) -> Grid:
         """Return the grid between two voxels, both included; they may lie outside this grid."""
@@ -71,19 +65,14 @@ def resample_grid(grid: Grid, voxel_size: float) -> Grid:
     The orientation of the result does not depend on that of the grid. The new voxels cover the old
     ones, and both grids have the same centre.
 
-    Parameters
-    ----------
-    grid
-        Grid to cover.
-    voxel_size
-        Size of the new voxels, mm.
-
     Examples
     --------
     >>> resample_grid(Grid((4, 4, 5), np.diag([-3.0, 3, 3, 1])), 2.0).shape
     (6, 6, 8)
     """
-    low, high = grid.corners.min(axis=1), grid.corners.max(axis=1)
+    edges = [(-0.5, size - 0.5) for size in grid.shape]
+    corners = apply(grid.affine, np.array(list(product(*edges))).T)
+    low, high = corners.min(axis=1), corners.max(axis=1)
     # A thousandth of a voxel is rounding error of the affine.
     sizes = np.maximum(np.ceil((high - low) / voxel_size - 1e-3), 1).astype(int)
     affine = np.diag([voxel_size, voxel_size, voxel_size, 1.0])
@@ -93,15 +82,7 @@ def resample_grid(grid: Grid, voxel_size: float) -> Grid:
 
 @dataclass(frozen=True, eq=False)
 class Warp:
-    """A smooth displacement field and its inverse.
-
-    Attributes
-    ----------
-    grid
-        Grid of the displacements.
-    forward, backward
-        Displacements in mm, shape (3, x, y, z), float32; each is the inverse of the other.
-    """
+    """A smooth displacement field and its inverse, in mm, shape (3, x, y, z), float32."""
 
     grid: Grid
     forward: Array
@@ -113,16 +94,14 @@ class Alignment:
     """An alignment of two images.
 
     A point of the static image's world is displaced by the warp, if there is one, and then
-    mapped by the affine to the moving image's world.
+    mapped by the affine to the moving image's world (mm). By default both share a world.
 
-    Attributes
-    ----------
-    moving, static
-        Grids of the images.
-    affine
-        Maps the displaced static world to the moving world (mm), shape (4, 4).
-    warp
-        Displacement of the static world; None when the alignment is affine.
+    Examples
+    --------
+    >>> coarse, fine = Grid((3, 3, 3), np.eye(4)), Grid((5, 5, 5), np.diag([0.5, 0.5, 0.5, 1]))
+    >>> ramp = np.broadcast_to(np.arange(3.0), (3, 3, 3))
+    >>> Alignment(coarse, fine).to_static(ramp)[2, 2]
+    array([0. , 0.5, 1. , 1.5, 2. ], dtype=float32)
     """
 
     moving: Grid
@@ -166,39 +145,15 @@ class Alignment:
         return points
 
     def to_static(self, values: Array) -> Array:
-        """Resample values of the moving grid to the static one.
+        """Resample values of the moving grid, shape (x, y, z) or (x, y, z, feature).
 
-        Parameters
-        ----------
-        values
-            Shape (x, y, z) or (x, y, z, feature).
-
-        Returns
-        -------
-        Array
-            Values on the static grid, shape (x, y, z) or (x, y, z, feature), float32. They are
-            interpolated linearly, and zero beyond the moving grid.
+        They are interpolated linearly, as float32, and zero beyond the moving grid.
         """
-        points = _voxel_centres(self.static)
-        return _interpolate(values, self.moving, self.points_in_moving(points))
+        return _interpolate(values, self.moving, self.points_in_moving(self.static.centres))
 
     def to_moving(self, values: Array) -> Array:
         """Resample values of the static grid to the moving one: the inverse of `to_static`."""
-        points = _voxel_centres(self.moving)
-        return _interpolate(values, self.static, self.points_in_static(points))
-
-
-def place(moving_grid: Grid, static_grid: Grid) -> Alignment:
-    """Align grids that share a world space.
-
-    Examples
-    --------
-    >>> coarse, fine = Grid((3, 3, 3), np.eye(4)), Grid((5, 5, 5), np.diag([0.5, 0.5, 0.5, 1]))
-    >>> ramp = np.broadcast_to(np.arange(3.0), (3, 3, 3))
-    >>> place(coarse, fine).to_static(ramp)[2, 2]
-    array([0. , 0.5, 1. , 1.5, 2. ], dtype=float32)
-    """
-    return Alignment(moving_grid, static_grid)
+        return _interpolate(values, self.static, self.points_in_static(self.moving.centres))
 
 
 def apply(affine: Array, points: Array) -> Array:
@@ -206,10 +161,6 @@ def apply(affine: Array, points: Array) -> Array:
     # The rounding of BLAS may depend on its number of threads, that of einsum does not.
     turned = np.einsum("ij,j...->i...", affine[:3, :3], points)
     return turned + affine[:3, 3].reshape(3, *(1,) * (points.ndim - 1))
-
-
-def _voxel_centres(grid: Grid) -> Array:
-    return apply(grid.affine, np.indices(grid.shape, dtype=float))
 
 
 def _displacement(grid: Grid, field: Array, points: Array) -> Array:

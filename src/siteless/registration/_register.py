@@ -9,7 +9,7 @@ from scipy import ndimage
 
 from siteless.acquisition import Array
 from siteless.errors import SignalError
-from siteless.registration._alignment import Alignment, Grid, Warp, apply, place, resample_grid
+from siteless.registration._alignment import Alignment, Grid, Warp, apply, resample_grid
 
 # mm. Fixed resolutions of registration bound its run time.
 _AFFINE_VOXEL_SIZE = 5.0
@@ -19,62 +19,35 @@ _MARGIN = 12.5
 # mm. Unit of length of affine registration: about a brain's radius, so that a unit of translation
 # moves voxels as far as a unit of rotation or scale, which conditions the optimizer.
 _LENGTH = 60.0
-_AFFINE_EVALUATIONS = (100, 50)
-_AFFINE_FACTORS = (2, 1)
-_AFFINE_SIGMAS = (1.0, 0.0)
-_SYN_ITERATIONS = (20, 20, 5)
 # DIPY's VerbosityLevels.NONE.
 _SILENT = 0
+# Voxels.
 _CC_RADIUS = 4
-_CC_SIGMA = 3.0
 
 
 def register_affine(
     moving: Array, moving_grid: Grid, static: Array, static_grid: Grid
 ) -> Alignment:
-    """Find the affine alignment of two images.
+    """Find the affine alignment of images of brains, zero outside the brain and positive inside.
 
     Centres of mass initialize a rigid and then an affine registration, which maximize the mutual
-    information of all voxels.
-
-    Parameters
-    ----------
-    moving, static
-        Images of brains, shape (x, y, z), zero outside the brain and positive in it.
-    moving_grid, static_grid
-        Grids of the images.
-
-    Raises
-    ------
-    SignalError
-        When an image is constant, or holds NaN or infinity.
+    information of all voxels. A constant image raises a `SignalError`, as do NaN and infinity.
     """
     for image in (moving, static):
         _require_image(image)
-    moving_work = _work_grid(moving, moving_grid, _AFFINE_VOXEL_SIZE)
-    static_work = _work_grid(static, static_grid, _AFFINE_VOXEL_SIZE)
     affine = _optimize_affine(
-        _to_work(moving, place(moving_grid, moving_work)),
-        moving_work.affine,
-        _to_work(static, place(static_grid, static_work)),
-        static_work.affine,
+        *_on_work_grid(moving, moving_grid, _AFFINE_VOXEL_SIZE),
+        *_on_work_grid(static, static_grid, _AFFINE_VOXEL_SIZE),
     )
     return Alignment(moving_grid, static_grid, affine)
 
 
 def register(moving: Array, moving_grid: Grid, static: Array, static_grid: Grid) -> Alignment:
-    """Find the alignment of two images: affine, then diffeomorphic (SyN).
-
-    The diffeomorphism maximizes local correlation. Parameters and errors are those of
-    `register_affine`.
-    """
+    """Find the alignment of two images: affine, then diffeomorphic (SyN, local correlation)."""
     affine = register_affine(moving, moving_grid, static, static_grid).affine
-    work = _work_grid(static, static_grid, _WARP_VOXEL_SIZE)
-    warp = _optimize_warp(
-        _to_work(moving, Alignment(moving_grid, work, affine)),
-        _to_work(static, place(static_grid, work)),
-        work,
-    )
+    static_work, work = _on_work_grid(static, static_grid, _WARP_VOXEL_SIZE)
+    moving_work = _to_work(moving, Alignment(moving_grid, work, affine))
+    warp = _optimize_warp(moving_work, static_work, work)
     return Alignment(moving_grid, static_grid, affine, warp)
 
 
@@ -116,12 +89,13 @@ def _require_image(image: Array) -> None:
         )
 
 
-def _work_grid(image: Array, grid: Grid, voxel_size: float) -> Grid:
-    """Return the grid to register on: along the world axes, around the nonzero voxels."""
+def _on_work_grid(image: Array, grid: Grid, voxel_size: float) -> tuple[Array, Grid]:
+    """Resample an image to a grid along the world axes, around its nonzero voxels."""
     margin = np.ceil(_MARGIN / grid.voxel_size).astype(int)
     (parts,) = ndimage.find_objects((image != 0).astype(np.uint8))
     first, last = (np.array([getattr(part, end) for part in parts]) for end in ("start", "stop"))
-    return resample_grid(grid.crop(first - margin, last - 1 + margin), voxel_size)
+    work = resample_grid(grid.crop(first - margin, last - 1 + margin), voxel_size)
+    return _to_work(image, Alignment(grid, work)), work
 
 
 def _to_work(image: Array, alignment: Alignment) -> Array:
@@ -142,23 +116,21 @@ def _centre(image: Array, affine: Array) -> Array:
     return shift
 
 
-def _optimize_affine(
-    moving: Array, moving_affine: Array, static: Array, static_affine: Array
-) -> Array:
+def _optimize_affine(moving: Array, moving_grid: Grid, static: Array, static_grid: Grid) -> Array:
     """Return the affine from the static world to the moving one, shape (4, 4)."""
     from dipy.align.imaffine import AffineRegistration, MutualInformationMetric
     from dipy.align.transforms import AffineTransform3D, RigidTransform3D
 
     scale = np.diag([1 / _LENGTH] * 3 + [1.0])
-    from_static = scale @ _centre(static, static_affine)
-    from_moving = scale @ _centre(moving, moving_affine)
+    from_static = scale @ _centre(static, static_grid.affine)
+    from_moving = scale @ _centre(moving, moving_grid.affine)
     estimate = np.eye(4)
     for transform in (RigidTransform3D(), AffineTransform3D()):
         registration = AffineRegistration(
             metric=MutualInformationMetric(nbins=32, sampling_proportion=None),
-            level_iters=list(_AFFINE_EVALUATIONS),
-            factors=list(_AFFINE_FACTORS),
-            sigmas=list(_AFFINE_SIGMAS),
+            level_iters=[100, 50],
+            factors=[2, 1],
+            sigmas=[1.0, 0.0],
             verbosity=_SILENT,
         )
         with warnings.catch_warnings():
@@ -168,8 +140,8 @@ def _optimize_affine(
                 moving,
                 transform,
                 None,
-                static_grid2world=from_static @ static_affine,
-                moving_grid2world=from_moving @ moving_affine,
+                static_grid2world=from_static @ static_grid.affine,
+                moving_grid2world=from_moving @ moving_grid.affine,
                 starting_affine=estimate,
             ).affine
     return np.linalg.inv(from_moving) @ estimate @ from_static
@@ -183,8 +155,8 @@ def _optimize_warp(moving: Array, static: Array, grid: Grid) -> Warp:
     # At every level, which halves the image, few slices must still be wider than the window.
     levels = int(np.log2(min(grid.shape) / (2 * _CC_RADIUS + 2))) + 1
     registration = SymmetricDiffeomorphicRegistration(
-        CCMetric(3, sigma_diff=_CC_SIGMA, radius=_CC_RADIUS),
-        level_iters=list(_SYN_ITERATIONS[-levels:]),
+        CCMetric(3, sigma_diff=3.0, radius=_CC_RADIUS),
+        level_iters=[20, 20, 5][-levels:],
     )
     registration.verbosity = _SILENT
     with warnings.catch_warnings():
@@ -193,5 +165,4 @@ def _optimize_warp(moving: Array, static: Array, grid: Grid) -> Warp:
             static, moving, static_grid2world=grid.affine, moving_grid2world=grid.affine
         )
     fields = (mapping.get_forward_field(), mapping.get_backward_field())
-    forward, backward = (np.ascontiguousarray(np.moveaxis(field, -1, 0)) for field in fields)
-    return Warp(grid, forward, backward)
+    return Warp(grid, *(np.ascontiguousarray(np.moveaxis(field, -1, 0)) for field in fields))

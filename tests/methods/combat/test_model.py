@@ -13,7 +13,12 @@ from siteless.acquisition import Site
 from siteless.errors import DatasetError, ModelError, SignalError, SitelessError
 from siteless.harmonics import fit_coefficients
 from siteless.methods import load_model, render
-from siteless.methods.combat import CombatModel, Estimates, estimate, require_neurocombat
+from siteless.methods.combat._model import (
+    CombatModel,
+    Estimates,
+    estimate,
+    require_neurocombat,
+)
 from siteless.methods.template import BrainMaps
 from siteless.microstructure import compute_maps
 from siteless.model import save_model

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from siteless.methods.paired import Translator, TranslatorSettings
+from siteless.methods.paired._network import Translator, TranslatorSettings
 
 SETTINGS = TranslatorSettings(channels=31, sites=3, hidden=(16, 16))
 

@@ -9,7 +9,7 @@ from phantoms import centred_affine, make_gradients, make_scan
 from siteless.acquisition import Site
 from siteless.errors import DatasetError, TrainingError
 from siteless.harmonics import projection_matrix
-from siteless.methods.paired import PairedSettings, find_pairs, train_paired
+from siteless.methods.paired._training import PairedSettings, find_pairs, train_paired
 from siteless.methods.patches import TrainingSet, cut
 
 QUICK = PairedSettings(batch=256, updates=60, hidden=(32, 32))

@@ -18,7 +18,7 @@ from siteless.harmonics import (
     projection_matrix,
 )
 from siteless.methods import render
-from siteless.methods.rish import (
+from siteless.methods.rish._model import (
     CLIP,
     SMOOTHING,
     Energies,
@@ -29,9 +29,9 @@ from siteless.methods.rish import (
     smooth_on_template,
 )
 from siteless.methods.scaled import ScaledModel, mean_attenuation
+from siteless.methods.scaling import UnchangedModel
 from siteless.methods.template import BrainMaps, Likeness, mean_maps
-from siteless.methods.unchanged import UnchangedModel
-from siteless.registration import place
+from siteless.registration import Alignment
 from siteless.tissue import white_matter_level
 
 BS, ORDER = (700.0, 1500.0), 4
@@ -75,7 +75,7 @@ def energies_on_template(scan):
     maps = BrainMaps.of(scan, own)
     found = energies_of(scan, own, white_matter_level(scan))
     grid = Energies(*(own.on_grid(values) for values in vars(found).values()))
-    return maps, smooth_on_template(grid, place(maps.grid, maps.grid))
+    return maps, smooth_on_template(grid, Alignment(maps.grid, maps.grid))
 
 
 @pytest.fixture(scope="module")

@@ -24,13 +24,7 @@ from siteless.methods.cohort import (
 )
 from siteless.methods.combat._model import CombatModel, estimate, require_neurocombat
 from siteless.methods.rish import site_weights
-from siteless.methods.template import (
-    BrainMaps,
-    OnTemplate,
-    TemplateWork,
-    bring_to_template,
-    mean_maps,
-)
+from siteless.methods.template import BrainMaps, TemplateWork, bring_to_template, mean_maps
 from siteless.microstructure import compute_maps, default_maps, require_maps
 from siteless.registration import Alignment
 from siteless.storage import load_arrays
@@ -82,17 +76,17 @@ def require_enough(scans: Sequence[ScanFiles], cohort: Cohort, covariates: Seque
 def learn_estimates(settings: Mapping[str, Any], cohort: Cohort, workspace: Workspace) -> Learned:
     """Build the template, then run ComBat on each map."""
     work = _MapWork(workspace.store, settings["same_space"], names=tuple(settings["maps"]))
-    on_template = bring_to_template(workspace, work, cohort.learning, cohort.sites)
-    accepted, covariates = on_template.accepted, settings["covariates"]
+    template, accepted, summary = bring_to_template(workspace, work, cohort.learning, cohort.sites)
+    covariates = settings["covariates"]
     require_enough(accepted, cohort, covariates)
     sites, columns = site_numbers(accepted, cohort.sites), columns_of(accepted, covariates)
-    template, known, values = work.combine(on_template, sites)
+    mean, known, values = work.combine(accepted, sites, template)
     estimates = {name: estimate(maps, sites, columns) for name, maps in values.items()}
     learned = [asdict(covariate) for covariate in learn_covariates(accepted, covariates)]
     return Learned(
-        lambda card: CombatModel(card, template, known, estimates),
+        lambda card: CombatModel(card, mean, known, estimates),
         {**settings, "learned_covariates": learned},
-        {**on_template.summary, "neuroCombat": version("neuroCombat")},
+        {**summary, "neuroCombat": version("neuroCombat")},
     )
 
 
@@ -116,27 +110,19 @@ class _MapWork(TemplateWork):
         return {**brought, "covered": covered}
 
     def combine(
-        self, on_template: OnTemplate, sites: Sequence[int]
+        self, scans: Sequence[ScanFiles], sites: Sequence[int], template: BrainMaps
     ) -> tuple[BrainMaps, Array, dict[str, Array]]:
         """Return the mean of scans, the voxels covered by all, and their maps, (scan, voxel).
 
         Voxels cover the whole brain: white matter alone would leave a step at its edge.
-
-        Raises
-        ------
-        SignalError
-            When no voxel is covered by all scans.
         """
-        known = np.array(True)  # noqa: FBT003
-        for scan in on_template.accepted:
-            known = known & (self._read(scan, on_template)["covered"] >= _COVERED)
-        mean = mean_maps(
-            BrainMaps.from_arrays(self._read(s, on_template)) for s in on_template.accepted
-        )
+        files = [self.aligned(scan, template) for scan in scans]
+        mean = mean_maps(BrainMaps.from_arrays(load_arrays(file)) for file in files)
+        known = np.ones_like(mean.image, dtype=bool)
+        for file in files:
+            known &= load_arrays(file)["covered"] >= _COVERED
         values = {
-            name: np.stack(
-                [self._read(s, on_template)[f"own_{name}"][known] for s in on_template.accepted]
-            )
+            name: np.stack([load_arrays(file)[f"own_{name}"][known] for file in files])
             for name in self.names
         }
         varies = np.all([_varies(stack, np.array(sites)) for stack in values.values()], axis=0)
@@ -147,9 +133,6 @@ class _MapWork(TemplateWork):
             )
         known[known] = varies
         return mean, known, {name: stack[:, varies] for name, stack in values.items()}
-
-    def _read(self, scan: ScanFiles, on_template: OnTemplate) -> Mapping[str, Array]:
-        return load_arrays(self.aligned(scan, on_template.template))
 
 
 def _varies(values: Array, sites: Array) -> Array:

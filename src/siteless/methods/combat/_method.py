@@ -67,18 +67,15 @@ class Combat(UsesTemplate, HasCovariates):
     def features(self) -> Mapping[str, Feature]:
         """Maps of a scan for registration, and its microstructure maps."""
         from siteless.methods.combat._learn import microstructure
-        from siteless.methods.template import TEMPLATE, template_maps
 
-        return {TEMPLATE: template_maps, **microstructure(self.maps or ())}
+        return {**super().features, **microstructure(self.maps or ())}
 
     def resolve(self, cohort: Cohort) -> Self:
         """Choose maps and covariates; raise an error for too few or unsuitable scans."""
         from siteless.methods.combat._learn import choose_maps, require_enough
-        from siteless.methods.template import is_common_space
 
         maps = choose_maps(cohort, self.maps)
-        same_space = is_common_space(cohort.learning, requested=self.same_space)
-        method = replace(super().resolve(cohort), maps=maps, same_space=same_space)
+        method = replace(super().resolve(cohort), maps=maps)
         require_enough(cohort.learning, cohort, method.covariate_names)
         return method
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from importlib.util import find_spec
 from typing import Self
@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from siteless.acquisition import Array, Scan
 from siteless.errors import SitelessError
-from siteless.methods.template import BrainMaps, Likeness, describe_template, lay_well
+from siteless.methods.template import BrainMaps, describe_template, lay_well
 from siteless.microstructure import MAPS, compute_maps
 from siteless.model import AVERAGE, HarmonizedMaps, MapModel, ModelCard
 from siteless.population import Covariate, covariate_columns
@@ -34,10 +34,8 @@ class Estimates:
 
     Attributes
     ----------
-    mean
-        Mean at mean covariates, shape (voxel,).
-    effects
-        Effect of each column of the covariates, shape (column, voxel).
+    mean, effects
+        Mean at mean covariates, (voxel,), and effects of the covariates' columns, (column, voxel).
     spread
         Residual standard deviation, shape (voxel,).
     shift, scale
@@ -52,16 +50,9 @@ class Estimates:
     scale: Array
 
     def line(self, source: int, target: int | None, columns: Array) -> tuple[Array, Array]:
-        """Return a and b of a y + b, each of shape (voxel,).
+        """Return a and b of a y + b, each of shape (voxel,), given a participant's covariates.
 
-        Parameters
-        ----------
-        source
-            Index of the map's site.
-        target
-            Index of the target site; None for ComBat's grand mean.
-        columns
-            Covariates of the participant, shape (column,).
+        Sites are indices; a target of None is ComBat's grand mean.
         """
         shift, scale = (0.0, 1.0) if target is None else (self.shift[target], self.scale[target])
         gain = scale / self.scale[source]
@@ -82,14 +73,7 @@ def require_neurocombat() -> None:
 def estimate(values: Array, sites: Sequence[int], columns: Array) -> Estimates:
     """Run neuroCombat and return its estimates.
 
-    Parameters
-    ----------
-    values
-        Map of each scan at the same voxels, shape (scan, voxel); it must vary within sites.
-    sites
-        Index of each scan's site, from 0.
-    columns
-        Centred covariates, shape (scan, column).
+    Values, (scan, voxel), must vary within sites; covariates, (scan, column), are centred.
     """
     from neuroCombat import neuroCombat
     from pandas import DataFrame
@@ -132,9 +116,8 @@ class CombatModel(MapModel):
     @classmethod
     def from_arrays(cls, card: ModelCard, arrays: Mapping[str, Array]) -> Self:
         """Make a model from its card and arrays."""
-        fields = Estimates.__dataclass_fields__
         estimates = {
-            name: Estimates(**{field: arrays[f"{name}_{field}"] for field in fields})
+            name: Estimates(*(arrays[f"{name}_{field.name}"] for field in fields(Estimates)))
             for name in card.settings["maps"]
         }
         return cls(card, BrainMaps.from_arrays(arrays), arrays["known"], estimates)
@@ -163,9 +146,7 @@ class CombatModel(MapModel):
     @cached_property
     def covariates(self) -> tuple[Covariate, ...]:
         """Covariates that the model requires."""
-        return tuple(
-            Covariate(**covariate) for covariate in self.card.settings["learned_covariates"]
-        )
+        return tuple(Covariate(**learned) for learned in self.card.settings["learned_covariates"])
 
     def harmonize_maps(
         self, scan: Scan, site: str, attributes: Mapping[str, str] | None = None
@@ -200,7 +181,8 @@ class CombatModel(MapModel):
         source_maps = compute_maps(scan, list(self.estimates))
         if target == source:
             return HarmonizedMaps(source_maps, source_maps, scan.mask)
-        alignment = self._alignment(scan)
+        brain = BrainMaps.of(scan, self.preparation.coefficients(scan))
+        alignment = lay_well(brain, self.template, self.card)
         has_data = np.any([values != 0 for values in source_maps.values()], axis=0)
         known = has_data & (alignment.to_moving(self.known.astype(np.float32)) > 0)
         maps = {}
@@ -219,11 +201,3 @@ class CombatModel(MapModel):
         change[self.known] = np.stack([gain - 1, offset], axis=-1)
         change = alignment.to_moving(change)
         return 1 + change[..., 0], change[..., 1]
-
-    def _alignment(self, scan: Scan) -> Alignment:
-        return lay_well(
-            BrainMaps.of(scan, self.preparation.coefficients(scan)),
-            self.template,
-            same_space=self.card.settings["same_space"],
-            typical=Likeness(**self.card.summary["likeness"]),
-        )

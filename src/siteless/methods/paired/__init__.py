@@ -7,32 +7,8 @@ from siteless.methods.paired._method import Paired
 
 if TYPE_CHECKING:
     from siteless.methods.paired._model import PairedModel
-    from siteless.methods.paired._network import Translator, TranslatorSettings
-    from siteless.methods.paired._training import (
-        Pair,
-        PairedSettings,
-        PairedTraining,
-        find_pairs,
-        train_paired,
-    )
+    from siteless.methods.paired._training import PairedSettings
 
-__all__ = [
-    "Pair",
-    "Paired",
-    "PairedModel",
-    "PairedSettings",
-    "PairedTraining",
-    "Translator",
-    "TranslatorSettings",
-    "find_pairs",
-    "train_paired",
-]
+__all__ = ["Paired", "PairedModel", "PairedSettings"]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "_model": ("PairedModel",),
-        "_network": ("Translator", "TranslatorSettings"),
-        "_training": ("Pair", "PairedSettings", "PairedTraining", "find_pairs", "train_paired"),
-    },
-)
+__getattr__ = lazy_names(__name__, {"_model": ("PairedModel",), "_training": ("PairedSettings",)})

@@ -37,13 +37,7 @@ def learn_translator(settings: PairedSettings, cohort: Cohort, workspace: Worksp
 
 
 def travelled_pairs(cohort: Cohort) -> tuple[tuple[str, str], ...]:
-    """Return the pairs of sites connected by a travelling subject, in both directions.
-
-    Raises
-    ------
-    DatasetError
-        When no travelling subject was scanned at a site.
-    """
+    """Return the pairs of sites connected by a travelling subject, in both directions."""
     visits = {(scan.subject, str(scan.site)) for scan in cohort.learning}
     pairs = {(a, b) for x, a in visits for y, b in visits if x == y and a != b}
     alone = [site for site in cohort.sites if site not in {site for site, _ in pairs}]

@@ -33,9 +33,8 @@ class PairedModel(SignalModel):
 
     def describe(self) -> Sequence[tuple[str, str]]:
         """Describe the validation of the network."""
-        people = (
-            len(self.card.summary["validation_people"]) if self.card.summary["validated"] else 0
-        )
+        summary = self.card.summary
+        people = len(summary["validation_people"]) if summary["validated"] else 0
         return [describe_validation(self.card, people, "at other sites")]
 
     @classmethod
@@ -59,16 +58,18 @@ class PairedModel(SignalModel):
 
         def translate(block: slice) -> Array:
             patch = torch.from_numpy(cut(values, patches[block]))
+            own = torch.full((len(patch),), source)
             rendered = [
-                patch[:, 0] if target == source else self._as(patch.flatten(1), source, target)
+                patch[:, 0]
+                if target == source
+                else self.network(patch.flatten(1), own, torch.full_like(own, target))
                 for target in self.numbers(site)
             ]
             return (torch.stack(rendered).mean(dim=0) * levels[1]).numpy()
 
         translated = np.concatenate(over_blocks(translate, len(patches)))
-        deviation = np.zeros(
-            (len(translated), 1 + len(coefficients.bs)), dtype=np.float32
-        )  # not estimated
+        shape = (len(translated), 1 + len(coefficients.bs))
+        deviation = np.zeros(shape, dtype=np.float32)  # not estimated
         return Translation(replace(coefficients, values=translated, mask=where), deviation, levels)
 
     def _require_travelled(self, source: str, site: str) -> None:
@@ -80,8 +81,3 @@ class PairedModel(SignalModel):
                     f"the model has seen nobody at both {source} and {target}",
                     remedy="choose another target, or use another --method",
                 )
-
-    def _as(self, patches: torch.Tensor, source: int, target: int) -> torch.Tensor:
-        sites = (torch.full((len(patches),), number) for number in (source, target))
-        rendered: torch.Tensor = self.network(patches, *sites)
-        return rendered

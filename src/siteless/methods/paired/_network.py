@@ -13,21 +13,7 @@ from siteless.methods.invariant.network._model import _layers
 
 @dataclass(frozen=True)
 class TranslatorSettings:
-    """Sizes of the network.
-
-    Attributes
-    ----------
-    channels
-        Coefficients of a voxel.
-    sites
-        Number of sites to translate between.
-    neighbours
-        Voxels of a patch.
-    hidden
-        Widths of the hidden layers.
-    activation
-        Activation between layers.
-    """
+    """Sizes of the network: coefficients of a voxel, sites, voxels of a patch, hidden layers."""
 
     channels: int
     sites: int
@@ -74,20 +60,10 @@ class Translator(nn.Module):
         self.scale.copy_(scale)
 
     def forward(self, patch: Tensor, source: Tensor, target: Tensor) -> Tensor:
-        """Translate patches.
+        """Translate patches, shape (patch, input), the centre's coefficients first.
 
-        Parameters
-        ----------
-        patch
-            Coefficients in units of the scan's level, the centre's first, shape (patch, input).
-        source, target
-            Indices of sites, shape (patch,).
-
-        Returns
-        -------
-        Tensor
-            Coefficients of the centres in units of the target scan's level, shape (patch,
-            channel).
+        Coefficients are in units of the scan's level, and those of the centres that are returned,
+        shape (patch, channel), in units of the target scan's. Sites are indices, shape (patch,).
         """
         voxels = patch.unflatten(1, (self.settings.neighbours, -1))
         seen = ((voxels - self.offset) / self.scale).flatten(1)

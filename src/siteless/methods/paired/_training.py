@@ -33,12 +33,7 @@ _SAME_GRID = 1e-3
 class Pair:
     """The same locations of one travelling subject at two sites.
 
-    Attributes
-    ----------
-    source, target
-        Scans of the travelling subject.
-    rows
-        Patches of both scans with the same centre, shape (patch, 2), int32.
+    Rows are patches of both scans with the same centre, shape (patch, 2), int32.
     """
 
     source: TrainingScan
@@ -64,13 +59,7 @@ class Pair:
 
 
 def find_pairs(scans: Sequence[TrainingScan]) -> list[Pair]:
-    """Match the scans of each travelling subject at different sites, in both directions.
-
-    Raises
-    ------
-    DatasetError
-        When two scans of a subject are not on one grid, or have no voxel in common.
-    """
+    """Match the scans of each travelling subject at different sites, in both directions."""
     return [
         _match(source, target)
         for source, target in permutations(scans, 2)
@@ -113,15 +102,11 @@ class PairedSettings:
     fit
         How coefficients are fitted.
     hidden, activation
-        As in `siteless.methods.paired.TranslatorSettings`.
-    batch
-        Patches per update.
-    updates
-        Number of updates.
-    learning_rate
-        Highest learning rate of AdamW: it rises over the first tenth and falls to zero at the end.
-    weight_decay
-        Weight decay of AdamW.
+        Widths of the hidden layers, and the activation between them.
+    batch, updates
+        Patches per update, and number of updates.
+    learning_rate, weight_decay
+        Those of AdamW. The rate rises over the first tenth to this, and falls to zero at the end.
     patience
         Evaluations without improvement after which training ends.
     """
@@ -149,11 +134,9 @@ class PairedTraining:
     ----------
     network
         Network with the best weights on the validation pairs, or the last weights without any.
-    log
-        A row for each evaluation. Losses are mean squared errors of the signal in units of the
-        target's level; ``val_rmse_percent`` is the square root, in percent.
-    best
-        Row of the log for these weights.
+    log, best
+        A row for each evaluation, and that of these weights. Losses are mean squared errors of the
+        signal in units of the target's level; ``val_rmse_percent`` is the square root, in percent.
     validated
         Whether there were validation pairs; otherwise training pairs were evaluated.
     """
@@ -185,25 +168,7 @@ def train_paired(
 ) -> PairedTraining:
     """Train a translator on travelling subjects, in one process.
 
-    Parameters
-    ----------
-    training_set
-        Training set, in which scans of the same subject are matched.
-    settings
-        Settings of the training.
-    seed
-        Random seed.
-    checkpoint
-        File for the state of the training, which is resumed if the file exists.
-    progress
-        Called with the number of finished updates, their total, and the log.
-
-    Raises
-    ------
-    DatasetError
-        When there are no travelling subjects, or a subject's scans do not match.
-    TrainingError
-        When the loss is not finite, or the checkpoint belongs to another training.
+    Scans of the same subject are matched. If the checkpoint exists, its training is resumed.
     """
     trainer = _Trainer(training_set, settings, seed)
     if checkpoint and checkpoint.exists():

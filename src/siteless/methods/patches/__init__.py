@@ -7,17 +7,18 @@ from siteless.methods.patches._neighbourhood import (
     cut,
     index_neighbours,
     neighbour_means,
-    stitch,
     surrounded,
 )
 from siteless.methods.patches._scan import (
     TrainingScan,
     evenly_spaced,
     gather_patches,
+    is_stored,
     make_training_scan,
+    open_scan,
     same_places,
+    store_scan,
 )
-from siteless.methods.patches._store import is_stored, open_scan, store_scan
 from siteless.methods.patches._training_set import (
     Row,
     TrainingCallback,
@@ -48,7 +49,6 @@ __all__ = [
     "open_scan",
     "over_blocks",
     "same_places",
-    "stitch",
     "store_scan",
     "surrounded",
     "weights_of",

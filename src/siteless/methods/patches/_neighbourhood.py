@@ -39,17 +39,7 @@ def index_neighbours(mask: ArrayLike, affine: ArrayLike | None = None) -> Array:
     With an affine they follow the image axes nearest to the world axes, so that the storage order
     of a scan does not reveal its site.
 
-    Parameters
-    ----------
-    mask
-        Brain mask, shape (x, y, z). Voxels are in the order of `Coefficients`, x fastest.
-    affine
-        Voxel to world (RAS+), shape (4, 4).
-
-    Returns
-    -------
-    Array
-        Rows of `Coefficients.values`, shape (voxel, neighbour), int32.
+    They are rows of `Coefficients.values`, shape (voxel, neighbour), int32.
 
     Examples
     --------
@@ -84,20 +74,8 @@ def surrounded(
     In a pass every voxel becomes the mean of its patch; after n passes the mean has a variance of
     2 n / 7 squared voxels along each axis.
 
-    Parameters
-    ----------
-    values, neighbours
-        Coefficients and neighbours of all voxels, as in `cut`.
-    wanted
-        Voxels whose patches are returned, shape (voxel,), bool.
-    passes
-        Numbers of passes after which means are taken, ascending.
-
-    Returns
-    -------
-    values, neighbours
-        Values with rows of means after those of voxels; and neighbours of the wanted patches, with
-        one more column for each mean.
+    Means are taken after each of the ascending numbers of `passes`. Their rows follow those of
+    voxels, and the patches of the wanted voxels have one more column for each number.
 
     Examples
     --------
@@ -124,15 +102,7 @@ def surrounded(
 
 
 def neighbour_means(neighbours: Array, weights: Array) -> sparse.csr_array:
-    """Return the matrix that replaces each voxel by a weighted sum of its neighbours.
-
-    Parameters
-    ----------
-    neighbours
-        Row indices, shape (voxel, neighbour).
-    weights
-        Weights of the neighbours, shape (neighbour,).
-    """
+    """Return the matrix that replaces each voxel by a weighted sum of its neighbours."""
     count, size = neighbours.shape
     entries = np.tile(weights, count)
     ends = np.arange(0, neighbours.size + 1, size)
@@ -146,34 +116,5 @@ def channel_blocks(values: Array) -> Iterator[slice]:
 
 
 def cut(values: Array, neighbours: Array) -> Array:
-    """Gather patches.
-
-    Parameters
-    ----------
-    values
-        Coefficients, shape (voxel, channel).
-    neighbours
-        Rows of `index_neighbours`, shape (patch, neighbour).
-
-    Returns
-    -------
-    Array
-        Patches, shape (patch, neighbour, channel).
-    """
+    """Gather patches of coefficients, shape (patch, neighbour, channel)."""
     return values[neighbours]
-
-
-def stitch(patches: Array) -> Array:
-    """Return the centre of each patch, the only voxel with all its neighbours.
-
-    Parameters
-    ----------
-    patches
-        Patches, shape (patch, neighbour, channel).
-
-    Returns
-    -------
-    Array
-        Coefficients, shape (patch, channel), in the order of the patches.
-    """
-    return patches[:, 0]

@@ -22,16 +22,9 @@ _FORMAT = 2
 
 
 class Resumable:
-    """A trainer whose state can be saved in a file.
+    """A trainer whose state can be saved: attributes with a torch state, and plain ones.
 
-    Attributes
-    ----------
-    stateful
-        Names of attributes with a torch state.
-    counters
-        Names of plain attributes.
-    plan
-        Description of the training from `describe`, which a state must match.
+    A saved state is only resumed by a training with the same `plan`, from `describe`.
     """
 
     stateful: ClassVar[tuple[str, ...]]

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
 from siteless.acquisition import Array, Scan
+from siteless.errors import SitelessError
 from siteless.harmonics import Coefficients, nearest_shells, projection_matrix
-from siteless.methods.patches import index_neighbours, surrounded
+from siteless.methods.patches._neighbourhood import index_neighbours, surrounded
 from siteless.model import Preparation
-from siteless.storage import cache_key
+from siteless.storage import cache_key, map_arrays, save_arrays
 from siteless.tissue import white_matter_level
 
 # Fraction of the scan's level below which voxels are not used.
@@ -35,8 +38,7 @@ class TrainingScan:
     shape, affine
         Shape of the grid, and its voxel-to-world matrix (RAS+, mm), 16 numbers by rows.
     values
-        Coefficients of the centres and their neighbours, and means of surroundings, shape
-        (row, channel), float32.
+        Coefficients of centres, neighbours and means of surroundings, (row, channel), float32.
     neighbours
         Rows of `values` in each patch, the centre first, shape (patch, neighbour), int32.
     voxels
@@ -71,6 +73,33 @@ class TrainingScan:
     def content(self) -> str:
         """Hash of all fields."""
         return cache_key(*(getattr(self, field.name) for field in fields(self)))
+
+
+def store_scan(scan: TrainingScan, path: Path) -> None:
+    """Write a scan to a file, completely or not at all."""
+    values = {field.name: getattr(scan, field.name) for field in fields(scan)}
+    arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+    plain = {name: value for name, value in values.items() if name not in arrays}
+    save_arrays(path, arrays, {"scan": json.dumps(plain), "content": scan.content})
+
+
+def is_stored(path: Path) -> bool:
+    """Whether a file contains an intact scan."""
+    try:
+        scan, content = _open(path)
+        return scan.content == content
+    except (SitelessError, ValueError, KeyError, TypeError):
+        return False
+
+
+def open_scan(path: Path) -> TrainingScan:
+    """Map a stored scan into memory, as cohorts may be larger than memory."""
+    return _open(path)[0]
+
+
+def _open(path: Path) -> tuple[TrainingScan, str]:
+    arrays, labels = map_arrays(path)
+    return TrainingScan(**(json.loads(labels["scan"]) | arrays)), labels["content"]
 
 
 def make_training_scan(
@@ -114,24 +143,10 @@ def gather_patches(
     correction: Array | None = None,
     choose: Callable[[Array], Array] | None = None,
 ) -> TrainingScan:
-    """Gather the training data of a scan.
+    """Gather the training data of a scan: its signal, and the coefficients to render it from.
 
-    Parameters
-    ----------
-    scan
-        Scan with the volumes to render.
-    values
-        Coefficients of its brain, from which they are rendered.
-    preparation
-        Processing of the scan.
-    level
-        Reference b0 intensity, by which both are divided.
-        surroundings
-        Passes of averaging, as in `siteless.methods.patches.surrounded`.
-    correction
-        Coefficients of the brain that are added to the signal.
-    choose
-        Function that chooses the centres of patches from voxel indices; None for all.
+    Both are divided by the level. A `correction` of coefficients is added to the signal, the
+    `surroundings` are passes of `surrounded`, and `choose` selects centres by their voxel indices.
     """
     values, is_b0 = values / np.float32(level), scan.gradients.is_b0
     b0 = scan.volumes[np.ix_(np.flatnonzero(is_b0), scan.voxels)].mean(axis=0)
@@ -145,8 +160,8 @@ def gather_patches(
     weighted = scan.volumes[np.ix_(volumes, scan.voxels[inside])].T
     only_b0 = np.eye(values.shape[1], 1, dtype=np.float32)
     bs, order = preparation.shells, preparation.order
-    mixing = projection_matrix(scan.gradients, bs=bs, order=order)[:, volumes]
-    mixing = np.concatenate([only_b0, mixing], axis=1)
+    projection = projection_matrix(scan.gradients, bs=bs, order=order)
+    mixing = np.hstack([only_b0, projection[:, volumes]])
     signal = np.column_stack([b0[inside], weighted])
     if correction is not None:
         signal += correction[inside] @ mixing

@@ -21,13 +21,6 @@ Row = dict[str, float]
 TrainingCallback = Callable[[int, int, Sequence[Row]], None]
 
 
-def _describe(row: Row) -> str:
-    return (
-        f"loss {row['val_loss']:.4g}, RMSE {row['val_rmse_percent']:.2f} % of b0, "
-        f"{row['patches_per_second']:.0f} patches/s"
-    )
-
-
 def without_speed(row: Row) -> Row:
     """Return a row of a log without machine-dependent values."""
     return {name: value for name, value in row.items() if name != "patches_per_second"}
@@ -35,26 +28,24 @@ def without_speed(row: Row) -> Row:
 
 @dataclass(frozen=True)
 class TrainingLog:
-    """Writes the log of a training to disk as it grows, and shows its last row.
-
-    Attributes
-    ----------
-    path
-        Tab-separated table with a row for each evaluation.
-    show
-        Called with the number of finished updates, their total, and a line about the last
-        evaluation.
-    """
+    """Writes a row for each evaluation to a table, and shows the last one with the progress."""
 
     path: Path
     show: Callable[[int, int, str], None]
 
     def __call__(self, update: int, total: int, log: Sequence[Row]) -> None:
         """Write the log if it has grown, and show the progress."""
-        if log and log[-1]["update"] == update:
-            self.write(log)
+        shown = "the first figures come soon"
+        if log:
+            last = log[-1]
+            if last["update"] == update:
+                self.write(log)
+            shown = (
+                f"loss {last['val_loss']:.4g}, RMSE {last['val_rmse_percent']:.2f} % of b0, "
+                f"{last['patches_per_second']:.0f} patches/s"
+            )
         if rank() == 0:
-            self.show(update, total, _describe(log[-1]) if log else "the first figures come soon")
+            self.show(update, total, shown)
 
     def write(self, log: Sequence[Row]) -> None:
         """Write all rows, in the first process only."""
@@ -69,14 +60,10 @@ class TrainingSet:
 
     Attributes
     ----------
-    scans, validation
-        Training scans, and held-out scans, which may be empty.
-    sites
-        Labels of the sites, in the order of their indices in the network.
     whole
         Scans with all directions, if the others are in parts; their codes are those of new scans.
     covariates
-        Covariates of each scan's participant by the scan's name, shape (column,); none by default.
+        Covariates of each scan's participant by the scan's name, shape (column,).
     reference
         Names of the reference scans for site effects; None for all.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from siteless.acquisition import Array, Scan
@@ -28,7 +28,6 @@ from siteless.tissue import white_matter_level
 
 # Kind under which the energies of a scan are stored.
 ENERGIES = "energies"
-_PARTS = ("signal", "noise", "weight")
 
 
 def energy_maps(scan: Scan, coefficients: Coefficients) -> Mapping[str, Array]:
@@ -47,14 +46,12 @@ def require_comparable(settings: Mapping[str, Any], cohort: Cohort) -> None:
 def learn_energies(settings: Mapping[str, Any], cohort: Cohort, workspace: Workspace) -> Learned:
     """Build the template, and estimate the energies of each site on it."""
     work = _EnergyWork(workspace.store, settings["same_space"])
-    on_template = bring_to_template(workspace, work, _compared(settings, cohort), cohort.sites)
-    accepted = on_template.accepted
+    scans = _compared(settings, cohort)
+    template, accepted, summary = bring_to_template(workspace, work, scans, cohort.sites)
     require_people(accepted, cohort.sites, travelling=settings["travelling"])
     weights = _weights(settings, cohort, accepted)
-    template, energies, noise = work.combine(accepted, weights, on_template.template)
-    return Learned(
-        lambda card: RishModel(card, template, energies, noise), settings, on_template.summary
-    )
+    mean, energies, noise = work.combine(accepted, weights, template)
+    return Learned(lambda card: RishModel(card, mean, energies, noise), settings, summary)
 
 
 def _compared(settings: Mapping[str, Any], cohort: Cohort) -> tuple[ScanFiles, ...]:
@@ -62,8 +59,7 @@ def _compared(settings: Mapping[str, Any], cohort: Cohort) -> tuple[ScanFiles, .
     scans = cohort.learning
     if not settings["travelling"]:
         return scans
-    visits = {(scan.subject, str(scan.site)) for scan in scans}
-    sites = Counter(person for person, _ in visits)
+    sites = Counter(person for person, _ in {(scan.subject, str(scan.site)) for scan in scans})
     return tuple(scan for scan in scans if sites[scan.subject] > 1)
 
 
@@ -98,6 +94,6 @@ class _EnergyWork(TemplateWork):
 
         def read(number: int) -> Energies:
             stored = load_arrays(files[number])
-            return Energies(*(stored[name][inside] for name in _PARTS))
+            return Energies(*(stored[field.name][inside] for field in fields(Energies)))
 
         return mean, *site_energies(read, weights)

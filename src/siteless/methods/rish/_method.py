@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from siteless.methods.base import Citation, HasCovariates, Method, UsesTemplate, option
+from siteless.methods.base import Citation, HasCovariates, UsesTemplate, option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +44,7 @@ _RISH_GLM = Citation(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ComparesEnergies(UsesTemplate, Method):
+class _ComparesEnergies(UsesTemplate):
     """The base of both methods."""
 
     @classmethod
@@ -58,9 +58,8 @@ class _ComparesEnergies(UsesTemplate, Method):
     def features(self) -> Mapping[str, Feature]:
         """Maps of a scan for registration, and its energies."""
         from siteless.methods.rish._learn import ENERGIES, energy_maps
-        from siteless.methods.template import TEMPLATE, template_maps
 
-        return {TEMPLATE: template_maps, ENERGIES: energy_maps}
+        return {**super().features, ENERGIES: energy_maps}
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -71,12 +70,10 @@ class _ComparesEnergies(UsesTemplate, Method):
         return {**chosen, "smoothing": SMOOTHING, "clip": CLIP}
 
     def resolve(self, cohort: Cohort) -> Self:
-        """Detect a common space; raise an error for sites with too few participants."""
+        """Resolve the defaults; raise an error for sites with too few participants."""
         from siteless.methods.rish._learn import require_comparable
-        from siteless.methods.template import is_common_space
 
-        same_space = is_common_space(cohort.learning, requested=self.same_space)
-        method = replace(super().resolve(cohort), same_space=same_space)
+        method = super().resolve(cohort)
         require_comparable(method.settings, cohort)
         return method
 

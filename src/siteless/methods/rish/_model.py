@@ -20,7 +20,7 @@ from siteless.acquisition import Array, Scan
 from siteless.errors import DatasetError
 from siteless.harmonics import Coefficients, fit_noise, rish
 from siteless.methods.scaling import ScalingModel
-from siteless.methods.template import BrainMaps, Likeness, describe_template, lay_well
+from siteless.methods.template import BrainMaps, describe_template, lay_well
 from siteless.model import ModelCard
 from siteless.registration import Alignment
 
@@ -42,19 +42,17 @@ _TURNS = 4
 
 @dataclass(frozen=True, eq=False)
 class Energies:
-    """Energies of voxels, or their sums over nearby voxels.
+    """Energies of voxels, or their sums over nearby voxels, shape (..., feature), float32.
 
     Attributes
     ----------
     signal
         b0 in units of the scan's level; then the energy of each degree of each shell over b0
-        squared, corrected for noise and for the penalty of the fit; shape (..., 1 + shell *
-        degree), float32.
+        squared, corrected for noise and for the penalty of the fit.
     noise
         Energies of noise in the same layout; zero for b0, where it is negligible.
     weight
-        1 for voxels that are bright enough, 0 for others, which do not add to sums; shape (...,
-        1).
+        1 for voxels that are bright enough, 0 for others, which do not add to sums; one feature.
     """
 
     signal: Array
@@ -92,15 +90,7 @@ def site_energies(read: Callable[[int], Energies], weights: Array) -> tuple[Arra
 
     Where a scan has no voxels nearby, it is extrapolated from the shared pattern of all scans and
     from the scan's ratio to it elsewhere. So differences in coverage between sites do not bias
-    them.
-
-    Parameters
-    ----------
-    read
-        Function that reads the sums of a scan by its index, shape (voxel, feature), so that few
-        scans are in memory.
-    weights
-        Weights from `site_weights`, shape (site, scan).
+    them. The sums of a scan are read by its index, so that few scans are in memory.
 
     Returns
     -------
@@ -198,16 +188,8 @@ class RishModel(ScalingModel):
         if targets == [source]:
             return np.ones((1, self.noise.shape[-1]), dtype=np.float32)
         logs = np.log(self.scales(source, targets))
-        maps = np.exp(self._alignment(scan, coefficients).to_moving(logs))
-        return maps.swapaxes(0, 2)[scan.mask.T]
-
-    def _alignment(self, scan: Scan, coefficients: Coefficients) -> Alignment:
-        return lay_well(
-            BrainMaps.of(scan, coefficients),
-            self.template,
-            same_space=self.card.settings["same_space"],
-            typical=Likeness(**self.card.summary["likeness"]),
-        )
+        alignment = lay_well(BrainMaps.of(scan, coefficients), self.template, self.card)
+        return np.exp(alignment.to_moving(logs)).swapaxes(0, 2)[scan.mask.T]
 
 
 def site_weights(
@@ -217,26 +199,8 @@ def site_weights(
 
     They are the least-squares estimator of site effects in a regression with covariates and, for
     travelling subjects, with effects of participants. Without either they average over
-    participants, whose scans at one site share a weight.
-
-    Parameters
-    ----------
-    sites, people
-        Index of each scan's site, and its participant.
-    covariates
-        Covariates of each scan, shape (scan, covariate).
-    travelling
-        Whether participants are compared with themselves.
-
-    Returns
-    -------
-    Array
-        Weights, shape (site, scan). Energies of a site are those at mean covariates.
-
-    Raises
-    ------
-    DatasetError
-        When sites cannot be separated from covariates or participants.
+    participants, whose scans at one site share a weight. Energies of a site are those at mean
+    covariates. Covariates have shape (scan, covariate), weights (site, scan).
     """
     site_columns = np.eye(max(sites) + 1)[list(sites)]
     others = covariates

@@ -17,7 +17,6 @@ from siteless.registration import (
     Grid,
     correlation,
     overlap,
-    place,
     register,
     register_affine,
 )
@@ -28,6 +27,7 @@ from siteless.tissue import fit_tensor
 _LEAST_OVERLAP, _LEAST_CORRELATION, _TYPICAL_PART = 0.45, 0.3, 0.75
 # Changes of length between adult heads are smaller.
 _STRETCH = (0.72, 1.38)
+_MAPS = ("image", "fa", "white_matter")
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +39,8 @@ class BrainMaps:
     image
         FA plus the mean of the weakest shell over b0, shape (x, y, z): bright in white matter,
         half as bright in grey matter, dark in fluid, zero outside the brain.
-    fa
-        Fractional anisotropy.
-    white_matter
-        White-matter fraction, between 0 and 1.
-    grid
-        Grid of the maps.
+    fa, white_matter
+        Fractional anisotropy, and white-matter fraction, between 0 and 1.
     """
 
     image: Array
@@ -57,12 +53,8 @@ class BrainMaps:
         """Make the maps of a scan from its signal and coefficients."""
         fa = fit_tensor(scan.volumes, scan.voxels, scan.gradients).fa.astype(np.float32)
         isotropic = coefficients.shell(0)[:, 0] / np.sqrt(4 * np.pi)
-        attenuation = np.divide(
-            isotropic,
-            coefficients.b0,
-            out=np.zeros_like(coefficients.b0),
-            where=coefficients.b0 > 0,
-        )
+        b0 = coefficients.b0
+        attenuation = np.divide(isotropic, b0, out=np.zeros_like(b0), where=b0 > 0)
         return cls(
             image=coefficients.on_grid(fa + attenuation.clip(0, 1).astype(np.float32)),
             fa=coefficients.on_grid(fa),
@@ -79,14 +71,13 @@ class BrainMaps:
     @property
     def arrays(self) -> Mapping[str, Array]:
         """Arrays to store."""
-        maps = {"image": self.image, "fa": self.fa, "white_matter": self.white_matter}
-        return maps | {"affine": self.grid.affine}
+        return {**{name: getattr(self, name) for name in _MAPS}, "affine": self.grid.affine}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array]) -> Self:
         """Make maps from stored arrays."""
-        maps = {name: arrays[name] for name in ("image", "fa", "white_matter")}
-        x, y, z = maps["image"].shape
+        x, y, z = arrays["image"].shape
+        maps = {name: arrays[name] for name in _MAPS}
         return cls(**maps, grid=Grid((x, y, z), arrays["affine"]))
 
 
@@ -94,14 +85,8 @@ class BrainMaps:
 class Likeness:
     """How well a scan matches a template, before and after registration.
 
-    Attributes
-    ----------
-    overlap_before, overlap
-        Dice coefficient of the white-matter masks.
-    correlation_before, correlation
-        Correlation of FA in the template's brain.
-    shrunk, stretched
-        Smallest and largest scale factor of the affine registration.
+    Overlap is the Dice coefficient of the white-matter masks, correlation that of FA in the
+    template's brain. The affine registration scales lengths from `shrunk` to `stretched`.
     """
 
     overlap_before: float
@@ -136,46 +121,30 @@ class Likeness:
 
 def _likeness(maps: BrainMaps, template: BrainMaps, alignment: Alignment) -> Likeness:
     """Compare a scan with a template, with and without an alignment."""
-    before = _alike(maps.on_static(place(maps.grid, template.grid)), template)
-    after = _alike(maps.on_static(alignment), template)
+    both = [maps.on_static(a) for a in (Alignment(maps.grid, template.grid), alignment)]
+    white = (overlap(each.white_matter > 0.5, template.white_matter > 0.5) for each in both)
+    fa = (correlation(each.fa, template.fa, template.image > 0) for each in both)
     lengths = 1 / np.linalg.svd(alignment.affine[:3, :3], compute_uv=False)
-    return Likeness(
-        overlap_before=before[0],
-        overlap=after[0],
-        correlation_before=before[1],
-        correlation=after[1],
-        shrunk=float(lengths.min()),
-        stretched=float(lengths.max()),
-    )
+    extremes = [float(lengths.min()), float(lengths.max())]
+    return Likeness(*white, *fa, *extremes)
 
 
 def lay(
     maps: BrainMaps, template: BrainMaps, *, same_space: bool, deform: bool = True
 ) -> tuple[Alignment, Likeness]:
-    """Align a scan with a template, and compare them.
-
-    The scan is registered, with or without deformation, unless both share a space.
-    """
+    """Register a scan to a template, unless both share a space, and compare them."""
     find = register if deform else register_affine
     if same_space:
-        alignment = place(maps.grid, template.grid)
+        alignment = Alignment(maps.grid, template.grid)
     else:
         alignment = find(maps.image, maps.grid, template.image, template.grid)
     return alignment, _likeness(maps, template, alignment)
 
 
-def lay_well(
-    maps: BrainMaps, template: BrainMaps, *, same_space: bool, typical: Likeness
-) -> Alignment:
-    """Align a scan with a template; raise an error if they match poorly.
-
-    Raises
-    ------
-    SignalError
-        When the scan matches the template much worse than scans typically do.
-    """
-    alignment, likeness = lay(maps, template, same_space=same_space)
-    if likeness.is_poor(typical):
+def lay_well(maps: BrainMaps, template: BrainMaps, card: ModelCard) -> Alignment:
+    """Align a scan with a model's template; raise an error unless it matches like others do."""
+    alignment, likeness = lay(maps, template, same_space=card.settings["same_space"])
+    if likeness.is_poor(Likeness(**card.summary["likeness"])):
         raise SignalError(
             f"the scan could not be registered to the template ({likeness})",
             remedy="check its orientation and masks, or leave it out",
@@ -197,11 +166,6 @@ def mean_maps(scans: Iterable[BrainMaps]) -> BrainMaps:
     return BrainMaps(image, fa, white, maps.grid)
 
 
-def _alike(maps: BrainMaps, template: BrainMaps) -> tuple[float, float]:
-    white = overlap(maps.white_matter > 0.5, template.white_matter > 0.5)
-    return white, correlation(maps.fa, template.fa, template.image > 0)
-
-
 def describe_template(card: ModelCard) -> list[tuple[str, str]]:
     """Describe what was compared on a template, and how well scans match it."""
     settings, summary = card.settings, card.summary
@@ -209,9 +173,10 @@ def describe_template(card: ModelCard) -> list[tuple[str, str]]:
     compared = "travelling people with themselves" if travelling else "groups"
     beside = f", beside {', '.join(settings['covariates'])}" if settings["covariates"] else ""
     how = "in a common space" if settings["same_space"] else "registered"
-    lost = [("left out", ", ".join(summary["not_registered"]) + ": not registered")]
-    return [
+    lines = [
         ("compared", compared + beside),
         ("template", f"scans {how}, typically: {Likeness(**summary['likeness'])}"),
-        *(lost if summary["not_registered"] else []),
     ]
+    if summary["not_registered"]:
+        lines.append(("left out", ", ".join(summary["not_registered"]) + ": not registered"))
+    return lines

@@ -25,7 +25,7 @@ from siteless.methods.template._likeness import (
     mean_maps,
     typical_likeness,
 )
-from siteless.registration import Alignment, place, resample_grid
+from siteless.registration import Alignment, resample_grid
 from siteless.storage import cache_key, is_whole, load_arrays, save_arrays
 
 # Number of references to try for a template, and largest number of scans in its first mean.
@@ -40,7 +40,10 @@ _TEMPLATES = ("MNI", "ICBM", "IXI549", "OASIS", "NIHPD", "UNCInfant", "Talairach
 
 @dataclass(frozen=True)
 class TemplateWork(ABC):
-    """Registration of single scans, which can run in several processes."""
+    """Registration of single scans, which can run in several processes.
+
+    Subclasses say which features of sites they compare on the template.
+    """
 
     store: ScanStore
     same_space: bool
@@ -59,7 +62,7 @@ class TemplateWork(ABC):
         return BrainMaps.from_arrays(self.store.read(TEMPLATE, scan))
 
     def aligned(self, scan: ScanFiles, template: BrainMaps) -> Path:
-        """Return the file of a scan's maps on a template."""
+        """Return the file of a scan's maps and features on a template."""
         return self._file("aligned", scan, template, self.key)
 
     def _file(self, kind: str, scan: ScanFiles, template: BrainMaps, key: str = "") -> Path:
@@ -97,46 +100,30 @@ class TemplateWork(ABC):
         return alignment, likeness
 
 
-@dataclass(frozen=True, eq=False)
-class OnTemplate:
-    """Scans that were registered to a template.
-
-    Attributes
-    ----------
-    template
-        Template of the scans.
-    accepted
-        Scans that match it well enough.
-    summary
-        Quality of the registration, and rejected scans, for the card.
-    """
-
-    template: BrainMaps
-    accepted: tuple[ScanFiles, ...]
-    summary: Mapping[str, Any]
-
-
 def bring_to_template(
     workspace: Workspace,
     work: TemplateWork,
     scans: Sequence[ScanFiles],
     sites: Sequence[str],
-) -> OnTemplate:
+) -> tuple[BrainMaps, tuple[ScanFiles, ...], dict[str, Any]]:
     """Build a template of scans, register them to it, and write the log.
 
-    Raises
-    ------
-    SignalError
-        When most scans cannot be registered to each other.
+    Returns the template, the scans that match it well enough, and a summary for the card.
     """
-    some = _some_of_each_site(scans)
-    template = _first_template(work, some, workspace)
+    template = _first_template(work, _some_of_each_site(scans), workspace)
     likenesses = workspace.map("Registering scans", partial(work.align, template), scans)
     typical = typical_likeness(likenesses)
-    poor = [
-        scan for scan, likeness in zip(scans, likenesses, strict=True) if likeness.is_poor(typical)
+    poor = [s for s, own in zip(scans, likenesses, strict=True) if own.is_poor(typical)]
+    rows = [
+        {
+            "scan": scan.name,
+            "site": str(scan.site),
+            **{name: f"{value:.4f}" for name, value in asdict(likeness).items()},
+            "registered": "no" if scan in poor else "yes",
+        }
+        for scan, likeness in zip(scans, likenesses, strict=True)
     ]
-    _write_log(workspace.log, scans, likenesses, poor)
+    write_table(workspace.log, rows)
     accepted = tuple(scan for scan in scans if scan not in poor)
     counts = Counter(str(scan.site) for scan in accepted)
     summary = {
@@ -144,7 +131,7 @@ def bring_to_template(
         "not_registered": [scan.name for scan in poor],
         "training_scans": {site: counts[site] for site in sites},
     }
-    return OnTemplate(template, accepted, summary)
+    return template, accepted, summary
 
 
 def _some_of_each_site(scans: Sequence[ScanFiles]) -> list[ScanFiles]:
@@ -174,11 +161,6 @@ def _first_template(
     """Return the mean of scans after affine alignment with one of them.
 
     The reference has median size; another one is tried if most scans do not match it.
-
-    Raises
-    ------
-    SignalError
-        When most scans match none of the references.
     """
     for reference in _references(work, scans):
         placed = workspace.map("Aligning scans", partial(work.place, reference), scans)
@@ -202,23 +184,4 @@ def _references(work: TemplateWork, scans: Sequence[ScanFiles]) -> Iterator[Brai
     off = np.abs(np.array(sizes) - np.median(sizes))
     for number in np.argsort(off, kind="stable")[:_REFERENCES]:
         maps = work.maps(scans[number])
-        yield maps.on_static(place(maps.grid, resample_grid(maps.grid, _VOXEL_SIZE)))
-
-
-def _write_log(
-    path: Path,
-    scans: Sequence[ScanFiles],
-    likenesses: Sequence[Likeness],
-    poor: Sequence[ScanFiles],
-) -> None:
-    """Write how well each scan matches the template."""
-    rows = [
-        {
-            "scan": scan.name,
-            "site": str(scan.site),
-            **{name: f"{value:.4f}" for name, value in asdict(likeness).items()},
-            "registered": "no" if scan in poor else "yes",
-        }
-        for scan, likeness in zip(scans, likenesses, strict=True)
-    ]
-    write_table(path, rows)
+        yield maps.on_static(Alignment(maps.grid, resample_grid(maps.grid, _VOXEL_SIZE)))

@@ -1,4 +1,4 @@
-"""The baseline method, without harmonization."""
+"""The baseline method, which interpolates a scan to any gradients, without harmonization."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Unchanged(Method):
     @classmethod
     def model_type(cls) -> type[Model]:
         """Return the class of the method's models."""
-        from siteless.methods.unchanged._model import UnchangedModel
+        from siteless.methods.scaling import UnchangedModel
 
         return UnchangedModel
 
