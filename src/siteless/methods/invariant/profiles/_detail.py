@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from siteless.acquisition import Array
-from siteless.methods.invariant.profiles._survey import BLURS, Survey, fine_detail
+from siteless.methods.invariant.profiles._survey import BLURS, Survey, fine_detail, usable_surveys
 from siteless.population import Design, SiteEffects, estimate_new_site, estimate_site_effects
 
 # Detail is one feature.
@@ -59,13 +59,7 @@ class FineDetail:
     def of_new_site(self, surveys: Sequence[Survey], covariates: Array | None) -> Array | None:
         """Return the detail of a new site after each of `BLURS`; None if it is unknown.
 
-        Parameters
-        ----------
-        surveys
-            Surveys of its scans.
-        covariates
-            Covariates of each survey's participant, shape (survey, column); by default their
-            means.
+        Covariates of each survey's participant, shape (survey, column), are their means if None.
         """
         logs, known, usable = _details(surveys, float(self.near))
         if not usable:
@@ -117,14 +111,9 @@ def learn_detail(surveys: Sequence[Survey], design: Design) -> FineDetail | None
 
 
 def _details(surveys: Sequence[Survey], near: float) -> tuple[Array, Array, list[Survey]]:
-    """Return log fine detail after each of `BLURS`, and the surveys in which it is known.
-
-    The first has the shape (survey, blur); the second is a mask of shape (survey,).
-    """
+    """Return log fine detail (survey, blur), a mask of surveys that know it, and these surveys."""
     logs = np.log(np.stack([fine_detail(survey, near) for survey in surveys]))
-    known = np.array([bool(len(survey.count)) for survey in surveys]) & np.isfinite(logs).all(
-        axis=1
-    )
+    known = usable_surveys(surveys) & np.isfinite(logs).all(axis=1)
     return logs, known, [survey for survey, use in zip(surveys, known, strict=True) if use]
 
 
@@ -134,5 +123,4 @@ def _log_volumes(surveys: Sequence[Survey]) -> Array:
 
 def _after_blurs(before: Array, logs: Array) -> Array:
     """Return detail after blurs, given its logarithm before them and the logs of some scans."""
-    after: Array = np.exp(before + (logs - logs[:, :1]).mean(axis=0))
-    return after
+    return np.exp(before + (logs - logs[:, :1]).mean(axis=0))

@@ -22,7 +22,7 @@ import numpy as np
 from scipy.linalg import eigh
 
 from siteless.acquisition import Array
-from siteless.methods.invariant.profiles._survey import Survey, at_blur
+from siteless.methods.invariant.profiles._survey import Survey, at_blur, usable_surveys
 from siteless.population import (
     Design,
     SiteEffects,
@@ -78,8 +78,7 @@ class Field:
     def logarithms(self, world: Array, site: int) -> Array:
         """Return the log field of a site at places, shape (place, feature)."""
         waves = cosines(world.astype(np.float32), self.box.astype(np.float32))
-        logarithms: Array = waves @ self.weights[site].astype(np.float32)
-        return logarithms
+        return waves @ self.weights[site].astype(np.float32)
 
     @property
     def arrays(self) -> dict[str, Array]:
@@ -107,8 +106,7 @@ class Field:
         middle = self.box.mean(axis=0) + (self.box - self.box.mean(axis=0)) / 2
         grid = np.linspace(middle[0], middle[1], 9)
         places = np.stack(np.meshgrid(*grid.T), axis=-1).reshape(-1, 3)
-        logarithms: Array = cosines(places, self.box) @ self.weights[:, :, 0].T
-        return logarithms.std(axis=0)
+        return (cosines(places, self.box) @ self.weights[:, :, 0].T).std(axis=0)
 
 
 def cosines(world: Array, box: Array) -> Array:
@@ -116,9 +114,7 @@ def cosines(world: Array, box: Array) -> Array:
     part = ((world - box[0]) / (box[1] - box[0])).clip(0, 1)
     waves = np.cos(part[:, :, None] * (np.pi * np.arange(_DEGREE + 1)).astype(part.dtype))
     x, y, z = _FREQUENCIES.T
-    product_of_waves: Array = waves[:, 0, x] * waves[:, 1, y]
-    product_of_waves *= waves[:, 2, z]
-    return product_of_waves
+    return waves[:, 0, x] * waves[:, 1, y] * waves[:, 2, z]
 
 
 def fit_fields(
@@ -127,20 +123,12 @@ def fit_fields(
     site_blurs: Sequence[float],
     design: Design | None = None,
 ) -> Field:
-    """Estimate the fields of sites.
+    """Estimate the fields of sites from surveys of their training scans.
 
-    Parameters
-    ----------
-    surveys
-        Surveys of the training scans.
-    sites
-        Labels of the sites, in the order of their indices.
-    site_blurs
-        Variance of the blur of each site's scans, mm2.
-    design
-        Design of the scans; by default from the surveys' sites and participants.
+    Sites are in the order of their indices, and the variances of their blurs in mm2. Without a
+    design, it is that of the surveys' sites and participants.
     """
-    usable = np.array([bool(len(survey.count)) for survey in surveys])
+    usable = usable_surveys(surveys)
     kept = [survey for survey in surveys if len(survey.count)]
     if not kept:
         return flat_fields(len(sites), surveys[0].energies.shape[2])
@@ -165,9 +153,8 @@ def fit_fields(
 
 def design_of(surveys: Sequence[Survey], sites: Sequence[str]) -> Design:
     """Return the design of surveys, without covariates."""
-    return Design.of(
-        [survey.site for survey in surveys], [survey.person for survey in surveys], sites
-    )
+    people = [survey.person for survey in surveys]
+    return Design.of([survey.site for survey in surveys], people, sites)
 
 
 def extend_fields(
@@ -175,43 +162,31 @@ def extend_fields(
 ) -> Field:
     """Add the field of a new site; those of known sites are unchanged.
 
-    Parameters
-    ----------
-    field
-        Fields of the known sites.
-    surveys
-        Surveys of scans of the new site.
-    blur
-        Variance of their blur, mm2.
-    covariates
-        Covariates of each survey's participant, shape (survey, column).
+    Surveys are of scans of the new site, with the variance of their blur, mm2, and the covariates
+    of each survey's participant, shape (survey, column).
     """
-    known, kept = field.effects, [bool(len(survey.count)) for survey in surveys]
+    known, groups = field.effects, _groups(field.anatomy.shape[1])
     usable = [survey for survey in surveys if len(survey.count)]
-    effect, left = np.zeros((2, len(known.mean)))
-    variance = np.zeros(len(known.mean))
     people = len({survey.person for survey in usable})
+    effect, variance, left = np.zeros((3, len(known.mean)))
     if usable:
-        values = [
-            _component_values(survey, blur, field.box, field.anatomy, field.components).ravel()
-            for survey in usable
-        ]
+        fixed = blur, field.box, field.anatomy, field.components
+        values = [_component_values(survey, *fixed).ravel() for survey in usable]
         left = np.mean(values, axis=0) - known.mean
         if covariates is not None:
-            left -= covariates[kept].mean(axis=0) @ known.covariates
-        groups = _groups(field.anatomy.shape[1])
+            left -= covariates[usable_surveys(surveys)].mean(axis=0) @ known.covariates
         effect, variance = estimate_new_site(left, known, people, groups)
     weights = field.components @ effect.reshape(_COSINES, -1)
     deviations = np.sqrt(variance.reshape(_COSINES, -1).sum(axis=0))
     return replace(
         field,
-        weights=np.concatenate([field.weights, weights[None]]),
-        deviations=np.concatenate([field.deviations, deviations[None]]),
+        weights=np.append(field.weights, weights[None], axis=0),
+        deviations=np.append(field.deviations, deviations[None], axis=0),
         effects=replace(
             known,
-            sites=np.concatenate([known.sites, effect[None]]),
-            variance=np.concatenate([known.variance, variance[None]]),
-            raw=np.concatenate([known.raw, left[None]]),
+            sites=np.append(known.sites, effect[None], axis=0),
+            variance=np.append(known.variance, variance[None], axis=0),
+            raw=np.append(known.raw, left[None], axis=0),
             people=np.append(known.people, people),
             chance=np.append(known.chance, 1 / max(people, 1)),
         ),
@@ -233,8 +208,7 @@ def _fit_anatomy(surveys: Sequence[Survey], blurs: Sequence[float], box: Array) 
         gram += weighted @ columns
         right += weighted @ at_blur(survey.energies, blur)
     penalty = _ANATOMY_PENALTY * len(surveys) * np.eye(len(gram))
-    fitted: Array = np.linalg.solve(gram + penalty, right)
-    return fitted
+    return np.linalg.solve(gram + penalty, right)
 
 
 def _anatomy_columns(survey: Survey, box: Array) -> Array:
@@ -261,8 +235,7 @@ def _component_values(
     columns = cosines(survey.position, box) @ components
     weighted = columns.T * (survey.count / survey.count.sum())
     penalty = np.append(0.0, np.full(_COSINES - 1, _COMPONENT_PENALTY))
-    values: Array = np.linalg.solve(weighted @ columns + np.diag(penalty), weighted @ left)
-    return values
+    return np.linalg.solve(weighted @ columns + np.diag(penalty), weighted @ left)
 
 
 def flat_fields(sites: int, features: int) -> Field:

@@ -119,16 +119,10 @@ class SiteProfiles:
 
 @dataclass(frozen=True, eq=False)
 class ScanProfile:
-    """The profile of a site at the voxels of a scan.
+    """The profile of a site at the voxels of a scan, whose signal is not used.
 
-    Attributes
-    ----------
-    scan
-        Scan that provides the voxels; its signal is not used.
-    gains
-        Gains of the channels, shape (voxel, channel).
-    blur
-        Variance of the blur that matches the scan to the most blurred site, mm2.
+    Gains have the shape (voxel, channel). The variance of the blur that matches the scan to the
+    most blurred site is in mm2.
     """
 
     scan: Scan
@@ -152,33 +146,17 @@ def learn_profiles(
 ) -> SiteProfiles:
     """Learn the profiles of sites from surveys of their training scans.
 
-    Parameters
-    ----------
-    surveys
-        Surveys of the training scans.
-    sites
-        Labels of the sites.
-    order
-        lmax of the harmonics.
-    design
-        Who was scanned where; the surveys' sites and people by default.
+    Without a design, it is that of the surveys' sites and participants.
     """
     design = design or design_of(surveys, sites)
     detail = learn_detail(surveys, design)
     blurs = detail.blurs if detail else np.zeros(len(sites))
-    return SiteProfiles(
-        sites=tuple(sites),
-        blurs=blurs,
-        field=fit_fields(surveys, sites, blurs.tolist(), design),
-        order=order,
-        sharpening=np.stack(
-            [
-                _sharpening([survey for survey in surveys if survey.site == site], blur)
-                for site, blur in zip(sites, blurs, strict=True)
-            ]
-        ),
-        detail=detail,
-    )
+    sharpening = [
+        _sharpening([survey for survey in surveys if survey.site == site], blur)
+        for site, blur in zip(sites, blurs, strict=True)
+    ]
+    field = fit_fields(surveys, sites, blurs.tolist(), design)
+    return SiteProfiles(tuple(sites), blurs, field, order, np.stack(sharpening), detail)
 
 
 def extend_profiles(

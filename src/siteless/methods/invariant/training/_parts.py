@@ -78,11 +78,8 @@ def make_parts(
 def part_volumes(gradients: GradientTable, parts: int) -> Array:
     """Divide the volumes of b0 and of each shell, similar directions into different parts.
 
-    Returns
-    -------
-    Array
-        Index of the part of each volume, shape (volume,); `WHOLE` for b0 volumes and shells that
-        are too few to divide.
+    Return the index of the part of each volume, shape (volume,); `WHOLE` for b0 volumes and shells
+    that are too few to divide.
     """
     number = np.full(len(gradients), WHOLE)
     if gradients.is_b0.sum() >= parts:
@@ -96,9 +93,8 @@ def part_volumes(gradients: GradientTable, parts: int) -> Array:
         for direction in range(len(directions)):
             smallest = min(map(len, members))
             free = [group for group in members if len(group) == smallest]
-            min(free, key=lambda group: likeness[direction, group].max(initial=0)).append(
-                direction
-            )
+            nearest = [likeness[direction, group].max(initial=0) for group in free]
+            free[int(np.argmin(nearest))].append(direction)
         for part, group in enumerate(members):
             number[shell.volumes[group]] = part
     return number
