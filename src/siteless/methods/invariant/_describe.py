@@ -38,12 +38,10 @@ def _profile_lines(profiles: SiteProfiles) -> list[tuple[str, str]]:
         f"{site}: blurred by {blur:.2f} mm2, b0 varies by {100 * variation:.1f} % over the head"
         for site, blur, variation in values
     ]
+    verdicts = [_verdict(verdict) for verdict in profiles.verdict]
     return [
         (title if number == 0 else "", line)
-        for title, lines in (
-            ("profiles", effects),
-            ("differences", map(_verdict, profiles.verdict)),
-        )
+        for title, lines in (("profiles", effects), ("differences", verdicts))
         for number, line in enumerate(lines)
     ]
 

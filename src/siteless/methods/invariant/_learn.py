@@ -14,7 +14,7 @@ from siteless.bids import ScanFiles
 from siteless.errors import TrainingError
 from siteless.harmonics import Coefficients
 from siteless.methods.base import Learned, Workspace
-from siteless.methods.cohort import Cohort, columns_of, learn_covariates
+from siteless.methods.cohort import Cohort, learn_covariates
 from siteless.methods.invariant._model import InvariantModel
 from siteless.methods.invariant.profiles import SiteProfiles, Survey, learn_profiles, survey
 from siteless.methods.invariant.training import (
@@ -25,7 +25,6 @@ from siteless.methods.invariant.training import (
 )
 from siteless.methods.patches import TrainingLog, TrainingScan, TrainingSet, without_speed
 from siteless.methods.store import ScanStore
-from siteless.population import require_identifiable
 from siteless.storage import cache_key
 
 if TYPE_CHECKING:
@@ -44,12 +43,6 @@ def require_device(device: str) -> None:
         raise TrainingError(
             f"the device {device!r} cannot be used ({reason})", remedy="use --device cpu"
         ) from None
-
-
-def require_separable(cohort: Cohort, covariates: Sequence[str]) -> None:
-    """Raise an error for scans that cannot identify site effects."""
-    columns = {name: columns_of(cohort.learning, [name]) for name in covariates}
-    require_identifiable(cohort.design(), columns, cohort.sites)
 
 
 def survey_arrays(scan: Scan, coefficients: Coefficients) -> Mapping[str, Array]:

@@ -198,20 +198,16 @@ class InvariantModel(LatentModel):
         if profile is None:
             return codes
         codes = replace(codes, flagged=self.unfamiliar(scan, coefficients))
-        unfamiliar = _clustered(codes.flagged, where)
-        measured = corrected[inside] / np.float32(level)
-        return self._with_residuals(codes, measured, unfamiliar, profile)
+        return self._with_residuals(codes, corrected[inside] / np.float32(level), profile)
 
-    def _with_residuals(
-        self, codes: Codes, measured: Array, unfamiliar: Array, profile: ScanProfile
-    ) -> Codes:
+    def _with_residuals(self, codes: Codes, measured: Array, profile: ScanProfile) -> Codes:
         """Add the residuals of a scan, which codes do not represent.
 
         Codes represent features of training scans. Other features of a participant remain in the
         difference between a scan and its rendering as its own site, from which smoothing removes
         noise. Out-of-distribution voxels keep their coefficients, and are excluded from smoothing.
         """
-        scan, means = profile.scan, self._means
+        scan, means, unfamiliar = profile.scan, self._means, _clustered(codes.flagged, codes.where)
         home = self.decode(codes, str(scan.site), level=1.0).values[:, means]
         home /= profile.gains[codes.where.T[scan.mask.T]][:, means]
         familiar, lost = codes.where.copy(), np.zeros_like(codes.lost)

@@ -29,10 +29,9 @@ def fibre_frames(second: Tensor) -> Tensor:
     # Non-finite values have no axes; they are rotated arbitrarily, and detected by the loss. Small
     # matrices are solved on the CPU, as not every device can.
     axes = torch.linalg.eigh(matrices.nan_to_num().cpu()).eigenvectors.to(second.device)
-    strong, weak = axes[:, :, 2], axes[:, :, 0]
     strong, weak = (
         axis * torch.sign(axis.gather(1, axis.abs().argmax(dim=1, keepdim=True)))
-        for axis in (strong, weak)
+        for axis in (axes[:, :, 2], axes[:, :, 0])
     )
     return torch.stack([strong, torch.linalg.cross(weak, strong), weak], dim=2)
 

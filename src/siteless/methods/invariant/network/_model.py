@@ -25,26 +25,18 @@ class NetworkSettings:
 
     Attributes
     ----------
-    channels
-        Number of coefficients of a voxel.
-    sites
-        Number of sites.
-    neighbours
-        Number of voxels of a patch, including means of its surroundings.
-    rendered
-        Number of voxels of a patch that the decoder renders: all, or 1 for the centre only.
-    shells
-        Number of shells, whose coefficients follow b0.
-    kept
-        Number of coefficients per shell of neighbours in the encoder's input; None for all.
+    channels, code
+        Number of coefficients of a voxel, and of latent units.
+    neighbours, rendered
+        Number of voxels of a patch, including means of its surroundings; and of those that the
+        decoder renders: all, or 1 for the centre only.
+    shells, kept
+        Number of shells, whose coefficients follow b0; and of coefficients per shell of neighbours
+        in the encoder's input, None for all.
     turned
         Whether patches are encoded and rendered in the frame of their fibres.
-    code
-        Number of latent units.
     encoder, decoder, adversary
         Widths of the hidden layers.
-    activation
-        Activation between layers.
     """
 
     channels: int

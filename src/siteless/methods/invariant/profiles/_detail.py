@@ -56,23 +56,24 @@ class FineDetail:
         # Detail decreases with blur, but np.interp requires increasing values.
         return float(np.interp(-goal, -np.minimum.accumulate(detail), BLURS))
 
-    def of_new_site(self, surveys: Sequence[Survey], covariates: Array | None) -> Array | None:
-        """Return the detail of a new site after each of `BLURS`; None if it is unknown.
+    def match_new_site(self, surveys: Sequence[Survey], covariates: Array | None) -> float:
+        """Return the blur that matches scans of a new site; 0 if their detail is unknown.
 
         Covariates of each survey's participant, shape (survey, column), are their means if None.
         """
         logs, known, usable = _details(surveys, float(self.near))
         if not usable:
-            return None
+            return 0.0
         least, mean, largest = self.volumes
         columns = np.zeros((len(usable), len(self.effects.covariates)))
-        columns[:, -1] = _log_volumes(usable).clip(least, largest) - mean
+        volumes = np.log([survey.brain_volume for survey in usable])
+        columns[:, -1] = volumes.clip(least, largest) - mean
         if covariates is not None:
             columns[:, :-1] = covariates[known]
         left = (logs[known, :1] - columns @ self.effects.covariates).mean(axis=0)
         people = len({survey.person for survey in usable})
         effect, _ = estimate_new_site(left - self.effects.mean, self.effects, people, _GROUP)
-        return _after_blurs(self.effects.mean + effect, logs[known])
+        return self.match(_after_blurs(self.effects.mean + effect, logs[known]))
 
     @property
     def arrays(self) -> dict[str, Array]:
@@ -98,7 +99,7 @@ def learn_detail(surveys: Sequence[Survey], design: Design) -> FineDetail | None
     if not all(mask.any() for mask in seen):
         return None
     part = design.part(known)
-    volumes = part.means_of_people(_log_volumes(usable))
+    volumes = part.means_of_people(np.log([survey.brain_volume for survey in usable]))
     mean = volumes.mean()
     part = part.beside(volumes[:, None] - mean)
     effects = estimate_site_effects(logs[known, :1], part, _GROUP)
@@ -111,14 +112,10 @@ def learn_detail(surveys: Sequence[Survey], design: Design) -> FineDetail | None
 
 
 def _details(surveys: Sequence[Survey], near: float) -> tuple[Array, Array, list[Survey]]:
-    """Return log fine detail (survey, blur), a mask of surveys that know it, and these surveys."""
+    """Return log fine detail (survey, blur), a mask of surveys where it is known, and these."""
     logs = np.log(np.stack([fine_detail(survey, near) for survey in surveys]))
     known = usable_surveys(surveys) & np.isfinite(logs).all(axis=1)
     return logs, known, [survey for survey, use in zip(surveys, known, strict=True) if use]
-
-
-def _log_volumes(surveys: Sequence[Survey]) -> Array:
-    return np.log([survey.brain_volume for survey in surveys])
 
 
 def _after_blurs(before: Array, logs: Array) -> Array:

@@ -14,7 +14,7 @@ that the scans of a site do not support.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
 
@@ -35,7 +35,6 @@ from siteless.population import (
 # Highest sum of frequencies of cosines along the axes.
 _DEGREE = 4
 _FREQUENCIES = np.array([f for f in product(range(_DEGREE + 1), repeat=3) if sum(f) <= _DEGREE])
-_SQUARED_FREQUENCIES = np.square(_FREQUENCIES).sum(axis=1)
 _COSINES = len(_FREQUENCIES)
 # Components whose site effects share a prior: the mean, slopes, curvatures, and finer ones.
 _BANDS = np.repeat(np.arange(4), (1, 3, 6, _COSINES - 10))
@@ -87,7 +86,7 @@ class Field:
         return plain | {f"effect.{name}": value for name, value in vars(self.effects).items()}
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, Array]) -> Field:
+    def from_arrays(cls, arrays: Mapping[str, Array]) -> Field:
         """Make fields from stored arrays."""
         effects = SiteEffects(**{f.name: arrays[f"effect.{f.name}"] for f in fields(SiteEffects)})
         plain = {f.name: arrays[f.name] for f in fields(cls) if f.type == "Array"}
@@ -125,10 +124,9 @@ def fit_fields(
 ) -> Field:
     """Estimate the fields of sites from surveys of their training scans.
 
-    Sites are in the order of their indices, and the variances of their blurs in mm2. Without a
-    design, it is that of the surveys' sites and participants.
+    Sites are in the order of their indices, and the variances of their blurs in mm2. The default
+    design consists of the sites and participants of the surveys.
     """
-    usable = usable_surveys(surveys)
     kept = [survey for survey in surveys if len(survey.count)]
     if not kept:
         return flat_fields(len(sites), surveys[0].energies.shape[2])
@@ -137,14 +135,12 @@ def fit_fields(
     blurs = [site_blurs[list(sites).index(survey.site)] for survey in kept]
     anatomy = _fit_anatomy(kept, blurs, box)
     components = _smooth_components(kept, box)
-    values = np.stack(
-        [
-            _component_values(survey, blur, box, anatomy, components).ravel()
-            for survey, blur in zip(kept, blurs, strict=True)
-        ]
-    )
-    design = (design or design_of(surveys, sites)).part(usable)
-    effects = estimate_site_effects(values, design, _groups(anatomy.shape[1]))
+    values = [
+        _component_values(survey, blur, box, anatomy, components).ravel()
+        for survey, blur in zip(kept, blurs, strict=True)
+    ]
+    design = (design or design_of(surveys, sites)).part(usable_surveys(surveys))
+    effects = estimate_site_effects(np.stack(values), design, _groups(anatomy.shape[1]))
     by_component = effects.sites.reshape(len(sites), _COSINES, -1)
     variance = effects.variance.reshape(by_component.shape).sum(axis=1)
     weights = np.einsum("ck,skf->scf", components, by_component)
@@ -162,8 +158,8 @@ def extend_fields(
 ) -> Field:
     """Add the field of a new site; those of known sites are unchanged.
 
-    Surveys are of scans of the new site, with the variance of their blur, mm2, and the covariates
-    of each survey's participant, shape (survey, column).
+    The surveys describe scans of the new site, whose blur has a variance in mm2. Covariates of
+    each survey's participant have the shape (survey, column).
     """
     known, groups = field.effects, _groups(field.anatomy.shape[1])
     usable = [survey for survey in surveys if len(survey.count)]
@@ -222,7 +218,7 @@ def _smooth_components(surveys: Sequence[Survey], box: Array) -> Array:
     for survey in surveys:
         waves = cosines(survey.position, box)
         gram += (waves.T * (survey.count / survey.count.sum())) @ waves / len(surveys)
-    roughness = np.diag(np.square(_SQUARED_FREQUENCIES).astype(float))
+    roughness = np.diag(np.square(np.square(_FREQUENCIES).sum(axis=1)).astype(float))
     _, components = eigh(roughness, gram)
     return components * np.sign(components.sum(axis=0))
 

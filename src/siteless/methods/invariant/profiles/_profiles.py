@@ -56,7 +56,7 @@ class SiteProfiles:
         return cls(
             tuple(sites),
             arrays["spreads"],
-            Field.from_arrays(dict(arrays)),
+            Field.from_arrays(arrays),
             order,
             arrays["sharpening"],
             FineDetail.from_arrays(arrays),
@@ -139,14 +139,11 @@ class ScanProfile:
 
 
 def learn_profiles(
-    surveys: Sequence[Survey],
-    sites: Sequence[str],
-    order: int,
-    design: Design | None = None,
+    surveys: Sequence[Survey], sites: Sequence[str], order: int, design: Design | None = None
 ) -> SiteProfiles:
     """Learn the profiles of sites from surveys of their training scans.
 
-    Without a design, it is that of the surveys' sites and participants.
+    The default design consists of the sites and participants of the surveys.
     """
     design = design or design_of(surveys, sites)
     detail = learn_detail(surveys, design)
@@ -160,15 +157,11 @@ def learn_profiles(
 
 
 def extend_profiles(
-    profiles: SiteProfiles,
-    surveys: Sequence[Survey],
-    site: str,
-    covariates: Array | None = None,
+    profiles: SiteProfiles, surveys: Sequence[Survey], site: str, covariates: Array | None = None
 ) -> SiteProfiles:
     """Add the profile of a new site; those of known sites are unchanged."""
     detail = profiles.detail
-    new_detail = detail.of_new_site(surveys, covariates) if detail else None
-    blur = detail.match(new_detail) if detail and new_detail is not None else 0.0
+    blur = detail.match_new_site(surveys, covariates) if detail else 0.0
     return replace(
         profiles,
         sites=(*profiles.sites, site),

@@ -36,8 +36,7 @@ def adapt(
     """
     torch.manual_seed(seed)
     scans = training_set.scans
-    units = units_beside(network, scans, of_sites=settings.site_units)
-    larger = _with_a_site(network, units)
+    larger = _with_a_site(network, units_beside(network, scans, of_sites=settings.site_units))
     number = network.settings.sites
     objective = Objective(larger, settings, shells=int(scans[0].shell.max())).train()
     objective.requires_grad_(False)  # noqa: FBT003
@@ -72,9 +71,8 @@ def _with_a_site(network: Autoencoder, units: tuple[Tensor, Tensor]) -> Autoenco
     name, sites = "decoder.hidden.0.weight", network.settings.sites
     mean = weights[name][:, -sites:].mean(dim=1, keepdim=True)
     weights[name] = torch.cat([weights[name], mean], dim=1)
-    new_units = dict(zip(("offset", "scale"), units, strict=True))
     for unit in ("offset", "scale", "code_shift", "code_mixing", "gain"):
-        new = new_units.get(unit, getattr(larger, unit)[-1])
-        weights[unit] = torch.cat([weights[unit], new[None]])
+        weights[unit] = torch.cat([weights[unit], getattr(larger, unit)[-1:]])
     larger.load_state_dict(weights)
+    larger.offset[-1], larger.scale[-1] = units
     return larger

@@ -7,7 +7,7 @@ reveal the site. An affine map for each site removes these differences.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -74,9 +74,8 @@ def align_last(network: Autoencoder, scans: Sequence[TrainingScan]) -> None:
     network.code_shift[-1] = torch.from_numpy(mean - mean @ mixing)
 
 
-@dataclass(frozen=True, eq=False)
-class _Moments:
-    """Mean (unit,), covariance (unit, unit) and number of a scan's codes before alignment."""
+class _Moments(NamedTuple):
+    """Mean, (unit,), covariance, (unit, unit), and number of a scan's codes before alignment."""
 
     mean: Array
     covariance: Array

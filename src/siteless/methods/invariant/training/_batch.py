@@ -28,10 +28,8 @@ class Batch:
     ----------
     patch
         Coefficients of the patches, shape (patch, input).
-    site
-        Sites of the patches, shape (patch,), integers.
-    elsewhere
-        Random sites to render patches as, shape (patch,).
+    site, elsewhere
+        Sites of the patches, and random sites to render them as, shape (patch,), integers.
     noise
         Standard normal noise, shape (patch, unit).
     signal
@@ -55,7 +53,7 @@ class Batch:
 class Sampler:
     """Draws batches of scans in which all sites have the same share.
 
-    Sites are in the order of their indices; codes have a number of `units`.
+    Sites are in the order of their indices, and `units` is the number of latent units.
     """
 
     def __init__(

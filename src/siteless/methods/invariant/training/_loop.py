@@ -175,31 +175,29 @@ class _Trainer(Trainer):
         self.adversary.requires_grad_(requires_grad=True)
         return adversarial_loss(guess, origin), (guess.argmax(dim=1) == origin).float().mean()
 
+    @torch.no_grad()
     def measure(self) -> Row:
         """Return the mean terms since the last evaluation, validation terms and noise levels."""
         means = {f"train_{k}": averaged(total / self.count) for k, total in self.sums.items()}
         self.sums, self.count = {}, 0
-        validation = {f"val_{name}": value for name, value in self._validate().items()}
-        return {**means, **validation, **self.objective.noise_levels()}
-
-    @torch.no_grad()
-    def _validate(self) -> Row:
+        batch = self.held_out
         self.objective.eval()
-        terms, _ = self.objective(self.held_out)
-        frames = self.network.frames(self.held_out.patch)
-        posterior = self.network.encode(self.held_out.patch, self.held_out.site, frames)
-        centres = self.network.decode(posterior.mean, self.held_out.site, frames)
-        groups, size, _ = self.held_out.signal.shape
-        projected = centres.view(groups, size, -1) @ self.held_out.mixing
-        squares = (projected - self.held_out.signal).square().sum(dim=2).mean(dim=1)
-        volumes = (self.held_out.shell >= 0).sum(dim=1)
-        active = (posterior.mean.var(dim=0) > _ACTIVE_VARIANCE).sum()
+        terms, _ = self.objective(batch)
         self.objective.train()
+        frames = self.network.frames(batch.patch)
+        posterior = self.network.encode(batch.patch, batch.site, frames)
+        centres = self.network.decode(posterior.mean, batch.site, frames)
+        projected = centres.view(*batch.signal.shape[:2], -1) @ batch.mixing
+        squares = (projected - batch.signal).square().sum(dim=2).mean(dim=1)
+        volumes = (batch.shell >= 0).sum(dim=1)
+        active = (posterior.mean.var(dim=0) > _ACTIVE_VARIANCE).sum()
         return {
-            "loss": float(terms.total(self.settings)),
-            **{name: float(term) for name, term in vars(terms).items()},
-            "rmse_percent": 100 * float((squares / volumes).mean().sqrt()),
-            "active_units": int(active),
+            **means,
+            "val_loss": float(terms.total(self.settings)),
+            **{f"val_{name}": float(term) for name, term in vars(terms).items()},
+            "val_rmse_percent": 100 * float((squares / volumes).mean().sqrt()),
+            "val_active_units": int(active),
+            **self.objective.noise_levels(),
         }
 
 

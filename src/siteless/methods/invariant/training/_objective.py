@@ -53,13 +53,11 @@ class Objective(nn.Module):
         super().__init__()
         self.network = network
         self.settings = settings
-        start = torch.tensor(settings.noise).log()
-        self.log_noise = nn.Parameter(start.repeat(network.settings.channels))
-        self.log_signal_noise = nn.Parameter(torch.full((1 + shells,), 0.1).log())
-        for noise in (self.log_noise, self.log_signal_noise):
-            noise.requires_grad_(settings.learn_noise)
-        if not settings.reconstruction_share:
-            self.log_noise.requires_grad_(False)  # noqa: FBT003
+        start = torch.tensor(settings.noise).log().repeat(network.settings.channels)
+        learned = settings.learn_noise and bool(settings.reconstruction_share)
+        self.log_noise = nn.Parameter(start, requires_grad=learned)
+        start = torch.full((1 + shells,), 0.1).log()
+        self.log_signal_noise = nn.Parameter(start, requires_grad=settings.learn_noise)
 
     def forward(self, batch: Batch) -> tuple[Terms, Tensor]:
         """Return the terms, and patches rendered as other sites, for the adversary.

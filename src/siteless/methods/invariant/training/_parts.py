@@ -62,17 +62,13 @@ def make_parts(
     training_scans = []
     for part in range(parts):
         held_out = (number == part) | (number == WHOLE)
-        seen = (number != part) | (number == WHOLE) if parts > 1 else held_out
+        seen = number != part if parts > 1 else held_out
         shown = at_shells(_with_volumes(scan, seen), preparation.shells)
         values = without(preparation.coefficients(shown))
         rendered = at_shells(_with_volumes(scan, held_out), preparation.shells)
         training_scans.append(gather(rendered, values, correction=correction))
-    return [
-        *training_scans,
-        gather(
-            whole, without(coefficients), choose=partial(evenly_spaced, most=_PATCHES_OF_WHOLE)
-        ),
-    ]
+    few = partial(evenly_spaced, most=_PATCHES_OF_WHOLE)
+    return [*training_scans, gather(whole, without(coefficients), choose=few)]
 
 
 def part_volumes(gradients: GradientTable, parts: int) -> Array:

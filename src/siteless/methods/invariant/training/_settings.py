@@ -152,11 +152,6 @@ class TrainingSettings:
         )
 
     @property
-    def needs_derived_scans(self) -> bool:
-        """Whether patches are corrected, in parts or with surroundings."""
-        return self.profiles or self.parts > 1 or bool(self.surroundings)
-
-    @property
     def judged(self) -> slice:
         """Patches of a batch that the adversary judges: none if it has no weight."""
         return slice(0, None if self.adversary else 0, round(1 / self.adversary_share))
