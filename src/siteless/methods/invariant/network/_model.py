@@ -74,7 +74,7 @@ class NetworkSettings:
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """Independent normal distributions of latent codes' units, shape (patch, unit) each."""
+    """Independent normal distributions of latent units; mean and variance are (patch, unit)."""
 
     mean: Tensor
     variance: Tensor

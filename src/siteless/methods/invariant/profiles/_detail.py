@@ -59,7 +59,8 @@ class FineDetail:
     def match_new_site(self, surveys: Sequence[Survey], covariates: Array | None) -> float:
         """Return the blur that matches scans of a new site; 0 if their detail is unknown.
 
-        Covariates of each survey's participant, shape (survey, column), are their means if None.
+        Covariates of each survey's participant have the shape (survey, column), and are assumed to
+        be at their means if None.
         """
         logs, known, usable = _details(surveys, float(self.near))
         if not usable:

@@ -37,16 +37,15 @@ def channel_units(
     moments = [_moments(scan, network) for scan in scans]
     mean = np.mean([channel_mean for channel_mean, _ in moments], axis=0)
     variances = _variances(moments, mean)
-    ratios, site_ratios = np.ones((1, len(mean))), np.ones_like(variances)
+    ratios, sites = np.ones((1, len(mean))), np.zeros(len(scans), dtype=int)
     if design is not None:
         pooled = np.stack([_pooled(variance, scans[0].order) for variance in variances])
         logs = np.log(np.maximum(pooled, _LEAST_VARIANCE))
         ratios = np.exp(estimate_site_effects(logs, design, np.arange(len(mean))).sites / 2)
         ratios[:, _is_low(scans[0])] = 1
-        site_ratios = ratios[design.sites]
-    scale = (
-        np.sqrt(np.maximum((variances / site_ratios**2).mean(axis=0), _LEAST_VARIANCE)) * ratios
-    )
+        sites = design.sites
+    variance = (variances / ratios[sites] ** 2).mean(axis=0)
+    scale = np.sqrt(np.maximum(variance, _LEAST_VARIANCE)) * ratios
     return torch.from_numpy(mean).float().expand(scale.shape), torch.from_numpy(scale).float()
 
 
