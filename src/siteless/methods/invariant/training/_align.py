@@ -35,8 +35,7 @@ def align_codes(network: Autoencoder, scans: Sequence[TrainingScan], design: Des
         _moments(network, scan, int(site)) for scan, site in zip(scans, design.sites, strict=True)
     ]
     means = np.stack([codes.mean for codes in moments])
-    units = np.zeros(means.shape[1], dtype=int)
-    shifts = estimate_site_effects(means, design, units)
+    shifts = estimate_site_effects(means, design, np.zeros(means.shape[1], dtype=int))
     common = np.mean([codes.covariance for codes in moments], axis=0)
     covariances = _site_covariances(moments, common, design)
     mixing = np.stack([_transport(covariance, common) for covariance in covariances])

@@ -31,8 +31,8 @@ def calibrate_sites(
     The log amplitudes expected from the profiles, up to a constant, are those of b0 and of each
     shell's degrees 0 and 2, shape (site, feature).
     """
-    measured = _log_amplitudes(network, scans, [list(sites).index(scan.site) for scan in scans])
-    excess = measured - expected
+    numbers = [list(sites).index(scan.site) for scan in scans]
+    excess = _log_amplitudes(network, scans, numbers) - expected
     _set_gains(network, slice(None), excess - excess.mean(axis=0), scans[0].order)
 
 
