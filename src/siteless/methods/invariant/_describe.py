@@ -10,27 +10,39 @@ from siteless.population import NUMBERS, SiteVerdict
 
 def describe_model(card: ModelCard, profiles: SiteProfiles | None) -> list[tuple[str, str]]:
     """Describe the effect of each site with its uncertainty, and the network."""
-    people = len(card.summary["validation_people"])
+    summary, network = card.summary, card.settings["network"]
+    best, widths = summary["best"], "-".join(map(str, network["encoder"]))
+    turned = ", each in the frame of its fibres," if network.get("turned") else ""
     return [
         *(_profile_lines(profiles) if profiles else ()),
-        ("network", _network(card)),
-        ("training", _training(card)),
-        describe_validation(card, people, "reconstructed at home"),
+        (
+            "network",
+            f"patches of {network['neighbours']} x {network['channels']}{turned} to a code of "
+            f"{network['code']}, encoder {widths} {network['activation']}, "
+            f"{best['val_active_units']} units used",
+        ),
+        (
+            "training",
+            f"preset {card.settings['preset']}, seed {card.seed}: {summary['patches']} patches of "
+            f"{count_people(len(summary['training_people']))}, best after {best['update']:.0f} "
+            f"updates ({best['epoch']:.1f} epochs)",
+        ),
+        describe_validation(card, len(summary["validation_people"]), "reconstructed at home"),
     ]
 
 
 def _profile_lines(profiles: SiteProfiles) -> list[tuple[str, str]]:
     """Describe the global effect of each site with its uncertainty."""
+    values = zip(profiles.sites, profiles.blurs, profiles.field.variation, strict=True)
     effects = [
         f"{site}: blurred by {blur:.2f} mm2, b0 varies by {100 * variation:.1f} % over the head"
-        for site, blur, variation in zip(
-            profiles.sites, profiles.blurs, profiles.field.variation, strict=True
-        )
+        for site, blur, variation in values
     ]
     verdicts = [_verdict(verdict) for verdict in profiles.verdict]
     return [
-        *zip(["profiles", *[""] * (len(effects) - 1)], effects, strict=True),
-        *zip(["differences", *[""] * (len(verdicts) - 1)], verdicts, strict=True),
+        (title if number == 0 else "", line)
+        for title, lines in (("profiles", effects), ("differences", verdicts))
+        for number, line in enumerate(lines)
     ]
 
 
@@ -46,25 +58,4 @@ def _verdict(site: SiteVerdict) -> str:
         f"{site.site}: {100 * site.difference:.1f} % from the mean of sites, where chance in who "
         f"was scanned gives {100 * site.chance:.1f} %; {100 * site.scanner:.1f} % is removed as "
         f"the scanner's, known to {100 * site.error:.1f} % with {people}{expected}"
-    )
-
-
-def _network(card: ModelCard) -> str:
-    network, best = card.settings["network"], card.summary["best"]
-    widths = "-".join(map(str, network["encoder"]))
-    turned = ", each in the frame of its fibres," if network.get("turned") else ""
-    return (
-        f"patches of {network['neighbours']} x {network['channels']}{turned} to a code of "
-        f"{network['code']}, encoder {widths} {network['activation']}, "
-        f"{best['val_active_units']} units used"
-    )
-
-
-def _training(card: ModelCard) -> str:
-    summary = card.summary
-    best = summary["best"]
-    return (
-        f"preset {card.settings['preset']}, seed {card.seed}: {summary['patches']} patches of "
-        f"{count_people(len(summary['training_people']))}, best after {best['update']:.0f} "
-        f"updates ({best['epoch']:.1f} epochs)"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -51,12 +51,16 @@ def extend_model(
         calibrate_last(network, training_set.whole, profiles.sharpening)
     patches = [workspace.store.patches(scan) for scan in scans]
     level = float(np.exp(np.mean(np.log([scan.level for scan in patches]))))
+    summary, new_people = card.summary, {scan.subject for scan in scans}
     changed: dict[str, Any] = {
         "sites": {**card.sites, site: learned_site(patches, scans, preparation, level=level)},
         "settings": {**card.settings, "network": asdict(network.settings)},
         "summary": {
-            **card.summary,
-            **_added(card.summary, site, scans, workspace.seed),
+            **summary,
+            "training_scans": {**summary["training_scans"], site: len(scans)},
+            "validation_scans": {**summary["validation_scans"], site: 0},
+            "training_people": sorted({*summary["training_people"], *new_people}),
+            "adapted_sites": {**summary.get("adapted_sites", {}), site: {"seed": workspace.seed}},
             "site_effects": [asdict(verdict) for verdict in profiles.verdict] if profiles else [],
         },
     }
@@ -67,23 +71,7 @@ def _covariates(known: InvariantModel, scans: Sequence[ScanFiles]) -> Array | No
     """Return the covariates of the new participants; None if some are unknown."""
     learned = [Covariate(**covariate) for covariate in known.card.settings["learned_covariates"]]
     participants = [scan.attributes for scan in scans]
-    if any(
-        attributes.get(covariate.name) in (None, "n/a")
-        for attributes in participants
-        for covariate in learned
-    ):
+    values = [person.get(covariate.name) for person in participants for covariate in learned]
+    if None in values or "n/a" in values:
         return None
     return covariate_columns(learned, participants)
-
-
-def _added(
-    summary: Mapping[str, Any], site: str, scans: Sequence[ScanFiles], seed: int
-) -> dict[str, Any]:
-    """Return the changes to a model's summary for an added site."""
-    people = sorted({*summary["training_people"], *(scan.subject for scan in scans)})
-    return {
-        "training_scans": {**summary["training_scans"], site: len(scans)},
-        "validation_scans": {**summary["validation_scans"], site: 0},
-        "training_people": people,
-        "adapted_sites": {**summary.get("adapted_sites", {}), site: {"seed": seed}},
-    }

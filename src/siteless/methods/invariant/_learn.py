@@ -14,7 +14,7 @@ from siteless.bids import ScanFiles
 from siteless.errors import TrainingError
 from siteless.harmonics import Coefficients
 from siteless.methods.base import Learned, Workspace
-from siteless.methods.cohort import Cohort, columns_of, learn_covariates
+from siteless.methods.cohort import Cohort, learn_covariates
 from siteless.methods.invariant._model import InvariantModel
 from siteless.methods.invariant.profiles import SiteProfiles, Survey, learn_profiles, survey
 from siteless.methods.invariant.training import (
@@ -25,8 +25,6 @@ from siteless.methods.invariant.training import (
 )
 from siteless.methods.patches import TrainingLog, TrainingScan, TrainingSet, without_speed
 from siteless.methods.store import ScanStore
-from siteless.model import Preparation
-from siteless.population import require_identifiable
 from siteless.storage import cache_key
 
 if TYPE_CHECKING:
@@ -47,12 +45,6 @@ def require_device(device: str) -> None:
         ) from None
 
 
-def require_separable(cohort: Cohort, covariates: Sequence[str]) -> None:
-    """Raise an error for scans that cannot identify site effects."""
-    columns = {name: columns_of(cohort.learning, [name]) for name in covariates}
-    require_identifiable(cohort.design(), columns, cohort.sites)
-
-
 def survey_arrays(scan: Scan, coefficients: Coefficients) -> Mapping[str, Array]:
     """Return the arrays of a scan's survey."""
     return survey(scan, coefficients, "").arrays
@@ -60,10 +52,7 @@ def survey_arrays(scan: Scan, coefficients: Coefficients) -> Mapping[str, Array]
 
 def read_surveys(store: ScanStore, scans: Sequence[ScanFiles]) -> list[Survey]:
     """Read the stored surveys of scans."""
-    return [
-        Survey.from_arrays(str(scan.site), scan.subject, store.read(SURVEYS, scan))
-        for scan in scans
-    ]
+    return [Survey(str(scan.site), scan.subject, **store.read(SURVEYS, scan)) for scan in scans]
 
 
 def learn_network(
@@ -123,15 +112,13 @@ def _training_set(
         scans = [workspace.store.patches(scan) for scan in cohort.scans]
         return cohort.training_set(scans, method.covariate_names)
     cohort = cohort.limited_to(workspace.store.kept(cohort.scans))
-    derived = derive_parts(workspace, cohort.scans, settings, profiles)
-    learning = len(cohort.learning)
-    of_learning, of_validating = derived[:learning], derived[learning:]
+    derived, learning = derive_parts(workspace, cohort.scans, settings, profiles), cohort.learning
     whole = [last for *_, last in derived]
     return replace(
         cohort.training_set(whole, method.covariate_names),
-        scans=tuple(part for *parts, _ in of_learning for part in parts),
-        validation=tuple(part for *parts, _ in of_validating for part in parts),
-        whole=tuple(whole[:learning]),
+        scans=tuple(part for *parts, _ in derived[: len(learning)] for part in parts),
+        validation=tuple(part for *parts, _ in derived[len(learning) :] for part in parts),
+        whole=tuple(whole[: len(learning)]),
     )
 
 
@@ -145,18 +132,14 @@ def derive_parts(
     arrays = sorted((profiles.arrays if profiles else {}).items())
     return workspace.derive(
         "Parting scans",
-        partial(_parts, profiles, workspace.store.preparation, settings),
+        partial(
+            make_parts,
+            profiles=profiles,
+            preparation=workspace.store.preparation,
+            parts=settings.parts,
+            surroundings=settings.surroundings,
+        ),
         scans,
         key=cache_key(settings.parts, settings.surroundings, *(array for _, array in arrays)),
         count=settings.parts + 1,
     )
-
-
-def _parts(
-    profiles: SiteProfiles | None,
-    preparation: Preparation,
-    settings: TrainingSettings,
-    scan: Scan,
-) -> list[TrainingScan]:
-    parts, surroundings = settings.parts, settings.surroundings
-    return make_parts(scan, profiles, preparation, parts=parts, surroundings=surroundings)

@@ -142,17 +142,21 @@ class Invariant(HasCovariates):
     @property
     def needs_signal(self) -> bool:
         """Whether patches are derived again from corrected scans."""
-        return self._training.needs_derived_scans
+        training = self._training
+        return training.profiles or training.parts > 1 or bool(training.surroundings)
 
     def resolve(self, cohort: Cohort) -> Self:
         """Choose the covariates; raise an error if scans cannot identify site effects."""
-        from siteless.methods.invariant._learn import require_device, require_separable
+        from siteless.methods.cohort import columns_of
+        from siteless.methods.invariant._learn import require_device
+        from siteless.population import require_identifiable
 
         require_device(self.device)
         if not self._training.profiles:
             return replace(self, covariates=())
         method = super().resolve(cohort)
-        require_separable(cohort, method.covariate_names)
+        columns = {name: columns_of(cohort.learning, [name]) for name in method.covariate_names}
+        require_identifiable(cohort.design(), columns, cohort.sites)
         return method
 
     def learn(self, cohort: Cohort, workspace: Workspace) -> Learned:

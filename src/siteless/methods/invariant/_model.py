@@ -114,12 +114,10 @@ class InvariantModel(LatentModel):
         network = Autoencoder(NetworkSettings(**card.settings["network"]))
         weights = {k: v for k, v in arrays.items() if not k.startswith(_PROFILE)}
         stored = {k.removeprefix(_PROFILE): v for k, v in arrays.items() if k.startswith(_PROFILE)}
-        profiles = (
-            SiteProfiles.from_arrays(list(card.sites), card.preparation.order, stored)
-            if stored
-            else None
-        )
-        return cls(card, with_weights(network, weights), profiles)
+        network, profiles = with_weights(network, weights), None
+        if stored:
+            profiles = SiteProfiles.from_arrays(list(card.sites), card.preparation.order, stored)
+        return cls(card, network, profiles)
 
     @property
     def arrays(self) -> Mapping[str, Array]:
@@ -130,26 +128,20 @@ class InvariantModel(LatentModel):
     def translate(self, scan: Scan, coefficients: Coefficients, site: str) -> Translation:
         """Encode the voxels of the training tissue, and render their codes."""
         codes = self.encode(scan, coefficients)
-        level = self.levels(scan, site)[1]
-        rendered = self.decode(codes, site, level=level)
-        deviation = self.deviation(codes, site, rendered, level=level)
-        if self.profiles and self.labels(site) != [str(scan.site)]:
-            deviation = np.hypot(deviation, self._uncertainty_of_sites(scan, site, rendered))
-        levels = codes.level, level
+        levels, labels = (codes.level, self.levels(scan, site)[1]), self.labels(site)
+        rendered = self.decode(codes, site, level=levels[1])
+        deviation = self.deviation(codes, site, rendered, level=levels[1])
         if self.profiles is None:
             return Translation(rendered, deviation, levels)
+        if labels != [str(scan.site)]:  # effects of the source and the target are uncertain
+            shells = len(self.preparation.shells)
+            targets = [np.square(self.profiles.uncertainty(label, shells)) for label in labels]
+            of_target = np.sum(targets, axis=0) / len(labels) ** 2
+            of_source = np.square(self.profiles.uncertainty(str(scan.site), shells))
+            signal = np.sqrt(rendered.channels.mean_squares(np.square(rendered.values)))
+            of_sites = (signal * np.sqrt(of_source + of_target)).astype(np.float32)
+            deviation = np.hypot(deviation, of_sites)
         return Translation(rendered, deviation, levels, codes.unfamiliar, codes.flagged)
-
-    def _uncertainty_of_sites(self, scan: Scan, site: str, rendered: Coefficients) -> Array:
-        """Return the uncertainty from effects of source and target sites, (voxel, 1 + shell)."""
-        assert self.profiles is not None
-        shells = len(self.preparation.shells)
-        labels = self.labels(site)
-        targets = [np.square(self.profiles.uncertainty(label, shells)) for label in labels]
-        of_target = np.sum(targets, axis=0) / len(labels) ** 2
-        of_source = np.square(self.profiles.uncertainty(str(scan.site), shells))
-        signal = np.sqrt(rendered.channels.mean_squares(np.square(rendered.values)))
-        return (signal * np.sqrt(of_source + of_target)).astype(np.float32)
 
     def encode(self, scan: Scan, coefficients: Coefficients | None = None) -> Codes:
         """Return the latent codes of a scan's voxels in the model's tissue.
@@ -185,7 +177,8 @@ class InvariantModel(LatentModel):
             patch = torch.from_numpy(cut(values, patches[block])).flatten(1)
             axes = self.network.frames(patch)
             posterior = self.network.encode(patch, site, axes)
-            return posterior.mean.numpy(), posterior.variance.numpy(), _as_array(axes)
+            turned = None if axes is None else axes.numpy()
+            return posterior.mean.numpy(), posterior.variance.numpy(), turned
 
         *encoded, axes = zip(*over_blocks(encode, len(patches)), strict=True)
         mean, variance = map(np.concatenate, encoded)
@@ -205,20 +198,16 @@ class InvariantModel(LatentModel):
         if profile is None:
             return codes
         codes = replace(codes, flagged=self.unfamiliar(scan, coefficients))
-        unfamiliar = _clustered(codes.flagged, where)
-        measured = corrected[inside] / np.float32(level)
-        return self._with_residuals(codes, measured, unfamiliar, profile)
+        return self._with_residuals(codes, corrected[inside] / np.float32(level), profile)
 
-    def _with_residuals(
-        self, codes: Codes, measured: Array, unfamiliar: Array, profile: ScanProfile
-    ) -> Codes:
+    def _with_residuals(self, codes: Codes, measured: Array, profile: ScanProfile) -> Codes:
         """Add the residuals of a scan, which codes do not represent.
 
         Codes represent features of training scans. Other features of a participant remain in the
         difference between a scan and its rendering as its own site, from which smoothing removes
         noise. Out-of-distribution voxels keep their coefficients, and are excluded from smoothing.
         """
-        scan, means = profile.scan, self._means
+        scan, means, unfamiliar = profile.scan, self._means, _clustered(codes.flagged, codes.where)
         home = self.decode(codes, str(scan.site), level=1.0).values[:, means]
         home /= profile.gains[codes.where.T[scan.mask.T]][:, means]
         familiar, lost = codes.where.copy(), np.zeros_like(codes.lost)
@@ -261,8 +250,8 @@ class InvariantModel(LatentModel):
             shape (voxel, 1 + shell), in units of the rendered signal.
         """
         level, render = level or self.level(site), self._renderer(codes, site)
-        codes_and_signal = codes.mean, codes.variance, rendered.values
-        mean, variance, expected = map(torch.from_numpy, codes_and_signal)
+        mean, variance = torch.from_numpy(codes.mean), torch.from_numpy(codes.variance)
+        expected = torch.from_numpy(rendered.values)
 
         def vary(block: slice) -> Array:
             generator = torch.Generator().manual_seed(block.start)
@@ -304,20 +293,8 @@ class InvariantModel(LatentModel):
 
 
 def _clustered(flagged: Array, where: Array) -> Array:
-    """Remove isolated flagged voxels, as one in a thousand healthy voxels is flagged.
-
-    Parameters
-    ----------
-    flagged
-        Flagged voxels, shape (voxel,), bool.
-    where
-        Mask of the voxels, shape (x, y, z), bool.
-    """
+    """Remove isolated flagged voxels of a mask, as one in a thousand healthy voxels is flagged."""
     grid = np.zeros(where.shape, dtype=np.int8)
     grid.T[where.T] = flagged
     around = ndimage.convolve(grid, np.ones((3, 3, 3), dtype=np.int8), mode="constant") - grid
     return flagged & (around >= _LEAST_CLUSTER).T[where.T]
-
-
-def _as_array(tensor: Tensor | None) -> Array | None:
-    return None if tensor is None else tensor.numpy()

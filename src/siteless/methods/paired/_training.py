@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import permutations
@@ -15,16 +14,15 @@ import torch
 from torch import Tensor
 
 from siteless.acquisition import Array
+from siteless.distributed import GROUPS
 from siteless.errors import DatasetError, TrainingError
 from siteless.methods.invariant.training._units import channel_units
 from siteless.methods.paired._network import Translator, TranslatorSettings
 from siteless.methods.patches import Row, TrainingCallback, TrainingScan, TrainingSet
-from siteless.methods.patches._resume import Resumable, copied, describe, one_cycle
+from siteless.methods.patches._resume import one_cycle
+from siteless.methods.patches._trainer import Trainer, draw_evenly
 
-# Groups in a batch, each from one pair of scans.
-_GROUPS = 16
 _VALIDATION_PATCHES = 16_384
-_EVALUATIONS, _CLOSEST = 50, 20
 # mm, or mm per voxel. Largest difference between affines of one grid.
 _SAME_GRID = 1e-3
 
@@ -173,18 +171,7 @@ def train_paired(
     trainer = _Trainer(training_set, settings, seed)
     if checkpoint and checkpoint.exists():
         trainer.load(checkpoint)
-    interval = max(settings.updates // _EVALUATIONS, _CLOSEST)
-    start, first = time.monotonic(), trainer.update
-    while trainer.update < settings.updates and trainer.waited < settings.patience:
-        trainer.step()
-        if trainer.update % interval == 0 or trainer.update == settings.updates:
-            seconds = time.monotonic() - start
-            trainer.evaluate(speed=(trainer.update - first) * settings.batch / seconds)
-            if checkpoint:
-                trainer.save(checkpoint)
-        if progress:
-            progress(trainer.update, settings.updates, trainer.log)
-    trainer.network.load_state_dict(trainer.best_weights)
+    trainer.run(checkpoint, progress)
     return PairedTraining(
         trainer.network.eval(), tuple(trainer.log), trainer.best, trainer.validates
     )
@@ -201,10 +188,7 @@ class _Sampler:
     def draw(self, patches: int, *, seed: Sequence[int]) -> _Batch:
         """Draw a batch of about `patches`."""
         rng = np.random.default_rng(seed)
-        order = rng.permutation(len(self.between))
-        chosen = [self.between[order[group % len(order)]] for group in range(_GROUPS)]
-        pairs = [candidates[rng.integers(len(candidates))] for candidates in chosen]
-        return self._gather(pairs, max(1, patches // _GROUPS), rng)
+        return self._gather(draw_evenly(self.between, rng), max(1, patches // GROUPS), rng)
 
     def draw_from_each(self, patches: int, *, seed: Sequence[int]) -> _Batch:
         """Draw a batch with one group for every pair."""
@@ -230,16 +214,16 @@ class _Sampler:
         )
 
 
-class _Trainer(Resumable):
+class _Trainer(Trainer):
     """Network, optimiser and counters: everything that a checkpoint stores."""
 
     stateful = ("network", "optimiser")
     counters = ("update", "waited", "best", "best_weights", "log")
+    network: Translator
 
     def __init__(self, training_set: TrainingSet, settings: PairedSettings, seed: int) -> None:
-        torch.manual_seed(seed)
-        self.settings, self.seed = settings, seed
-        self.plan = describe(training_set, asdict(settings), seed)
+        super().__init__(training_set, asdict(settings), seed)
+        self.settings, self.total = settings, settings.updates
         pairs, validating = _require_pairs(training_set.scans), find_pairs(training_set.validation)
         self.network = _make_network(pairs, training_set.sites, settings)
         self.optimiser = torch.optim.AdamW(
@@ -253,19 +237,13 @@ class _Trainer(Resumable):
         self.validates = bool(validating)
         self.held_out = validator.draw_from_each(_VALIDATION_PATCHES, seed=(seed, 2))
         self.patches = sum(len(pair.rows) for pair in pairs)
-        self.update = self.waited = self.count = 0
         self.sum = 0.0
-        self.best: Row = {}
-        self.best_weights = copied(self.network.state_dict())
-        self.log: list[Row] = []
 
     def step(self) -> None:
         """Update the network on one batch."""
-        batch = self.sampler.draw(self.settings.batch, seed=(self.seed, 1, self.update))
+        batch = self.sampler.draw(self.batch, seed=(self.seed, 1, self.update))
         for group in self.optimiser.param_groups:
-            group["lr"] = self.settings.learning_rate * one_cycle(
-                self.update, self.settings.updates
-            )
+            group["lr"] = self.settings.learning_rate * one_cycle(self.update, self.total)
         loss = _loss(self.network, batch)
         if not torch.isfinite(loss):
             raise TrainingError(
@@ -278,31 +256,12 @@ class _Trainer(Resumable):
         self.update += 1
         self.sum, self.count = self.sum + float(loss.detach()), self.count + 1
 
-    def evaluate(self, speed: float) -> None:
-        """Add a row to the log, and keep the best weights."""
+    def measure(self) -> Row:
+        """Return the losses of training and validation."""
         with torch.no_grad():
             loss = float(_loss(self.network, self.held_out))
-        if not math.isfinite(loss):
-            raise TrainingError(
-                f"the loss of the validation scans is no longer finite at update {self.update}",
-                remedy="look for scans with extreme signal",
-            )
-        row: Row = {
-            "update": self.update,
-            "epoch": self.update * self.settings.batch / self.patches,
-            "train_loss": self.sum / self.count,
-            "val_loss": loss,
-            "val_rmse_percent": 100 * math.sqrt(loss),
-            "learning_rate": self.optimiser.param_groups[0]["lr"],
-            "patches_per_second": speed,
-        }
-        self.log.append(row)
-        self.sum, self.count = 0.0, 0
-        if not self.validates or not self.best or loss < self.best["val_loss"]:
-            self.best, self.waited = row, 0
-            self.best_weights = copied(self.network.state_dict())
-        else:
-            self.waited += 1
+        mean, self.sum, self.count = self.sum / self.count, 0.0, 0
+        return {"train_loss": mean, "val_loss": loss, "val_rmse_percent": 100 * math.sqrt(loss)}
 
 
 def _require_pairs(scans: Sequence[TrainingScan]) -> list[Pair]:

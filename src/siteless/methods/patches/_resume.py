@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
 from siteless.errors import TrainingError
 from siteless.methods.patches._training_set import TrainingSet
@@ -77,8 +76,3 @@ def one_cycle(update: int, total: int) -> float:
     if update < rise:
         return (update + 1) / rise
     return 0.5 * (1 + math.cos(math.pi * (update - rise) / max(1, total - rise)))
-
-
-def copied(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a copy of weights."""
-    return {name: weight.detach().clone() for name, weight in weights.items()}

@@ -114,6 +114,8 @@ def test_a_validation_loss_that_is_not_finite_ends_training(lesson):
     [
         ({"epochs": 1}, "expected either epochs or updates"),
         ({"updates": None}, "expected either epochs or updates"),
+        ({"updates": 0}, "updates must be above 0"),
+        ({"updates": None, "epochs": 0}, "epochs must be above 0"),
         ({"noise": 0.0}, "noise must be above 0"),
         ({"patience": 0}, "patience must be above 0"),
         ({"adversary_share": 0.0}, "adversary_share must be in"),

@@ -19,47 +19,27 @@ DEGREE_2 = slice(1, 6)
 
 
 def fibre_frames(second: Tensor) -> Tensor:
-    """Return the frames of fibres.
+    """Return rotations from the frames of fibres to scanner axes, shape (patch, 3, 3).
 
-    Parameters
-    ----------
-    second
-        Harmonics of degree 2 of the signal, shape (patch, 5).
-
-    Returns
-    -------
-    Tensor
-        Rotations of shape (patch, 3, 3): from the frame to scanner axes. The signal is strongest
-        along the first axis of the frame, and weakest along the third. The largest component of an
-        axis is positive.
+    They are computed from harmonics of degree 2 of the signal, shape (patch, 5). The signal is
+    strongest along the first axis of the frame, and weakest along the third. The largest component
+    of an axis is positive.
     """
     matrices = (second @ _as_matrix().to(second)).unflatten(1, (3, 3))
     # Non-finite values have no axes; they are rotated arbitrarily, and detected by the loss. Small
     # matrices are solved on the CPU, as not every device can.
     axes = torch.linalg.eigh(matrices.nan_to_num().cpu()).eigenvectors.to(second.device)
-    strong, weak = axes[:, :, 2], axes[:, :, 0]
     strong, weak = (
         axis * torch.sign(axis.gather(1, axis.abs().argmax(dim=1, keepdim=True)))
-        for axis in (strong, weak)
+        for axis in (axes[:, :, 2], axes[:, :, 0])
     )
     return torch.stack([strong, torch.linalg.cross(weak, strong), weak], dim=2)
 
 
 def rotate(coefficients: Tensor, rotation: Tensor) -> Tensor:
-    """Rotate functions on the sphere.
+    """Rotate functions on the sphere, so that a value at u is moved to ``rotation u``.
 
-    Parameters
-    ----------
-    coefficients
-        Coefficients of the functions, shape (patch, function, coefficient).
-    rotation
-        Rotations, shape (patch, 3, 3). A function's value at u is moved to ``rotation
-         u``.
-
-    Returns
-    -------
-    Tensor
-        Rotated coefficients, shape (patch, function, coefficient).
+    Coefficients have the shape (patch, function, coefficient), rotations (patch, 3, 3).
     """
     # Rotations about z are cheap. One about y is one about z between two quarter turns about x.
     order = _order_of(coefficients.shape[-1])
@@ -94,15 +74,10 @@ def _turn_about_z(coefficients: Tensor, angle: Tensor) -> Tensor:
 @lru_cache
 @torch.inference_mode(mode=False)  # so that training can use cached tensors
 def _phases(order: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return matrices that expand functions of phases to coefficients.
+    """Return matrices that expand functions of phases 0, 1, ... to coefficients.
 
-    Returns
-    -------
-    even, odd
-        From functions of phases 0, 1, ... to those of each coefficient's phase, for even
-        functions, and for odd ones with the opposite sign, shape (phase, coefficient).
-    opposite
-        From coefficients to those of opposite phases, shape (coefficient, coefficient).
+    The first two, (phase, coefficient), are for even functions, and for odd ones with the opposite
+    sign. The third exchanges coefficients of opposite phases, (coefficient, coefficient).
     """
     phases = torch.cat([torch.arange(-degree, degree + 1) for degree in range(0, order + 1, 2)])
     even = (torch.arange(order + 1).unsqueeze(1) == phases.abs()).float()
@@ -114,12 +89,11 @@ def _phases(order: int) -> tuple[Tensor, Tensor, Tensor]:
 @torch.inference_mode(mode=False)  # so that training can use cached tensors
 def _quarter_turn(order: int) -> Tensor:
     """Return the matrix of the rotation about x that takes z to y, degree by degree."""
-    blocks = [_rotation_about_x(degree, -math.pi / 2) for degree in range(0, order + 1, 2)]
-    return torch.block_diag(*blocks)
+    return torch.block_diag(*map(_quarter_turn_of_degree, range(0, order + 1, 2)))
 
 
-def _rotation_about_x(degree: int, angle: float) -> Tensor:
-    """Return the matrix of a rotation of real harmonics: exp(-i angle J_x) for complex ones."""
+def _quarter_turn_of_degree(degree: int) -> Tensor:
+    """Return the rotation of real harmonics, from exp(i pi / 2 J_x) for complex ones."""
     phases = torch.arange(-degree, degree + 1, dtype=torch.float64)
     ladder = torch.sqrt(degree * (degree + 1) - phases[:-1] * phases[1:])
     generator = (torch.diag(ladder, 1) + torch.diag(ladder, -1)) / 2
@@ -130,7 +104,7 @@ def _rotation_about_x(degree: int, angle: float) -> Tensor:
         plus, minus = degree + phase, degree - phase
         real[plus, plus], real[minus, plus] = 1 / math.sqrt(2), sign
         real.imag[plus, minus], real.imag[minus, minus] = -1 / math.sqrt(2), sign
-    turned = torch.linalg.matrix_exp(-1j * angle * generator)
+    turned = torch.linalg.matrix_exp(0.5j * math.pi * generator)
     return (real.mH @ turned @ real).real
 
 

@@ -26,14 +26,8 @@ def reconstruction_loss(rendered: Tensor, patch: Tensor, log_noise: Tensor) -> T
     """Negative log-likelihood of patches under normal noise of a given level.
 
     A mean of squares without units would imply noise that grows with the number of inputs, and let
-    the code collapse.
-
-    Parameters
-    ----------
-    rendered, patch
-        Rendered and original patches, shape (patch, input).
-    log_noise
-        Logarithm of the noise's standard deviation, shape (input,) or scalar; fixed or learned.
+    the code collapse. Patches have the shape (patch, input); the logarithm of the noise's standard
+    deviation is scalar, or has the shape (input,), and may be learned.
     """
     squares = (rendered - patch).square().mean(dim=0)  # noise is the same for all patches
     log_noise = log_noise.expand(len(squares))
@@ -96,18 +90,10 @@ def projection_loss(
 ) -> Tensor:
     """Negative log-likelihood of the measured signal of patch centres, by scan.
 
-    Parameters
-    ----------
-    centre
-        Coefficients of the centre voxels, shape (scan, patch, channel), b0 first.
-    mixing
-        Matrices from coefficients to each scan's volumes, shape (scan, channel, volume).
-    signal
-        Measured signal, shape (scan, patch, volume).
-    log_noise
-        Logarithm of the noise's standard deviation, shape (scan, volume).
-    measured
-        Volumes that exist in each scan, shape (scan, volume), bool; others are ignored.
+    Coefficients of centres, (scan, patch, channel), are projected by the matrices of each scan,
+    (scan, channel, volume), and compared to the signal, (scan, patch, volume). The logarithm of
+    the noise's standard deviation has the shape (scan, volume), as has `measured`: volumes that
+    exist in each scan; others are ignored.
     """
     squares = (centre @ mixing - signal).square().mean(dim=1)
     density = 0.5 * (squares * torch.exp(-2 * log_noise) + LOG_2_PI) + log_noise

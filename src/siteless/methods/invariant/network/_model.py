@@ -25,26 +25,18 @@ class NetworkSettings:
 
     Attributes
     ----------
-    channels
-        Number of coefficients of a voxel.
-    sites
-        Number of sites.
-    neighbours
-        Number of voxels of a patch, including means of its surroundings.
-    rendered
-        Number of voxels of a patch that the decoder renders: all, or 1 for the centre only.
-    shells
-        Number of shells, whose coefficients follow b0.
-    kept
-        Number of coefficients per shell of neighbours in the encoder's input; None for all.
+    channels, code
+        Number of coefficients of a voxel, and of latent units.
+    neighbours, rendered
+        Number of voxels of a patch, including means of its surroundings; and of those that the
+        decoder renders: all, or 1 for the centre only.
+    shells, kept
+        Number of shells, whose coefficients follow b0; and of coefficients per shell of neighbours
+        in the encoder's input, None for all.
     turned
         Whether patches are encoded and rendered in the frame of their fibres.
-    code
-        Number of latent units.
     encoder, decoder, adversary
         Widths of the hidden layers.
-    activation
-        Activation between layers.
     """
 
     channels: int
@@ -82,13 +74,7 @@ class NetworkSettings:
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """Posterior of latent codes: independent normal distributions.
-
-    Attributes
-    ----------
-    mean, variance
-        Mean and variance of each unit, shape (patch, unit).
-    """
+    """Independent normal distributions of latent units; mean and variance are (patch, unit)."""
 
     mean: Tensor
     variance: Tensor
@@ -135,8 +121,7 @@ class Decoder(nn.Module):
 
     def forward(self, code: Tensor, site: Tensor) -> Tensor:
         """Render codes, shape (patch, unit), as sites, integers of shape (patch,)."""
-        rendered: Tensor = self.patch(self._hidden(code, site))
-        return rendered
+        return self.patch(self._hidden(code, site))
 
     def centre(self, code: Tensor, site: Tensor, channels: int) -> Tensor:
         """Render only the first channels, those of the centre, shape (patch, channel)."""
@@ -145,8 +130,7 @@ class Decoder(nn.Module):
 
     def _hidden(self, code: Tensor, site: Tensor) -> Tensor:
         one_hot = nn.functional.one_hot(site, self.sites).to(code.dtype)
-        hidden: Tensor = self.hidden(torch.cat([code, one_hot], dim=1))
-        return hidden
+        return self.hidden(torch.cat([code, one_hot], dim=1))
 
 
 class Adversary(nn.Module):
@@ -160,8 +144,7 @@ class Adversary(nn.Module):
 
     def forward(self, patch: Tensor) -> Tensor:
         """Predict the original site of rendered patches, shape (patch, output)."""
-        guess: Tensor = self.site(self.hidden(patch))
-        return guess
+        return self.site(self.hidden(patch))
 
 
 class Autoencoder(nn.Module):
@@ -189,12 +172,13 @@ class Autoencoder(nn.Module):
         self.encoder = Encoder(settings)
         self.decoder = Decoder(settings)
         self.register_buffer("of_neighbours", settings.of_neighbours, persistent=False)
-        self.register_buffer("offset", torch.zeros(settings.sites, settings.channels))
-        self.register_buffer("scale", torch.ones(settings.sites, settings.channels))
-        self.register_buffer("code_shift", torch.zeros(settings.sites, settings.code))
-        self.register_buffer("code_mixing", torch.eye(settings.code).repeat(settings.sites, 1, 1))
-        self.register_buffer("code_covariance", torch.eye(settings.code))
-        self.register_buffer("gain", torch.ones(settings.sites, settings.channels))
+        sites, channels, code = settings.sites, settings.channels, settings.code
+        self.register_buffer("offset", torch.zeros(sites, channels))
+        self.register_buffer("scale", torch.ones(sites, channels))
+        self.register_buffer("code_shift", torch.zeros(sites, code))
+        self.register_buffer("code_mixing", torch.eye(code).repeat(sites, 1, 1))
+        self.register_buffer("code_covariance", torch.eye(code))
+        self.register_buffer("gain", torch.ones(sites, channels))
 
     def set_units(self, offset: Tensor, scale: Tensor) -> None:
         """Set the offset and the scale of coefficients, shape (site, channel) each."""
@@ -235,7 +219,7 @@ class Autoencoder(nn.Module):
 
     def encode(self, patch: Tensor, site: Tensor, frames: Tensor | None) -> Posterior:
         """Encode patches of coefficients, shape (patch, neighbour x channel), in their frames."""
-        posterior: Posterior = self.encoder(self.standardise(patch, site, frames))
+        posterior = self.encoder(self.standardise(patch, site, frames))
         return self._align(posterior, site.expand(len(patch)))
 
     def decode(self, code: Tensor, site: Tensor, frames: Tensor | None) -> Tensor:
@@ -253,9 +237,7 @@ class Autoencoder(nn.Module):
 
     def _align(self, posterior: Posterior, site: Tensor) -> Posterior:
         """Align the codes of sites, ignoring covariances within a posterior."""
-        mean, variance = (
-            torch.empty_like(moment) for moment in (posterior.mean, posterior.variance)
-        )
+        mean, variance = torch.empty_like(posterior.mean), torch.empty_like(posterior.variance)
         for number in site.unique():
             rows, mixing = site == number, self.code_mixing[number]
             mean[rows] = posterior.mean[rows] @ mixing + self.code_shift[number]

@@ -21,18 +21,8 @@ def diffuse(values: Array, mask: Array, voxel_size: Array, variance: float) -> A
 
     The blur is diffusion within the mask, exp(variance / 2 L), where L is the Laplacian of the
     grid. Far from the border it is the discrete Gaussian, whose variances add exactly even if
-    narrower than a voxel; nothing crosses the border, so sums are preserved.
-
-    Parameters
-    ----------
-    values
-        Values, shape (voxel, channel), in the order of `Coefficients`.
-    mask
-        Mask of the voxels, shape (x, y, z), bool.
-    voxel_size
-        Voxel size, shape (3,), mm.
-    variance
-        Variance of the blur, mm2, not negative.
+    narrower than a voxel; nothing crosses the border, so sums are preserved. Values of the mask's
+    voxels have the shape (voxel, channel), in the order of `Coefficients`; voxel sizes are in mm.
     """
     if not variance:
         return values

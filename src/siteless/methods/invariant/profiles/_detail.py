@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from siteless.acquisition import Array
-from siteless.methods.invariant.profiles._survey import BLURS, Survey, fine_detail
+from siteless.methods.invariant.profiles._survey import BLURS, Survey, fine_detail, usable_surveys
 from siteless.population import Design, SiteEffects, estimate_new_site, estimate_site_effects
 
 # Detail is one feature.
@@ -56,29 +56,25 @@ class FineDetail:
         # Detail decreases with blur, but np.interp requires increasing values.
         return float(np.interp(-goal, -np.minimum.accumulate(detail), BLURS))
 
-    def of_new_site(self, surveys: Sequence[Survey], covariates: Array | None) -> Array | None:
-        """Return the detail of a new site after each of `BLURS`; None if it is unknown.
+    def match_new_site(self, surveys: Sequence[Survey], covariates: Array | None) -> float:
+        """Return the blur that matches scans of a new site; 0 if their detail is unknown.
 
-        Parameters
-        ----------
-        surveys
-            Surveys of its scans.
-        covariates
-            Covariates of each survey's participant, shape (survey, column); by default their
-            means.
+        Covariates of each survey's participant have the shape (survey, column), and are assumed to
+        be at their means if None.
         """
         logs, known, usable = _details(surveys, float(self.near))
         if not usable:
-            return None
+            return 0.0
         least, mean, largest = self.volumes
         columns = np.zeros((len(usable), len(self.effects.covariates)))
-        columns[:, -1] = _log_volumes(usable).clip(least, largest) - mean
+        volumes = np.log([survey.brain_volume for survey in usable])
+        columns[:, -1] = volumes.clip(least, largest) - mean
         if covariates is not None:
             columns[:, :-1] = covariates[known]
         left = (logs[known, :1] - columns @ self.effects.covariates).mean(axis=0)
         people = len({survey.person for survey in usable})
         effect, _ = estimate_new_site(left - self.effects.mean, self.effects, people, _GROUP)
-        return _after_blurs(self.effects.mean + effect, logs[known])
+        return self.match(_after_blurs(self.effects.mean + effect, logs[known]))
 
     @property
     def arrays(self) -> dict[str, Array]:
@@ -104,7 +100,7 @@ def learn_detail(surveys: Sequence[Survey], design: Design) -> FineDetail | None
     if not all(mask.any() for mask in seen):
         return None
     part = design.part(known)
-    volumes = part.means_of_people(_log_volumes(usable))
+    volumes = part.means_of_people(np.log([survey.brain_volume for survey in usable]))
     mean = volumes.mean()
     part = part.beside(volumes[:, None] - mean)
     effects = estimate_site_effects(logs[known, :1], part, _GROUP)
@@ -117,22 +113,12 @@ def learn_detail(surveys: Sequence[Survey], design: Design) -> FineDetail | None
 
 
 def _details(surveys: Sequence[Survey], near: float) -> tuple[Array, Array, list[Survey]]:
-    """Return log fine detail after each of `BLURS`, and the surveys in which it is known.
-
-    The first has the shape (survey, blur); the second is a mask of shape (survey,).
-    """
+    """Return log fine detail (survey, blur), a mask of surveys where it is known, and these."""
     logs = np.log(np.stack([fine_detail(survey, near) for survey in surveys]))
-    known = np.array([bool(len(survey.count)) for survey in surveys]) & np.isfinite(logs).all(
-        axis=1
-    )
+    known = usable_surveys(surveys) & np.isfinite(logs).all(axis=1)
     return logs, known, [survey for survey, use in zip(surveys, known, strict=True) if use]
-
-
-def _log_volumes(surveys: Sequence[Survey]) -> Array:
-    return np.log([survey.brain_volume for survey in surveys])
 
 
 def _after_blurs(before: Array, logs: Array) -> Array:
     """Return detail after blurs, given its logarithm before them and the logs of some scans."""
-    after: Array = np.exp(before + (logs - logs[:, :1]).mean(axis=0))
-    return after
+    return np.exp(before + (logs - logs[:, :1]).mean(axis=0))

@@ -14,7 +14,7 @@ that the scans of a site do not support.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
 
@@ -22,7 +22,7 @@ import numpy as np
 from scipy.linalg import eigh
 
 from siteless.acquisition import Array
-from siteless.methods.invariant.profiles._survey import Survey, at_blur
+from siteless.methods.invariant.profiles._survey import Survey, at_blur, usable_surveys
 from siteless.population import (
     Design,
     SiteEffects,
@@ -35,7 +35,6 @@ from siteless.population import (
 # Highest sum of frequencies of cosines along the axes.
 _DEGREE = 4
 _FREQUENCIES = np.array([f for f in product(range(_DEGREE + 1), repeat=3) if sum(f) <= _DEGREE])
-_SQUARED_FREQUENCIES = np.square(_FREQUENCIES).sum(axis=1)
 _COSINES = len(_FREQUENCIES)
 # Components whose site effects share a prior: the mean, slopes, curvatures, and finer ones.
 _BANDS = np.repeat(np.arange(4), (1, 3, 6, _COSINES - 10))
@@ -78,8 +77,7 @@ class Field:
     def logarithms(self, world: Array, site: int) -> Array:
         """Return the log field of a site at places, shape (place, feature)."""
         waves = cosines(world.astype(np.float32), self.box.astype(np.float32))
-        logarithms: Array = waves @ self.weights[site].astype(np.float32)
-        return logarithms
+        return waves @ self.weights[site].astype(np.float32)
 
     @property
     def arrays(self) -> dict[str, Array]:
@@ -88,7 +86,7 @@ class Field:
         return plain | {f"effect.{name}": value for name, value in vars(self.effects).items()}
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, Array]) -> Field:
+    def from_arrays(cls, arrays: Mapping[str, Array]) -> Field:
         """Make fields from stored arrays."""
         effects = SiteEffects(**{f.name: arrays[f"effect.{f.name}"] for f in fields(SiteEffects)})
         plain = {f.name: arrays[f.name] for f in fields(cls) if f.type == "Array"}
@@ -107,8 +105,7 @@ class Field:
         middle = self.box.mean(axis=0) + (self.box - self.box.mean(axis=0)) / 2
         grid = np.linspace(middle[0], middle[1], 9)
         places = np.stack(np.meshgrid(*grid.T), axis=-1).reshape(-1, 3)
-        logarithms: Array = cosines(places, self.box) @ self.weights[:, :, 0].T
-        return logarithms.std(axis=0)
+        return (cosines(places, self.box) @ self.weights[:, :, 0].T).std(axis=0)
 
 
 def cosines(world: Array, box: Array) -> Array:
@@ -116,9 +113,7 @@ def cosines(world: Array, box: Array) -> Array:
     part = ((world - box[0]) / (box[1] - box[0])).clip(0, 1)
     waves = np.cos(part[:, :, None] * (np.pi * np.arange(_DEGREE + 1)).astype(part.dtype))
     x, y, z = _FREQUENCIES.T
-    product_of_waves: Array = waves[:, 0, x] * waves[:, 1, y]
-    product_of_waves *= waves[:, 2, z]
-    return product_of_waves
+    return waves[:, 0, x] * waves[:, 1, y] * waves[:, 2, z]
 
 
 def fit_fields(
@@ -127,20 +122,11 @@ def fit_fields(
     site_blurs: Sequence[float],
     design: Design | None = None,
 ) -> Field:
-    """Estimate the fields of sites.
+    """Estimate the fields of sites from surveys of their training scans.
 
-    Parameters
-    ----------
-    surveys
-        Surveys of the training scans.
-    sites
-        Labels of the sites, in the order of their indices.
-    site_blurs
-        Variance of the blur of each site's scans, mm2.
-    design
-        Design of the scans; by default from the surveys' sites and participants.
+    Sites are in the order of their indices, and the variances of their blurs in mm2. The default
+    design consists of the sites and participants of the surveys.
     """
-    usable = np.array([bool(len(survey.count)) for survey in surveys])
     kept = [survey for survey in surveys if len(survey.count)]
     if not kept:
         return flat_fields(len(sites), surveys[0].energies.shape[2])
@@ -149,14 +135,12 @@ def fit_fields(
     blurs = [site_blurs[list(sites).index(survey.site)] for survey in kept]
     anatomy = _fit_anatomy(kept, blurs, box)
     components = _smooth_components(kept, box)
-    values = np.stack(
-        [
-            _component_values(survey, blur, box, anatomy, components).ravel()
-            for survey, blur in zip(kept, blurs, strict=True)
-        ]
-    )
-    design = (design or design_of(surveys, sites)).part(usable)
-    effects = estimate_site_effects(values, design, _groups(anatomy.shape[1]))
+    values = [
+        _component_values(survey, blur, box, anatomy, components).ravel()
+        for survey, blur in zip(kept, blurs, strict=True)
+    ]
+    design = (design or design_of(surveys, sites)).part(usable_surveys(surveys))
+    effects = estimate_site_effects(np.stack(values), design, _groups(anatomy.shape[1]))
     by_component = effects.sites.reshape(len(sites), _COSINES, -1)
     variance = effects.variance.reshape(by_component.shape).sum(axis=1)
     weights = np.einsum("ck,skf->scf", components, by_component)
@@ -165,9 +149,8 @@ def fit_fields(
 
 def design_of(surveys: Sequence[Survey], sites: Sequence[str]) -> Design:
     """Return the design of surveys, without covariates."""
-    return Design.of(
-        [survey.site for survey in surveys], [survey.person for survey in surveys], sites
-    )
+    people = [survey.person for survey in surveys]
+    return Design.of([survey.site for survey in surveys], people, sites)
 
 
 def extend_fields(
@@ -175,43 +158,31 @@ def extend_fields(
 ) -> Field:
     """Add the field of a new site; those of known sites are unchanged.
 
-    Parameters
-    ----------
-    field
-        Fields of the known sites.
-    surveys
-        Surveys of scans of the new site.
-    blur
-        Variance of their blur, mm2.
-    covariates
-        Covariates of each survey's participant, shape (survey, column).
+    The surveys describe scans of the new site, whose blur has a variance in mm2. Covariates of
+    each survey's participant have the shape (survey, column).
     """
-    known, kept = field.effects, [bool(len(survey.count)) for survey in surveys]
+    known, groups = field.effects, _groups(field.anatomy.shape[1])
     usable = [survey for survey in surveys if len(survey.count)]
-    effect, left = np.zeros((2, len(known.mean)))
-    variance = np.zeros(len(known.mean))
     people = len({survey.person for survey in usable})
+    effect, variance, left = np.zeros((3, len(known.mean)))
     if usable:
-        values = [
-            _component_values(survey, blur, field.box, field.anatomy, field.components).ravel()
-            for survey in usable
-        ]
+        fixed = blur, field.box, field.anatomy, field.components
+        values = [_component_values(survey, *fixed).ravel() for survey in usable]
         left = np.mean(values, axis=0) - known.mean
         if covariates is not None:
-            left -= covariates[kept].mean(axis=0) @ known.covariates
-        groups = _groups(field.anatomy.shape[1])
+            left -= covariates[usable_surveys(surveys)].mean(axis=0) @ known.covariates
         effect, variance = estimate_new_site(left, known, people, groups)
     weights = field.components @ effect.reshape(_COSINES, -1)
     deviations = np.sqrt(variance.reshape(_COSINES, -1).sum(axis=0))
     return replace(
         field,
-        weights=np.concatenate([field.weights, weights[None]]),
-        deviations=np.concatenate([field.deviations, deviations[None]]),
+        weights=np.append(field.weights, weights[None], axis=0),
+        deviations=np.append(field.deviations, deviations[None], axis=0),
         effects=replace(
             known,
-            sites=np.concatenate([known.sites, effect[None]]),
-            variance=np.concatenate([known.variance, variance[None]]),
-            raw=np.concatenate([known.raw, left[None]]),
+            sites=np.append(known.sites, effect[None], axis=0),
+            variance=np.append(known.variance, variance[None], axis=0),
+            raw=np.append(known.raw, left[None], axis=0),
             people=np.append(known.people, people),
             chance=np.append(known.chance, 1 / max(people, 1)),
         ),
@@ -233,8 +204,7 @@ def _fit_anatomy(surveys: Sequence[Survey], blurs: Sequence[float], box: Array) 
         gram += weighted @ columns
         right += weighted @ at_blur(survey.energies, blur)
     penalty = _ANATOMY_PENALTY * len(surveys) * np.eye(len(gram))
-    fitted: Array = np.linalg.solve(gram + penalty, right)
-    return fitted
+    return np.linalg.solve(gram + penalty, right)
 
 
 def _anatomy_columns(survey: Survey, box: Array) -> Array:
@@ -248,7 +218,7 @@ def _smooth_components(surveys: Sequence[Survey], box: Array) -> Array:
     for survey in surveys:
         waves = cosines(survey.position, box)
         gram += (waves.T * (survey.count / survey.count.sum())) @ waves / len(surveys)
-    roughness = np.diag(np.square(_SQUARED_FREQUENCIES).astype(float))
+    roughness = np.diag(np.square(np.square(_FREQUENCIES).sum(axis=1)).astype(float))
     _, components = eigh(roughness, gram)
     return components * np.sign(components.sum(axis=0))
 
@@ -261,8 +231,7 @@ def _component_values(
     columns = cosines(survey.position, box) @ components
     weighted = columns.T * (survey.count / survey.count.sum())
     penalty = np.append(0.0, np.full(_COSINES - 1, _COMPONENT_PENALTY))
-    values: Array = np.linalg.solve(weighted @ columns + np.diag(penalty), weighted @ left)
-    return values
+    return np.linalg.solve(weighted @ columns + np.diag(penalty), weighted @ left)
 
 
 def flat_fields(sites: int, features: int) -> Field:

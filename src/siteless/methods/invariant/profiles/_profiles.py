@@ -56,7 +56,7 @@ class SiteProfiles:
         return cls(
             tuple(sites),
             arrays["spreads"],
-            Field.from_arrays(dict(arrays)),
+            Field.from_arrays(arrays),
             order,
             arrays["sharpening"],
             FineDetail.from_arrays(arrays),
@@ -119,16 +119,10 @@ class SiteProfiles:
 
 @dataclass(frozen=True, eq=False)
 class ScanProfile:
-    """The profile of a site at the voxels of a scan.
+    """The profile of a site at the voxels of a scan, whose signal is not used.
 
-    Attributes
-    ----------
-    scan
-        Scan that provides the voxels; its signal is not used.
-    gains
-        Gains of the channels, shape (voxel, channel).
-    blur
-        Variance of the blur that matches the scan to the most blurred site, mm2.
+    Gains have the shape (voxel, channel). The variance of the blur that matches the scan to the
+    most blurred site is in mm2.
     """
 
     scan: Scan
@@ -145,52 +139,29 @@ class ScanProfile:
 
 
 def learn_profiles(
-    surveys: Sequence[Survey],
-    sites: Sequence[str],
-    order: int,
-    design: Design | None = None,
+    surveys: Sequence[Survey], sites: Sequence[str], order: int, design: Design | None = None
 ) -> SiteProfiles:
     """Learn the profiles of sites from surveys of their training scans.
 
-    Parameters
-    ----------
-    surveys
-        Surveys of the training scans.
-    sites
-        Labels of the sites.
-    order
-        lmax of the harmonics.
-    design
-        Who was scanned where; the surveys' sites and people by default.
+    The default design consists of the sites and participants of the surveys.
     """
     design = design or design_of(surveys, sites)
     detail = learn_detail(surveys, design)
     blurs = detail.blurs if detail else np.zeros(len(sites))
-    return SiteProfiles(
-        sites=tuple(sites),
-        blurs=blurs,
-        field=fit_fields(surveys, sites, blurs.tolist(), design),
-        order=order,
-        sharpening=np.stack(
-            [
-                _sharpening([survey for survey in surveys if survey.site == site], blur)
-                for site, blur in zip(sites, blurs, strict=True)
-            ]
-        ),
-        detail=detail,
-    )
+    sharpening = [
+        _sharpening([survey for survey in surveys if survey.site == site], blur)
+        for site, blur in zip(sites, blurs, strict=True)
+    ]
+    field = fit_fields(surveys, sites, blurs.tolist(), design)
+    return SiteProfiles(tuple(sites), blurs, field, order, np.stack(sharpening), detail)
 
 
 def extend_profiles(
-    profiles: SiteProfiles,
-    surveys: Sequence[Survey],
-    site: str,
-    covariates: Array | None = None,
+    profiles: SiteProfiles, surveys: Sequence[Survey], site: str, covariates: Array | None = None
 ) -> SiteProfiles:
     """Add the profile of a new site; those of known sites are unchanged."""
     detail = profiles.detail
-    new_detail = detail.of_new_site(surveys, covariates) if detail else None
-    blur = detail.match(new_detail) if detail and new_detail is not None else 0.0
+    blur = detail.match_new_site(surveys, covariates) if detail else 0.0
     return replace(
         profiles,
         sites=(*profiles.sites, site),

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Self
 
 import numpy as np
 
 from siteless.acquisition import Array, Scan
-from siteless.harmonics import (
-    Channels,
-    Coefficients,
-    fit_noise,
-    noise_channels,
-)
+from siteless.harmonics import Channels, Coefficients, fit_noise, noise_channels
 from siteless.methods.invariant.profiles._blur import diffuse
 from siteless.tissue import white_matter_level
 
@@ -72,11 +67,6 @@ class Survey:
         """All arrays, without the site and the participant."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.type == "Array"}
 
-    @classmethod
-    def from_arrays(cls, site: str, person: str, arrays: dict[str, Array]) -> Self:
-        """Make a survey from stored arrays."""
-        return cls(site, person, **arrays)
-
     @property
     def head_position(self) -> Array:
         """Position of each block relative to the centre of white matter, shape (block, 3), mm."""
@@ -99,15 +89,18 @@ def survey(scan: Scan, coefficients: Coefficients, person: str) -> Survey:
     variance = noise.variance[:, :, None] / np.float32(level) ** 2 * noise.gain[:, : len(DEGREES)]
     kept = noise.kept[:, : len(DEGREES)]
     energies, structures = [], []
-    low, pairs = _low_channels(coefficients.order, len(coefficients.bs)), _pairs(scan.white_matter)
+    shells, pairs = len(coefficients.bs), _pairs(scan.white_matter)
+    low = np.flatnonzero(Channels(coefficients.order, shells).degrees <= DEGREES[-1])
+    second = Channels(DEGREES[-1], shells).degrees == 2
     blurred = np.hstack([values[:, low], _noise_of_variance_one(scan, inside)])
     for before, blur in pairwise((0.0, *BLURS)):
         blurred = diffuse(blurred, scan.mask, scan.voxel_size, blur - before)
         signal, alone = np.hsplit(blurred, [len(low)])
         left = np.square(alone[inside]).mean()
-        energies.append(blocks.log_means(_features(signal, variance * left, kept)))
-        differences = _differences(_second_degree(signal[inside], len(coefficients.bs)), pairs)
-        gain = variance[inside, :, 1].mean() * len(coefficients.bs) / alone.shape[1]
+        means = blocks.means(_features(signal, variance * left, kept))
+        energies.append(np.log(np.maximum(means, _LEAST_ENERGY)))
+        differences = _differences(signal[inside][:, second], pairs)
+        gain = variance[inside, :, 1].mean() * shells / alone.shape[1]
         structures.append(differences - gain * _differences(alone[inside], pairs))
     return Survey(
         site=str(scan.site),
@@ -119,11 +112,6 @@ def survey(scan: Scan, coefficients: Coefficients, person: str) -> Survey:
         structure=np.stack(structures),
         voxel_size=scan.voxel_size,
     )
-
-
-def _low_channels(order: int, shells: int) -> Array:
-    """Return the channels of b0 and of each shell's degrees that have fields."""
-    return np.flatnonzero(Channels(order, shells).degrees <= DEGREES[-1])
 
 
 def _features(values: Array, noise: Array, kept: Array) -> Array:
@@ -158,12 +146,6 @@ def _noise_of_variance_one(scan: Scan, inside: Array) -> Array:
     return channels / np.sqrt(np.square(channels[inside]).mean())
 
 
-def _second_degree(values: Array, shells: int) -> Array:
-    """Return the channels of degree 2 from those of degrees 0 and 2."""
-    second: Array = values[:, Channels(DEGREES[-1], shells).degrees == 2]
-    return second
-
-
 def _differences(values: Array, pairs: list[list[tuple[Array, Array]]]) -> Array:
     """Return mean squared differences of channels over pairs, shape (axis, lag), or NaN."""
 
@@ -192,9 +174,6 @@ class _Blocks:
         sums = [np.bincount(self.block, column * self.inside)[self.kept] for column in values.T]
         return np.stack(sums, axis=1) / self.count[:, None]
 
-    def log_means(self, values: Array) -> Array:
-        return np.log(np.maximum(self.means(values), _LEAST_ENERGY))
-
 
 def at_blur(stack: Array, blur: float) -> Array:
     """Interpolate values after each of `BLURS`, along the first axis."""
@@ -202,23 +181,20 @@ def at_blur(stack: Array, blur: float) -> Array:
     position = float(np.interp(blur, BLURS, np.arange(last + 1)))
     lower = min(int(position), last - 1)
     part = position - lower
-    between: Array = (1 - part) * stack[lower] + part * stack[lower + 1]
-    return between
+    return (1 - part) * stack[lower] + part * stack[lower + 1]
+
+
+def usable_surveys(surveys: Sequence[Survey]) -> Array:
+    """Return which surveys have blocks, shape (survey,), bool."""
+    return np.array([bool(len(survey.count)) for survey in surveys])
 
 
 def fine_detail(survey: Survey, near: float) -> Array:
     """Return the fine detail of a scan after each of `BLURS`, shape (blur,).
 
-    It is the squared difference between nearby voxels divided by that at twice the distance. It
-    decreases with blur, and does not depend on contrast or noise. NaN if white matter is too
-    small. (At three times the distance, participants differ more.)
-
-    Parameters
-    ----------
-    survey
-        Survey of a scan.
-    near
-        Distance between nearby voxels, mm.
+    It is the squared difference between voxels at a distance `near`, mm, divided by that at twice
+    the distance. It decreases with blur, and does not depend on contrast or noise. NaN if white
+    matter is too small. (At three times the distance, participants differ more.)
     """
     logs = np.log(np.maximum(survey.structure, np.finfo(np.float32).tiny))
     ratios, compared = [], np.log([near, 2 * near])

@@ -31,33 +31,23 @@ def adapt(
     """Train a network on a new site, which gets the next index.
 
     Existing weights are unchanged. The parameters of a site are a column of the decoder's first
-    layer, units, and the alignment of its codes.
-
-    Parameters
-    ----------
-    network
-        Trained network.
-    training_set
-        Scans of the new site only, corrected by its profile and in parts, as in training.
-    settings
-        Settings of the network's training.
-    seed
-        Random seed.
-    progress
-        Called with the number of finished updates and their total.
+    layer, units, and the alignment of its codes. The training set has scans of the new site only,
+    corrected by its profile and in parts, as in the training of the network.
     """
     torch.manual_seed(seed)
     scans = training_set.scans
-    units = units_beside(network, scans, of_sites=settings.site_units)
-    larger = _with_a_site(network, units)
+    larger = _with_a_site(network, units_beside(network, scans, of_sites=settings.site_units))
     number = network.settings.sites
     objective = Objective(larger, settings, shells=int(scans[0].shell.max())).train()
     objective.requires_grad_(False)  # noqa: FBT003
-    column, noise = _first_layer(larger).weight, objective.log_signal_noise
-    for learned in (column, noise):
-        learned.requires_grad_(True)  # noqa: FBT003
-    column.register_hook(_last_column_only)
-    optimiser = torch.optim.Adam([column, noise], lr=_LEARNING_RATE)
+    first_layer = larger.decoder.hidden[0].weight
+    assert isinstance(first_layer, Tensor)
+    learned = [first_layer, objective.log_signal_noise]
+    for parameter in learned:
+        parameter.requires_grad_(True)  # noqa: FBT003
+    last_column = torch.arange(first_layer.shape[1]) == first_layer.shape[1] - 1
+    first_layer.register_hook(lambda gradient: gradient.where(last_column, 0))
+    optimiser = torch.optim.Adam(learned, lr=_LEARNING_RATE)
     sampler = Sampler(scans, training_set.sites, units=network.settings.code, device="cpu")
     for update in range(_UPDATES):
         optimiser.param_groups[0]["lr"] = _LEARNING_RATE * one_cycle(update, _UPDATES)
@@ -81,23 +71,8 @@ def _with_a_site(network: Autoencoder, units: tuple[Tensor, Tensor]) -> Autoenco
     name, sites = "decoder.hidden.0.weight", network.settings.sites
     mean = weights[name][:, -sites:].mean(dim=1, keepdim=True)
     weights[name] = torch.cat([weights[name], mean], dim=1)
-    new_units = {"offset": units[0], "scale": units[1]}
-    new_units |= {
-        name: getattr(larger, name)[-1] for name in ("code_shift", "code_mixing", "gain")
-    }
-    for unit, new in new_units.items():
-        weights[unit] = torch.cat([weights[unit], new[None]])
+    for unit in ("offset", "scale", "code_shift", "code_mixing", "gain"):
+        weights[unit] = torch.cat([weights[unit], getattr(larger, unit)[-1:]])
     larger.load_state_dict(weights)
+    larger.offset[-1], larger.scale[-1] = units
     return larger
-
-
-def _first_layer(network: Autoencoder) -> torch.nn.Linear:
-    layer = network.decoder.hidden[0]
-    assert isinstance(layer, torch.nn.Linear)
-    return layer
-
-
-def _last_column_only(gradient: Tensor) -> Tensor:
-    only = torch.zeros_like(gradient)
-    only[:, -1] = gradient[:, -1]
-    return only

@@ -7,7 +7,7 @@ reveal the site. An affine map for each site removes these differences.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -29,22 +29,13 @@ def align_codes(network: Autoencoder, scans: Sequence[TrainingScan], design: Des
 
     Only differences between sites that participants do not explain are removed. Covariances are
     compared by matrix logarithms, in which effects of participants and covariates are additive.
-
-    Parameters
-    ----------
-    network
-        Trained network, without alignment of codes.
-    scans
-        Scans of all sites, with as many directions as scans to encode.
-    design
-        Design of the scans.
+    Scans have as many directions as scans to encode. The network has no alignment yet.
     """
     moments = [
         _moments(network, scan, int(site)) for scan, site in zip(scans, design.sites, strict=True)
     ]
     means = np.stack([codes.mean for codes in moments])
-    units = np.zeros(means.shape[1], dtype=int)
-    shifts = estimate_site_effects(means, design, units)
+    shifts = estimate_site_effects(means, design, np.zeros(means.shape[1], dtype=int))
     common = np.mean([codes.covariance for codes in moments], axis=0)
     covariances = _site_covariances(moments, common, design)
     mixing = np.stack([_transport(covariance, common) for covariance in covariances])
@@ -57,26 +48,19 @@ def _site_covariances(moments: Sequence[_Moments], common: Array, design: Design
     """Return the covariance of each site's codes at mean covariates, shape (site, unit, unit)."""
     root, inverse = (_power(_regular(common), power) for power in (0.5, -0.5))
     rows, columns = np.triu_indices(len(common))
-    logs = np.stack(
-        [_logarithm(inverse @ _regular(codes.shrunk_to(common)) @ inverse) for codes in moments]
-    )
+    relative = [inverse @ _regular(codes.shrunk_to(common)) @ inverse for codes in moments]
+    logs = np.stack([_of_eigenvalues(m, lambda v: np.log(v.clip(min=_TINY))) for m in relative])
     effects = estimate_site_effects(logs[:, rows, columns], design, np.zeros(len(rows), dtype=int))
     sites = np.zeros((design.count, *common.shape))
     sites[:, rows, columns] = sites[:, columns, rows] = effects.sites
-    return np.stack([root @ _exponential(effect) @ root for effect in sites])
+    return np.stack([root @ _of_eigenvalues(effect, np.exp) @ root for effect in sites])
 
 
 def align_last(network: Autoencoder, scans: Sequence[TrainingScan]) -> None:
     """Align the codes of a network's last site to the common covariance.
 
-    Their mean is preserved, as few participants do not determine that of the site.
-
-    Parameters
-    ----------
-    network
-        Network whose other sites are aligned.
-    scans
-        Scans of the last site.
+    Their mean is preserved, as few participants do not determine that of the site. Codes of the
+    other sites are aligned already, and the scans are those of the last site.
     """
     common = network.code_covariance.double().numpy()
     number = network.settings.sites - 1
@@ -89,17 +73,8 @@ def align_last(network: Autoencoder, scans: Sequence[TrainingScan]) -> None:
     network.code_shift[-1] = torch.from_numpy(mean - mean @ mixing)
 
 
-@dataclass(frozen=True, eq=False)
-class _Moments:
-    """Moments of a scan's codes before alignment.
-
-    Attributes
-    ----------
-    mean, covariance
-        Mean, shape (unit,), and covariance, shape (unit, unit).
-    patches
-        Number of patches.
-    """
+class _Moments(NamedTuple):
+    """Mean, (unit,), covariance, (unit, unit), and number of a scan's codes before alignment."""
 
     mean: Array
     covariance: Array
@@ -128,28 +103,17 @@ def _transport(source: Array, target: Array) -> Array:
     """
     source, target = _regular(source), _regular(target)
     root, inverse = _power(source, 0.5), _power(source, -0.5)
-    transport: Array = inverse @ _power(root @ target @ root, 0.5) @ inverse
-    return transport
+    return inverse @ _power(root @ target @ root, 0.5) @ inverse
 
 
 def _regular(covariance: Array) -> Array:
-    regular: Array = covariance + _LEAST_VARIANCE * np.eye(len(covariance))
-    return regular
+    return covariance + _LEAST_VARIANCE * np.eye(len(covariance))
 
 
 def _power(matrix: Array, power: float) -> Array:
     return _of_eigenvalues(matrix, lambda values: values.clip(min=_TINY) ** power)
 
 
-def _logarithm(matrix: Array) -> Array:
-    return _of_eigenvalues(matrix, lambda values: np.log(values.clip(min=_TINY)))
-
-
-def _exponential(matrix: Array) -> Array:
-    return _of_eigenvalues(matrix, np.exp)
-
-
 def _of_eigenvalues(matrix: Array, function: Callable[[Array], Array]) -> Array:
     values, vectors = np.linalg.eigh(matrix)
-    changed: Array = (vectors * function(values)) @ vectors.T
-    return changed
+    return (vectors * function(values)) @ vectors.T

@@ -17,6 +17,7 @@ from torch import Tensor
 from siteless.acquisition import Array
 from siteless.distributed import GROUPS
 from siteless.methods.patches import TrainingScan
+from siteless.methods.patches._trainer import draw_evenly
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,10 +28,8 @@ class Batch:
     ----------
     patch
         Coefficients of the patches, shape (patch, input).
-    site
-        Sites of the patches, shape (patch,), integers.
-    elsewhere
-        Random sites to render patches as, shape (patch,).
+    site, elsewhere
+        Sites of the patches, and random sites to render them as, shape (patch,), integers.
     noise
         Standard normal noise, shape (patch, unit).
     signal
@@ -52,18 +51,9 @@ class Batch:
 
 
 class Sampler:
-    """Draws batches in which all sites have the same share.
+    """Draws batches of scans in which all sites have the same share.
 
-    Parameters
-    ----------
-    scans
-        Scans to draw from.
-    sites
-        Labels of the sites, in the order of their indices.
-    units
-        Number of latent units.
-    device
-        Device for the batches.
+    Sites are in the order of their indices, and `units` is the number of latent units.
     """
 
     def __init__(
@@ -78,9 +68,7 @@ class Sampler:
     def draw(self, patches: int, *, seed: Sequence[int], part: slice = slice(None)) -> Batch:
         """Draw a batch of about `patches`, or a part of its groups."""
         rng = np.random.default_rng(seed)
-        order = rng.permutation(len(self.sites))
-        chosen = [self.by_site[order[group % len(order)]] for group in range(GROUPS)]
-        scans = [candidates[rng.integers(len(candidates))] for candidates in chosen]
+        scans = draw_evenly(self.by_site, rng)
         return self._gather(scans, max(1, patches // GROUPS), rng, part)
 
     def draw_from_each(self, patches: int, *, seed: Sequence[int]) -> Batch:

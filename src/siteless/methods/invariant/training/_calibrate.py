@@ -26,22 +26,13 @@ _PATCHES = 1024
 def calibrate_sites(
     network: Autoencoder, scans: Sequence[TrainingScan], sites: Sequence[str], expected: Array
 ) -> None:
-    """Set the gains of all sites.
+    """Set the gains of all sites from corrected scans, whose codes are rendered as every site.
 
-    Parameters
-    ----------
-    network
-        Trained network.
-    scans
-        Corrected scans whose codes are rendered as every site.
-    sites
-        Labels of the sites, in the order of their indices.
-    expected
-        Log amplitudes expected from the profiles, up to a constant: of b0 and of each shell's
-        degrees 0 and 2, shape (site, feature).
+    The log amplitudes expected from the profiles, up to a constant, are those of b0 and of each
+    shell's degrees 0 and 2, shape (site, feature).
     """
-    measured = _log_amplitudes(network, scans, [list(sites).index(scan.site) for scan in scans])
-    excess = measured - expected
+    numbers = [list(sites).index(scan.site) for scan in scans]
+    excess = _log_amplitudes(network, scans, numbers) - expected
     _set_gains(network, slice(None), excess - excess.mean(axis=0), scans[0].order)
 
 
@@ -68,8 +59,7 @@ def _log_amplitudes(
             for site in range(network.settings.sites)
         )
         amplitudes.append(np.stack([_amplitudes(values, scan.order) for values in rendered]))
-    logarithms: Array = np.log(np.mean(amplitudes, axis=0))
-    return logarithms
+    return np.log(np.mean(amplitudes, axis=0))
 
 
 def _amplitudes(values: Array, order: int) -> Array:

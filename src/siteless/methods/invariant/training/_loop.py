@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -17,15 +15,14 @@ from siteless.distributed import agreed, averaged, rank, world
 from siteless.errors import TrainingError
 from siteless.methods.invariant.network import Adversary, Autoencoder, adversarial_loss
 from siteless.methods.invariant.training._align import align_codes
-from siteless.methods.invariant.training._batch import Batch, Sampler
-from siteless.methods.invariant.training._objective import Objective, Terms
+from siteless.methods.invariant.training._batch import Sampler
+from siteless.methods.invariant.training._objective import Objective
 from siteless.methods.invariant.training._settings import TrainingSettings
 from siteless.methods.invariant.training._units import channel_units
 from siteless.methods.patches import Row, TrainingCallback, TrainingSet
-from siteless.methods.patches._resume import Resumable, copied, describe, one_cycle
+from siteless.methods.patches._resume import one_cycle
+from siteless.methods.patches._trainer import Trainer
 
-# Evaluations per training, and limits of the updates between two evaluations.
-_EVALUATIONS, _CLOSEST, _FARTHEST = 50, 20, 1000
 _VALIDATION_PATCHES = 4096
 # A unit is active if the variance of its mean over patches exceeds this.
 _ACTIVE_VARIANCE = 0.01
@@ -43,10 +40,8 @@ class Training:
         Network with the best weights on the validation scans, or the last weights without any.
     settings
         Settings in use, with the resolved precision.
-    best
-        Row of the log for these weights.
-    log
-        A row for each evaluation.
+    best, log
+        Rows of the log: that for these weights, and one for each evaluation.
     """
 
     network: Autoencoder
@@ -67,27 +62,8 @@ def train(
 ) -> Training:
     """Train a network.
 
-    Parameters
-    ----------
-    training_set
-        Training and validation scans.
-    settings
-        Settings of the training.
-    seed
-        Random seed.
-    device
-        Name of a torch device.
-    minutes
-        Approximate duration, in place of the settings' epochs or updates.
-    checkpoint
-        File for the state of the training, which is resumed if the file exists.
-    progress
-        Called with the number of finished updates, their total, and the log.
-
-    Raises
-    ------
-    TrainingError
-        When the loss is not finite, or the checkpoint belongs to another training.
+    Minutes, an approximate duration, replace the epochs or updates of the settings. If the file of
+    the checkpoint exists, its training is resumed.
     """
     settings = settings.on(device)
     trainer = _Trainer(training_set, settings, seed=seed, device=device)
@@ -96,18 +72,7 @@ def train(
         trainer.load(checkpoint)
     elif minutes is not None:
         trainer.total = _count_updates_within(minutes, training_set, settings, device)
-    interval = min(max(trainer.total // _EVALUATIONS, _CLOSEST), _FARTHEST)
-    start, first = time.monotonic(), trainer.update
-    while trainer.update < trainer.total and agreed(trainer.waited) < settings.patience:
-        trainer.step()
-        if trainer.update % interval == 0 or trainer.update == trainer.total:
-            seconds = time.monotonic() - start
-            trainer.evaluate(speed=(trainer.update - first) * settings.batch / seconds)
-            if checkpoint and rank() == 0:
-                trainer.save(checkpoint)
-        if progress:
-            progress(trainer.update, trainer.total, trainer.log)
-    trainer.network.load_state_dict(trainer.best_weights)
+    trainer.run(checkpoint, progress)
     network = trainer.network.cpu().eval()
     if settings.aligned:
         whole = training_set.whole or training_set.scans
@@ -119,9 +84,8 @@ def _count_updates_within(
     minutes: float, training_set: TrainingSet, settings: TrainingSettings, device: str
 ) -> int:
     """Estimate from a few updates how many fit into the time; all processes agree."""
-    trial = _Trainer(
-        training_set, replace(settings, updates=100, epochs=None), seed=0, device=device
-    )
+    settings = replace(settings, updates=100, epochs=None)
+    trial = _Trainer(training_set, settings, seed=0, device=device)
     for _ in range(_WARM_UP):
         trial.step()
     start = time.monotonic()
@@ -131,18 +95,19 @@ def _count_updates_within(
     return max(1, int(agreed(count)))
 
 
-class _Trainer(Resumable):
+class _Trainer(Trainer):
     """Networks, optimisers and counters: everything that a checkpoint stores."""
 
     stateful = ("objective", "adversary", "optimiser", "opponent")
     counters = ("update", "total", "waited", "best", "best_weights", "log")
+    farthest = 1000
+    network: Autoencoder
 
     def __init__(
         self, training_set: TrainingSet, settings: TrainingSettings, *, seed: int, device: str
     ) -> None:
-        torch.manual_seed(seed)
-        self.settings, self.seed = settings, seed
-        self.plan = describe(training_set, asdict(settings), seed)
+        super().__init__(training_set, asdict(settings), seed)
+        self.settings = settings
         scans, sites, units = training_set.scans, training_set.sites, settings.code
         first, shells = scans[0], int(scans[0].shell.max())
         neighbours = first.neighbours.shape[1]
@@ -157,40 +122,46 @@ class _Trainer(Resumable):
         self.objective_everywhere = _everywhere(self.objective)
         self.adversary_everywhere = _everywhere(self.adversary)
         trained = [p for p in self.objective.parameters() if p.requires_grad]
-        self.optimiser = torch.optim.Adam(trained, lr=settings.learning_rate, fused=True)
-        self.opponent = torch.optim.Adam(
-            self.adversary.parameters(), lr=settings.learning_rate, fused=True
-        )
+        rate = settings.learning_rate
+        self.optimiser = torch.optim.Adam(trained, lr=rate, fused=True)
+        self.opponent = torch.optim.Adam(self.adversary.parameters(), lr=rate, fused=True)
         self.sampler = Sampler(scans, sites, units=units, device=device)
         validator = Sampler(training_set.validation or scans, sites, units=units, device=device)
         self.validates = bool(training_set.validation)
         self.held_out = validator.draw_from_each(_VALIDATION_PATCHES, seed=(seed, 2))
         self.patches = sum(len(scan.neighbours) for scan in scans)
-        self.total = settings.updates or math.ceil(
-            (settings.epochs or 1) * self.patches / settings.batch
-        )
-        self.update = self.waited = self.count = 0
-        self.best: Row = {}
-        self.best_weights = copied(self.network.state_dict())
-        self.log: list[Row] = []
+        epochs = settings.epochs or 1
+        self.total = settings.updates or math.ceil(epochs * self.patches / settings.batch)
         self.sums: dict[str, Tensor] = {}
 
     def step(self) -> None:
         """Update the adversary, if it has a weight, and the autoencoder, on one batch."""
-        self._set_rate()
-        batch = self._draw()
+        rate = self.settings.learning_rate
+        if self.settings.one_cycle:
+            rate *= one_cycle(self.update, self.total)
+        for group in (*self.optimiser.param_groups, *self.opponent.param_groups):
+            group["lr"] = rate
+        part = slice(rank(), None, world())
+        batch = self.sampler.draw(self.batch, seed=(self.seed, 1, self.update), part=part)
         terms, elsewhere = self.objective_everywhere(batch)
         loss, metrics = terms.total(self.settings), vars(terms)
         if self.settings.adversary:
             doubt, accuracy = self._adversarial_loss(elsewhere, batch.site[self.settings.judged])
             loss = loss - self.settings.adversary * doubt
             metrics = metrics | {"adversary": doubt, "adversary_accuracy": accuracy}
-        self._require_finite(loss, terms)
+        if not torch.isfinite(loss):
+            shown = ", ".join(f"{name} {term.item():g}" for name, term in vars(terms).items())
+            raise TrainingError(
+                f"the loss is no longer finite at update {self.update} ({shown})",
+                remedy="lower the learning rate, or look for scans with extreme signal",
+            )
         self.optimiser.zero_grad()
         loss.backward()
         self.optimiser.step()
         self.update += 1
-        self._remember(loss=loss, **metrics)
+        for name, term in {"loss": loss, **metrics}.items():
+            self.sums[name] = self.sums.get(name, 0) + term.detach()
+        self.count += 1
 
     def _adversarial_loss(self, elsewhere: Tensor, origin: Tensor) -> tuple[Tensor, Tensor]:
         """Update the adversary, and return its loss and accuracy."""
@@ -199,87 +170,37 @@ class _Trainer(Resumable):
             self.opponent.zero_grad()
             adversarial_loss(guess, origin).backward()
             self.opponent.step()
-        with _frozen(self.adversary):
-            guess = self.adversary(elsewhere)
+        self.adversary.requires_grad_(requires_grad=False)
+        guess = self.adversary(elsewhere)
+        self.adversary.requires_grad_(requires_grad=True)
         return adversarial_loss(guess, origin), (guess.argmax(dim=1) == origin).float().mean()
 
-    def evaluate(self, speed: float) -> None:
-        """Add a row to the log, and keep the best weights."""
-        row: Row = {
-            "update": self.update,
-            "epoch": self.update * self.settings.batch / self.patches,
-        }
-        row |= {f"train_{name}": averaged(total / self.count) for name, total in self.sums.items()}
-        row |= {f"val_{name}": value for name, value in self._validate().items()}
-        row |= self.objective.noise_levels()
-        row |= {"learning_rate": self.optimiser.param_groups[0]["lr"], "patches_per_second": speed}
-        if not math.isfinite(row["val_loss"]):
-            raise TrainingError(
-                f"the loss of the validation scans is no longer finite at update {self.update}",
-                remedy="look for scans with extreme signal",
-            )
-        self.log.append(row)
-        self.sums, self.count = {}, 0
-        if not self.validates or not self.best or row["val_loss"] < self.best["val_loss"]:
-            self.best, self.waited = row, 0
-            self.best_weights = copied(self.network.state_dict())
-        else:
-            self.waited += 1
-
     @torch.no_grad()
-    def _validate(self) -> Row:
+    def measure(self) -> Row:
+        """Return the mean terms since the last evaluation, validation terms and noise levels."""
+        means = {f"train_{k}": averaged(total / self.count) for k, total in self.sums.items()}
+        self.sums, self.count = {}, 0
+        batch = self.held_out
         self.objective.eval()
-        terms, _ = self.objective(self.held_out)
-        frames = self.network.frames(self.held_out.patch)
-        posterior = self.network.encode(self.held_out.patch, self.held_out.site, frames)
-        centres = self.network.decode(posterior.mean, self.held_out.site, frames)
-        groups, size, _ = self.held_out.signal.shape
-        projected = centres.view(groups, size, -1) @ self.held_out.mixing
-        squares = (projected - self.held_out.signal).square().sum(dim=2).mean(dim=1)
-        volumes = (self.held_out.shell >= 0).sum(dim=1)
-        active = (posterior.mean.var(dim=0) > _ACTIVE_VARIANCE).sum()
+        terms, _ = self.objective(batch)
         self.objective.train()
+        frames = self.network.frames(batch.patch)
+        posterior = self.network.encode(batch.patch, batch.site, frames)
+        centres = self.network.decode(posterior.mean, batch.site, frames)
+        projected = centres.view(*batch.signal.shape[:2], -1) @ batch.mixing
+        squares = (projected - batch.signal).square().sum(dim=2).mean(dim=1)
+        volumes = (batch.shell >= 0).sum(dim=1)
+        active = (posterior.mean.var(dim=0) > _ACTIVE_VARIANCE).sum()
         return {
-            "loss": float(terms.total(self.settings)),
-            **{name: float(term) for name, term in vars(terms).items()},
-            "rmse_percent": 100 * float((squares / volumes).mean().sqrt()),
-            "active_units": int(active),
+            **means,
+            "val_loss": float(terms.total(self.settings)),
+            **{f"val_{name}": float(term) for name, term in vars(terms).items()},
+            "val_rmse_percent": 100 * float((squares / volumes).mean().sqrt()),
+            "val_active_units": int(active),
+            **self.objective.noise_levels(),
         }
-
-    def _draw(self) -> Batch:
-        part = slice(rank(), None, world())
-        return self.sampler.draw(self.settings.batch, seed=(self.seed, 1, self.update), part=part)
-
-    def _set_rate(self) -> None:
-        rate = self.settings.learning_rate
-        if self.settings.one_cycle:
-            rate *= one_cycle(self.update, self.total)
-        for group in (*self.optimiser.param_groups, *self.opponent.param_groups):
-            group["lr"] = rate
-
-    def _remember(self, **terms: Tensor) -> None:
-        for name, term in terms.items():
-            self.sums[name] = self.sums.get(name, 0) + term.detach()
-        self.count += 1
-
-    def _require_finite(self, loss: Tensor, terms: Terms) -> None:
-        if not torch.isfinite(loss):
-            shown = ", ".join(f"{name} {term.item():g}" for name, term in vars(terms).items())
-            raise TrainingError(
-                f"the loss is no longer finite at update {self.update} ({shown})",
-                remedy="lower the learning rate, or look for scans with extreme signal",
-            )
 
 
 def _everywhere(module: nn.Module) -> nn.Module:
     """Average the gradients of a module over all processes."""
     return module if world() == 1 else DistributedDataParallel(module)
-
-
-@contextmanager
-def _frozen(module: nn.Module) -> Iterator[None]:
-    module.requires_grad_(requires_grad=False)
-    try:
-        yield
-    finally:
-        module.requires_grad_(requires_grad=True)

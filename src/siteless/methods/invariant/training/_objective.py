@@ -53,13 +53,11 @@ class Objective(nn.Module):
         super().__init__()
         self.network = network
         self.settings = settings
-        start = torch.tensor(settings.noise).log()
-        self.log_noise = nn.Parameter(start.repeat(network.settings.channels))
-        self.log_signal_noise = nn.Parameter(torch.full((1 + shells,), 0.1).log())
-        for noise in (self.log_noise, self.log_signal_noise):
-            noise.requires_grad_(settings.learn_noise)
-        if not settings.reconstruction_share:
-            self.log_noise.requires_grad_(False)  # noqa: FBT003
+        start = torch.tensor(settings.noise).log().repeat(network.settings.channels)
+        learned = settings.learn_noise and bool(settings.reconstruction_share)
+        self.log_noise = nn.Parameter(start, requires_grad=learned)
+        start = torch.full((1 + shells,), 0.1).log()
+        self.log_signal_noise = nn.Parameter(start, requires_grad=settings.learn_noise)
 
     def forward(self, batch: Batch) -> tuple[Terms, Tensor]:
         """Return the terms, and patches rendered as other sites, for the adversary.
@@ -69,13 +67,18 @@ class Objective(nn.Module):
         network, judged = self.network, self.settings.judged
         frames = network.frames(batch.patch)
         patch = network.standardise(batch.patch, batch.site, frames)
-        with self._precision():
+        low = self.settings.precision == "bfloat16"
+        with torch.autocast(batch.patch.device.type, torch.bfloat16, enabled=low):
             posterior = network.encoder(patch).float()
             code = posterior.mean + posterior.variance.sqrt() * batch.noise
             rendered = network.decoder(code, batch.site).float()
             elsewhere = network.decoder(code[judged], batch.elsewhere[judged]).float()
+        reconstruction = rendered.new_zeros(())
+        if self.settings.reconstruction_share:  # otherwise only the centre's signal counts
+            noise = self.log_noise.repeat(network.settings.neighbours)
+            reconstruction = reconstruction_loss(rendered, patch, noise)
         terms = Terms(
-            reconstruction=self._reconstruction(rendered, patch),
+            reconstruction=reconstruction,
             prior=kl_to_prior(posterior),
             marginal=self._marginal(posterior, len(batch.signal)),
             projection=self._projection(rendered, batch, frames),
@@ -84,23 +87,10 @@ class Objective(nn.Module):
 
     def noise_levels(self) -> dict[str, float]:
         """Return the noise levels: the median over channels, and those of b0 and the shells."""
-        signal = self.log_signal_noise.detach().exp().tolist()
-        named = {
-            f"noise_{'b0' if n == 0 else f'shell{n}'}": level for n, level in enumerate(signal)
-        }
-        return {"noise_coefficients": self.log_noise.detach().exp().median().item(), **named}
-
-    def _precision(self) -> torch.autocast:
-        """Return a context in which layers compute in the precision of the settings."""
-        device = self.log_noise.device.type
-        low = self.settings.precision == "bfloat16"
-        return torch.autocast(device, torch.bfloat16, enabled=low)
-
-    def _reconstruction(self, rendered: Tensor, patch: Tensor) -> Tensor:
-        if not self.settings.reconstruction_share:  # only the centre's signal counts
-            return rendered.new_zeros(())
-        noise = self.log_noise.repeat(self.network.settings.neighbours)
-        return reconstruction_loss(rendered, patch, noise)
+        levels = {"noise_coefficients": self.log_noise.detach().exp().median().item()}
+        for number, level in enumerate(self.log_signal_noise.detach().exp().tolist()):
+            levels[f"noise_shell{number}" if number else "noise_b0"] = level
+        return levels
 
     def _marginal(self, posterior: Posterior, groups: int) -> Tensor:
         if not self.settings.marginal:

@@ -62,27 +62,20 @@ def make_parts(
     training_scans = []
     for part in range(parts):
         held_out = (number == part) | (number == WHOLE)
-        seen = (number != part) | (number == WHOLE) if parts > 1 else held_out
+        seen = number != part if parts > 1 else held_out
         shown = at_shells(_with_volumes(scan, seen), preparation.shells)
         values = without(preparation.coefficients(shown))
         rendered = at_shells(_with_volumes(scan, held_out), preparation.shells)
         training_scans.append(gather(rendered, values, correction=correction))
-    return [
-        *training_scans,
-        gather(
-            whole, without(coefficients), choose=partial(evenly_spaced, most=_PATCHES_OF_WHOLE)
-        ),
-    ]
+    few = partial(evenly_spaced, most=_PATCHES_OF_WHOLE)
+    return [*training_scans, gather(whole, without(coefficients), choose=few)]
 
 
 def part_volumes(gradients: GradientTable, parts: int) -> Array:
     """Divide the volumes of b0 and of each shell, similar directions into different parts.
 
-    Returns
-    -------
-    Array
-        Index of the part of each volume, shape (volume,); `WHOLE` for b0 volumes and shells that
-        are too few to divide.
+    Return the index of the part of each volume, shape (volume,); `WHOLE` for b0 volumes and shells
+    that are too few to divide.
     """
     number = np.full(len(gradients), WHOLE)
     if gradients.is_b0.sum() >= parts:
@@ -96,9 +89,8 @@ def part_volumes(gradients: GradientTable, parts: int) -> Array:
         for direction in range(len(directions)):
             smallest = min(map(len, members))
             free = [group for group in members if len(group) == smallest]
-            min(free, key=lambda group: likeness[direction, group].max(initial=0)).append(
-                direction
-            )
+            nearest = [likeness[direction, group].max(initial=0) for group in free]
+            free[int(np.argmin(nearest))].append(direction)
         for part, group in enumerate(members):
             number[shell.volumes[group]] = part
     return number

@@ -107,7 +107,8 @@ class TrainingSettings:
                 "expected either epochs or updates, and None for the other, got "
                 f"{self.epochs} and {self.updates}"
             )
-        above = ("noise", "batch", "patience", "adversary_updates", "parts")
+        length = "updates" if self.epochs is None else "epochs"
+        above = ("noise", "batch", length, "patience", "adversary_updates", "parts")
         wrong = [name for name in above if not getattr(self, name) > 0]
         if wrong:
             raise ValueError(f"{wrong[0]} must be above 0, got {getattr(self, wrong[0])}")
@@ -150,11 +151,6 @@ class TrainingSettings:
             adversary=self.adversary_widths,
             activation=self.activation,
         )
-
-    @property
-    def needs_derived_scans(self) -> bool:
-        """Whether patches are corrected, in parts or with surroundings."""
-        return self.profiles or self.parts > 1 or bool(self.surroundings)
 
     @property
     def judged(self) -> slice:

@@ -31,39 +31,27 @@ def channel_units(
     mostly noise, which would reveal the number of directions. Fields correct degrees 0 and 2, and
     b0. Means are signal, and the same at all sites.
 
-    Channels are those in fibre frames, if the network rotates patches.
-
-    Parameters
-    ----------
-    scans
-        Training scans.
-    design
-        Design of the scans; None for the same units at all sites, in one row.
-    network
-        Network for the patches.
+    Channels are those in fibre frames, if the network rotates patches. Without a design there is
+    one row of units, for all sites.
     """
     moments = [_moments(scan, network) for scan in scans]
     mean = np.mean([channel_mean for channel_mean, _ in moments], axis=0)
-    variances = np.stack(
-        [square - 2 * mean * channel_mean + mean**2 for channel_mean, square in moments]
-    )
-    ratios, site_ratios = np.ones((1, len(mean))), np.ones_like(variances)
+    variances = _variances(moments, mean)
+    ratios, sites = np.ones((1, len(mean))), np.zeros(len(scans), dtype=int)
     if design is not None:
         pooled = np.stack([_pooled(variance, scans[0].order) for variance in variances])
         logs = np.log(np.maximum(pooled, _LEAST_VARIANCE))
         ratios = np.exp(estimate_site_effects(logs, design, np.arange(len(mean))).sites / 2)
         ratios[:, _is_low(scans[0])] = 1
-        site_ratios = ratios[design.sites]
-    scale = (
-        np.sqrt(np.maximum((variances / site_ratios**2).mean(axis=0), _LEAST_VARIANCE)) * ratios
-    )
+        sites = design.sites
+    variance = (variances / ratios[sites] ** 2).mean(axis=0)
+    scale = np.sqrt(np.maximum(variance, _LEAST_VARIANCE)) * ratios
     return torch.from_numpy(mean).float().expand(scale.shape), torch.from_numpy(scale).float()
 
 
 def _is_low(scan: TrainingScan) -> Array:
     """Return which channels are b0 or have degree 0 or 2."""
-    low: Array = Channels.of(scan.values, scan.order).degrees <= 2
-    return low
+    return Channels.of(scan.values, scan.order).degrees <= 2
 
 
 def _moments(scan: TrainingScan, network: Autoencoder | None) -> tuple[Array, Array]:
@@ -73,6 +61,11 @@ def _moments(scan: TrainingScan, network: Autoencoder | None) -> tuple[Array, Ar
         rows = scan.neighbours[:: math.ceil(len(scan.neighbours) / _TURNED)]
         centres = network.centres(torch.from_numpy(cut(scan.values, rows)).flatten(1)).numpy()
     return centres.mean(axis=0, dtype=float), np.square(centres).mean(axis=0, dtype=float)
+
+
+def _variances(moments: Sequence[tuple[Array, Array]], mean: Array) -> Array:
+    """Return the mean squared deviation of each scan's channels from a common mean."""
+    return np.stack([square - 2 * mean * own_mean + mean**2 for own_mean, square in moments])
 
 
 def _pooled(variance: Array, order: int) -> Array:
@@ -89,12 +82,7 @@ def units_beside(
 ) -> tuple[Tensor, Tensor]:
     """Return the units of a new site's channels as in `channel_units`, shape (channel,) each.
 
-    Parameters
-    ----------
-    network
-        Network with the units of the known sites.
-    scans
-        Scans of the new site.
+    The network has the units of the known sites; the scans are those of the new one.
     """
     # The geometric mean of the sites' ratios is 1.
     common_scale = network.scale.double().log().mean(dim=0).exp().numpy()
@@ -102,10 +90,7 @@ def units_beside(
     ratio = np.ones_like(common_scale)
     if of_sites:
         moments = [_moments(scan, network) for scan in scans]
-        variance = np.mean(
-            [square - 2 * mean * channel_mean + mean**2 for channel_mean, square in moments],
-            axis=0,
-        )
+        variance = _variances(moments, mean).mean(axis=0)
         usual = _pooled(common_scale**2, scans[0].order)
         ratio = np.sqrt(_pooled(variance, scans[0].order) / usual)
         ratio[_is_low(scans[0])] = 1
