@@ -264,22 +264,22 @@ def test_another_fit_is_not_gone_on_with(manifest, tmp_path):
 
 def test_splits_come_from_the_table_or_from_the_seed(manifest):
     scans = find_scans(manifest).scans
-    learning, validating = _split(scans, validate=True, seed=0, root=manifest)
+    learning, validating = _split(scans, validate=True, seed=0)
     assert {scan.subject for scan in learning} == {"0", "1"}
     assert {scan.subject for scan in validating} == {"2"}
     bare = [replace(scan, attributes={}) for scan in scans]
     draws = {}
     for seed in range(8):
-        learning, validating = _split(bare, validate=True, seed=seed, root=manifest)
+        learning, validating = _split(bare, validate=True, seed=seed)
         assert len(learning) == 6
         assert len(validating) == 2
         draws[seed] = validating[0].subject
-        assert _split(bare, validate=True, seed=seed, root=manifest) == (learning, validating)
+        assert _split(bare, validate=True, seed=seed) == (learning, validating)
     assert len(set(draws.values())) > 1
     single = [scan for scan in bare if (scan.subject, str(scan.site)) in {("0", "a"), ("1", "b")}]
-    assert _split(single, validate=True, seed=0, root=manifest) == (single, [])
-    assert _split(bare, validate=False, seed=0, root=manifest) == (bare, [])
-    learning, validating = _split(scans, validate=False, seed=0, root=manifest)
+    assert _split(single, validate=True, seed=0) == (single, [])
+    assert _split(bare, validate=False, seed=0) == (bare, [])
+    learning, validating = _split(scans, validate=False, seed=0)
     assert ({scan.subject for scan in learning}, validating) == ({"0", "1"}, [])
 
 

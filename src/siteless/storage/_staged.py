@@ -21,17 +21,13 @@ _NO_MORE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 def staged(folder: Path, last: str = "") -> Iterator[Path]:
     """Provide a hidden folder, whose files are moved to `folder` only if all succeed.
 
-    Parameters
-    ----------
-    folder
-        Destination of the files.
-    last
-        File that is moved last, so that its presence means that all files exist.
+    The file `last` is moved last, so that its presence means that all files exist.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _sweep(folder)
-        with TemporaryDirectory(dir=folder, prefix=_stage_prefix(os.getpid())) as stage:
+        prefix = f".siteless-{platform.node()}-{os.getpid()}-"
+        with TemporaryDirectory(dir=folder, prefix=prefix) as stage:
             yield Path(stage)
             # The old file is removed first, so that new files are never beside an old image.
             if last:
@@ -45,10 +41,6 @@ def staged(folder: Path, last: str = "") -> Iterator[Path]:
             remedy="check space and permissions, then run again",
             path=folder,
         ) from None
-
-
-def _stage_prefix(process: int) -> str:
-    return f".siteless-{platform.node()}-{process}-"
 
 
 def _sweep(folder: Path) -> None:

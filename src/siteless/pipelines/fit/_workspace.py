@@ -15,7 +15,6 @@ from siteless.errors import SitelessError
 from siteless.methods.patches import TrainingScan, open_scan
 from siteless.methods.store import ScanStore
 from siteless.pipelines._run import Progress, Run
-from siteless.pipelines.fit._files import FitFiles
 
 if TYPE_CHECKING:
     from siteless.methods.base import Feature
@@ -26,36 +25,17 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class FitWorkspace:
-    """An implementation of `siteless.methods.base.Workspace`.
-
-    Attributes
-    ----------
-    store
-        Stored data of scans.
-    files
-        Files of the fit.
-    run
-        Processes and progress of the work.
-    """
+    """An implementation of `siteless.methods.base.Workspace`."""
 
     store: ScanStore
-    files: FitFiles
     run: Run
+    log: Path
+    checkpoint: Path
 
     @property
     def seed(self) -> int:
         """Random seed."""
         return self.run.seed
-
-    @property
-    def log(self) -> Path:
-        """File for the training log."""
-        return self.files.log
-
-    @property
-    def checkpoint(self) -> Path:
-        """File for the state of an interrupted training."""
-        return self.files.state
 
     def stage(self, title: str) -> Progress:
         """Begin a stage of the work, and return its progress callback."""
@@ -68,18 +48,11 @@ class FitWorkspace:
         return self.run.map(title, function, items)
 
     def read_scans(
-        self,
-        scans: Sequence[ScanFiles],
-        features: Mapping[str, Feature],
-        *,
-        with_signal: bool,
+        self, scans: Sequence[ScanFiles], features: Mapping[str, Feature], *, with_signal: bool
     ) -> None:
         """Read every scan once, and store training data."""
-        self._on_first(
-            "Reading scans",
-            partial(self.store.make, features=features, with_signal=with_signal),
-            scans,
-        )
+        make = partial(self.store.make, features=features, with_signal=with_signal)
+        self._on_first(self.map, "Reading scans", make, scans)
 
     def derive(
         self,
@@ -91,17 +64,20 @@ class FitWorkspace:
         count: int,
     ) -> list[list[TrainingScan]]:
         """Make and store training scans derived from every scan, and map them into memory."""
-        self._on_first(title, partial(self.store.derive, make=make, key=key, count=count), scans)
+        derive = partial(self.store.derive, make=make, key=key, count=count)
+        self._on_first(self.map, title, derive, scans)
         return [list(map(open_scan, self.store.derived(scan, key, count))) for scan in scans]
 
-    def _on_first(
-        self, title: str, function: Callable[[ScanFiles], object], scans: Sequence[ScanFiles]
-    ) -> None:
-        """Apply a function to every scan in the first of several processes; the others wait."""
+    def forget_checkpoint(self) -> None:
+        """Delete the state of an interrupted training."""
+        self._on_first(partial(self.checkpoint.unlink, missing_ok=True))
+
+    def _on_first(self, work: Callable[..., object], *arguments: object) -> None:
+        """Do work in the first of several processes; the others wait."""
         error = None
         try:
             if rank() == 0:
-                self.map(title, function, scans)
+                work(*arguments)
         except SitelessError as caught:
             error = caught
         raise_everywhere(error)

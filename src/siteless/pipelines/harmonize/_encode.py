@@ -10,10 +10,10 @@ from siteless.bids import (
     ScanFiles,
     ScanSelection,
     derivative_path,
-    read_gradient_table,
     read_rows,
     read_scan,
     require_outside,
+    sidecar_of,
     write_description,
     write_json,
     write_map,
@@ -22,7 +22,7 @@ from siteless.bids import (
 from siteless.errors import DatasetError, ModelError, OutputError, errors_at
 from siteless.methods import load_model
 from siteless.model import LatentModel, Model
-from siteless.pipelines._choice import read_model
+from siteless.pipelines._choice import read_model, with_shells
 from siteless.pipelines._run import Run
 
 Row = dict[str, str]
@@ -56,7 +56,13 @@ def encode_dataset(
         The table.
     """
     out, path = Path(out), Path(model)
-    learned = _require_latent(load_model(path), path)
+    learned = load_model(path)
+    if not isinstance(learned, LatentModel):
+        raise ModelError(
+            f"a model of the method {learned.card.method} has no latent code",
+            remedy="give a model that was fitted without --method",
+            path=path,
+        )
     study = ScanSelection.of(dataset).find()
     scans = _usable(learned, study)
     require_outside(out, study.root)
@@ -70,17 +76,6 @@ def encode_dataset(
     kept = [row for row in earlier if row["image"] not in fresh]
     write_table(table, [*kept, *rows])
     return table
-
-
-def _require_latent(model: Model, path: Path) -> LatentModel:
-    """Raise an error for a model without a latent code."""
-    if not isinstance(model, LatentModel):
-        raise ModelError(
-            f"a model of the method {model.card.method} has no latent code",
-            remedy="give a model that was fitted without --method",
-            path=path,
-        )
-    return model
 
 
 def _earlier_rows(table: Path, identity: str) -> list[Row]:
@@ -97,27 +92,25 @@ def _earlier_rows(table: Path, identity: str) -> list[Row]:
 
 def _usable(model: Model, study: Dataset) -> list[ScanFiles]:
     """Return the scans with shells; raise an error if the model does not support them."""
-    usable = []
-    for files in study.scans:
-        gradients = read_gradient_table(files)
-        if gradients.shells:
-            with errors_at(files.dwi):
-                model.require_known(gradients, files.site)
-            usable.append(files)
+    usable = with_shells(study.scans)
+    for files, gradients in usable:
+        with errors_at(files.dwi):
+            model.require_known(gradients, files.site)
     if not usable:
         raise DatasetError("no scan has a shell", remedy="give diffusion scans", path=study.root)
-    return usable
+    return [files for files, _ in usable]
 
 
 def _encode(path: Path, identity: str, out: Path, files: ScanFiles) -> Row:
     scan = read_scan(files)
     with errors_at(files.dwi):
-        model = _require_latent(read_model(path, identity), path)
+        model = read_model(path, identity)
+        assert isinstance(model, LatentModel)
         codes = model.encode(model.prepare(scan))
     image = derivative_path(out, "code", files.entities)
     write_map(image, codes.on_grid(), scan.affine)
     sidecar = {"Model": identity, "Site": str(files.site or "n/a"), "Level": codes.level}
-    write_json(image.with_name(image.name.replace(".nii.gz", ".json")), sidecar)
+    write_json(sidecar_of(image), sidecar)
     means, deviations = codes.mean.mean(axis=0), codes.mean.std(axis=0)
     return {
         "participant_id": f"sub-{files.subject}",
