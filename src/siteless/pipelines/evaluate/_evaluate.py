@@ -24,7 +24,7 @@ from siteless.pipelines.evaluate._comparison import Comparison, Derivatives, pai
 from siteless.pipelines.evaluate._figures import Figures
 from siteless.pipelines.evaluate._group_scores import require_codes, score_groups, score_leakage
 from siteless.pipelines.evaluate._measures import Measures, Scoring
-from siteless.pipelines.evaluate._regions import Labels, find_labels
+from siteless.pipelines.evaluate._regions import Labels
 from siteless.pipelines.evaluate._scan_scores import ScoringGroup, group_by_reference
 from siteless.storage import require_writable
 
@@ -85,9 +85,10 @@ def evaluate_dataset(
     """
     derivatives, out, codes = Derivatives.of(harmonized), Path(out), codes or {}
     scans = ScanSelection.of(dataset).find()
-    for folder in (scans.root, *derivatives.paths, *codes.values()):
+    folders = [folder for _, folder in derivatives.by_method()]
+    for folder in (scans.root, *folders, *codes.values()):
         require_outside(out, folder)
-    labels = find_labels(scoring.labels)
+    labels = Labels(scoring.labels) if scoring.labels else None
     with errors_at(scans.root):
         comparison = pair_scans(scans.scans, derivatives)
     require_codes(codes, comparison)
@@ -154,8 +155,8 @@ def _score(
     scores = [score for group in by_group for score in group]
     notes: list[str] = []
     if measures.include("leakage"):
-        leakage, unmeasured = score_leakage(measures, comparison, codes, run)
-        scores, notes = scores + leakage, notes + unmeasured
+        leakage, notes = score_leakage(measures, comparison, codes, run)
+        scores += leakage
     if measures.include("biology"):
         biology, unmeasured = score_groups(measures, comparison, seed=run.seed)
         scores, notes = scores + biology, notes + unmeasured

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import nibabel as nib
@@ -35,24 +36,12 @@ _ANGLE = "angle of the largest FOD maximum to the target's closest (degrees)"
 
 @dataclass(frozen=True, eq=False)
 class Figures:
-    """Figures of the errors of methods.
-
-    Attributes
-    ----------
-    measures
-        Computed scores, and paths of maps of errors.
-    compared
-        Rendered scans with a target.
-    table
-        Scores of these scans.
-    tasks
-        Tasks to show, in this order.
-    """
+    """Figures of the errors of methods."""
 
     measures: Measures
-    compared: Sequence[RenderedScan]
+    compared: Sequence[RenderedScan]  # with a target
     table: ScoreTable
-    tasks: Sequence[str]
+    tasks: Sequence[str]  # to show, in this order
 
     def draw_errors(self, folder: Path, methods: Sequence[str]) -> None:
         """Draw the distribution of errors over voxels for methods and tasks.
@@ -60,7 +49,8 @@ class Figures:
         RMSE of original scans is left out, as it depends on the sites' arbitrary units.
         """
         if self.measures.include("signal"):
-            errors, floors = self._voxels("rmse", methods), self._floors()
+            errors, tasks = self._voxels("rmse", methods), self.table.tasks("rmse_percent")
+            floors = {t: self.table.mean("rmse_percent", task=t, method=NOISE) for t in tasks}
             draw_boxes(errors, folder / "rmse.png", label=_RMSE, floors=floors)
         if self.measures.include("orientation"):
             angles = self._voxels("angle", [BEFORE, *methods])
@@ -78,9 +68,10 @@ class Figures:
             if rendered.task not in anatomy:
                 target = _read_target(rendered)
                 anatomy[rendered.task] = _upright(_b0(target), target.affine)[..., height]
-        size = _sizes(target)
+        order = np.argsort(nib.io_orientation(target.affine)[:, 0])
+        width, depth, _ = target.voxel_size[order].tolist()
         panels = {task: panels[task] for task in self.tasks if task in panels}
-        draw_maps(panels, path, label=_RMSE, voxel_size=size, anatomy=anatomy)
+        draw_maps(panels, path, label=_RMSE, voxel_size=(width, depth), anatomy=anatomy)
 
     def draw_fibres(self, path: Path, methods: Sequence[str]) -> None:
         """Draw fibre orientations of some voxels with crossings, for one participant and task."""
@@ -108,26 +99,18 @@ class Figures:
 
     def _voxels(self, output: str, methods: Sequence[str]) -> dict[str, dict[str, Array]]:
         """Return the errors of all voxels by task and method."""
-        errors: dict[str, dict[str, list[Array]]] = {}
+        errors: dict[tuple[str, str], list[Array]] = {}
         for rendered in self._of(methods):
             values = read_signal(self.measures.error_map(rendered, output))[0]
             if output == "rmse":
                 values = 100 * values / self._level(rendered)
-            by_method = errors.setdefault(rendered.task, {})
-            by_method.setdefault(rendered.method, []).append(values[np.isfinite(values)])
-        return {
-            task: {
-                method: np.concatenate(errors[task][method])
-                for method in methods
-                if method in errors[task]
-            }
-            for task in self.tasks
-            if task in errors
-        }
-
-    def _floors(self) -> dict[str, float]:
-        tasks = self.table.tasks("rmse_percent")
-        return {t: self.table.mean("rmse_percent", task=t, method=NOISE) for t in tasks}
+            known = errors.setdefault((rendered.task, rendered.method), [])
+            known.append(values[np.isfinite(values)])
+        voxels: dict[str, dict[str, Array]] = {}
+        for task, method in product(self.tasks, methods):
+            if (task, method) in errors:
+                voxels.setdefault(task, {})[method] = np.concatenate(errors[task, method])
+        return voxels
 
     def _level(self, rendered: RenderedScan) -> float:
         """Return the reference b0 intensity of a target."""
@@ -143,13 +126,6 @@ def _read_target(rendered: RenderedScan) -> Scan:
 def _upright(values: Array, affine: Array) -> Array:
     """Reorient an image so that its axes point right, forward and up."""
     return nib.orientations.apply_orientation(values, nib.io_orientation(affine))
-
-
-def _sizes(scan: Scan) -> tuple[float, float]:
-    """Return the voxel size of an upright slice."""
-    order = np.argsort(nib.io_orientation(scan.affine)[:, 0])
-    width, height, _ = scan.voxel_size[order]
-    return float(width), float(height)
 
 
 def _fullest(mask: Array) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +28,8 @@ from siteless.pipelines._choice import read_number
 from siteless.pipelines._run import Run
 from siteless.pipelines.evaluate._comparison import Comparison, RenderedScan
 from siteless.pipelines.evaluate._measures import Measures
-from siteless.pipelines.evaluate._scan_scores import read_mean, read_sample
+from siteless.pipelines.evaluate._scan_scores import read_mean
+from siteless.storage import load_arrays
 
 # Task of latent codes, which have no target site.
 CODES = "codes"
@@ -42,17 +43,11 @@ _LEAKAGE = ("accuracy", "accuracy_low", "accuracy_high", "chance", "nats", "nats
 
 
 def score_leakage(
-    measures: Measures,
-    comparison: Comparison,
-    codes: Mapping[str, Path],
-    run: Run,
+    measures: Measures, comparison: Comparison, codes: Mapping[str, Path], run: Run
 ) -> tuple[list[Score], list[str]]:
     """Train adversaries on the source site of codes, and of scans rendered as one site.
 
-    Returns
-    -------
-    list of Score, list of str
-        Scores, and notes on what could not be measured.
+    Notes on what could not be measured are returned too.
     """
     notes: list[str] = []
     groups: dict[tuple[str, str], Callable[[], list[Sample]]] = {
@@ -64,11 +59,13 @@ def score_leakage(
         notes += _warn_of_directions(f"all>{to}", method, renderings)
     show = run.stage("Training adversaries")
     scores: list[Score] = []
+    training = comparison.training
     for done, ((task, method), make) in enumerate(groups.items(), start=1):
         samples = make()
         try:
-            _require_learners(samples, comparison)
-            leakage = measure_leakage(samples, training=comparison.training, seed=run.seed)
+            if training is not None and training.isdisjoint(s.subject for s in samples):
+                raise DatasetError("no training person is there for an adversary to learn from")
+            leakage = measure_leakage(samples, training=training, seed=run.seed)
         except SitelessError as error:
             notes.append(f"leakage of {method} ({task}): {error}")
         else:
@@ -89,27 +86,23 @@ def _warn_of_directions(task: str, method: str, renderings: Sequence[RenderedSca
     ]
 
 
-def _require_learners(samples: Sequence[Sample], comparison: Comparison) -> None:
-    """Raise an error without scans of training participants."""
-    people = {sample.subject for sample in samples}
-    if comparison.training is not None and not people & comparison.training:
-        raise DatasetError("no training person is there for an adversary to learn from")
+def _by_target(
+    renderings: Iterable[RenderedScan],
+) -> dict[tuple[str, str], list[RenderedScan]]:
+    """Group renderings by target and method."""
+    groups: dict[tuple[str, str], list[RenderedScan]] = {}
+    for rendered in renderings:
+        groups.setdefault((rendered.to, rendered.method), []).append(rendered)
+    return groups
 
 
 def _rendered_alike(comparison: Comparison) -> dict[tuple[str, str], list[RenderedScan]]:
     """Return scans from several sources that a method rendered as one site."""
-    groups: dict[tuple[str, str], list[RenderedScan]] = {}
-    for rendered in comparison.renderings:
-        if rendered.image and _is_used(rendered.source, comparison):
-            groups.setdefault((rendered.to, rendered.method), []).append(rendered)
+    used = (r for r in comparison.renderings if r.image and comparison.is_used(r.source))
+    groups = _by_target(used)
     several = {key: group for key, group in groups.items() if len({r.task for r in group}) > 1}
     targets = {to for to, method in several if method != BEFORE}
     return {key: group for key, group in several.items() if key[0] in targets}
-
-
-def _is_used(files: ScanFiles, comparison: Comparison) -> bool:
-    """Whether a participant is used for training or test, not for validation."""
-    return comparison.is_scored(files) or comparison.is_learned_from(files)
 
 
 def _samples_of_scans(measures: Measures, renderings: Sequence[RenderedScan]) -> list[Sample]:
@@ -117,7 +110,7 @@ def _samples_of_scans(measures: Measures, renderings: Sequence[RenderedScan]) ->
         Sample(
             rendered.source.subject,
             str(rendered.source.site),
-            read_sample(measures, rendered)["values"],
+            load_arrays(measures.sample(rendered))["values"],
         )
         for rendered in renderings
     ]
@@ -127,7 +120,7 @@ def _samples_of_codes(folder: Path, comparison: Comparison) -> list[Sample]:
     samples = []
     for files in comparison.originals:
         image = derivative_path(folder, "code", files.entities)
-        if image.exists() and _is_used(files, comparison):
+        if image.exists() and comparison.is_used(files):
             values = read_signal(image)[0]
             voxels = evenly_spaced(values[values.any(axis=3)], _CODES)
             samples.append(Sample(files.subject, str(files.site), voxels))
@@ -153,10 +146,7 @@ def score_groups(
 ) -> tuple[list[Score], list[str]]:
     """Score biological variation in scans rendered as one site, and differences between sources.
 
-    Returns
-    -------
-    list of Score, list of str
-        Scores, and notes on what could not be measured.
+    Notes on what could not be measured are returned too.
     """
     statistics: dict[str, Callable[[Means], dict[str, float]]] = {
         "effect of age": partial(_age_effect, seed),
@@ -192,15 +182,12 @@ def _means(measures: Measures, comparison: Comparison, name: str) -> dict[tuple[
         if (mean := read_mean(measures, rendered, name)) is not None:
             group = groups.setdefault((rendered.to, rendered.method), {})
             group[rendered.source.dwi] = rendered.source, mean
-    at_home = {
-        to: {path: mean for path, mean in means.items() if str(mean[0].site) == to}
-        for (to, method), means in groups.items()
-        if method == BEFORE
-    }
-    return {
-        (to, method): list((at_home.get(to, {}) | means).values())
-        for (to, method), means in groups.items()
-    }
+    complete: dict[tuple[str, str], Means] = {}
+    for (to, method), known in groups.items():
+        before = groups.get((to, BEFORE), {})
+        at_home = {path: mean for path, mean in before.items() if str(mean[0].site) == to}
+        complete[to, method] = list((at_home | known).values())
+    return complete
 
 
 def _aged(means: Means) -> tuple[Array, Array, list[str]]:
@@ -219,11 +206,7 @@ def _age_effect(seed: int, means: Means) -> dict[str, float]:
     if not people:
         raise DatasetError("no table of the dataset has an age column")
     effect = linear_effect(values, ages, people, seed=seed)
-    return {
-        "age_slope": effect.slope,
-        "age_slope_low": effect.slope_low,
-        "age_slope_high": effect.slope_high,
-    }
+    return {f"age_{name}": getattr(effect, name) for name in ("slope", "slope_low", "slope_high")}
 
 
 def _change_within_people(seed: int, means: Means) -> dict[str, float]:
@@ -257,10 +240,11 @@ def _agreement(means: Means) -> dict[str, float]:
 def _distances(measures: Measures, comparison: Comparison) -> list[Score]:
     """Return the largest distance between the sources' distributions of each map."""
     groups: dict[tuple[str, str], dict[str, list[Mapping[str, Array]]]] = {}
-    for rendered in comparison.scored:
-        group = groups.setdefault((rendered.to, rendered.method), {})
-        sample = read_sample(measures, rendered)
-        group.setdefault(str(rendered.source.site), []).append(sample)
+    for key, renderings in _by_target(comparison.scored).items():
+        by_site = groups.setdefault(key, {})
+        for rendered in renderings:
+            sample = load_arrays(measures.sample(rendered))
+            by_site.setdefault(str(rendered.source.site), []).append(sample)
     scores: list[Score] = []
     for (to, method), samples in groups.items():
         at_home = groups.get((to, BEFORE), {}).get(to)

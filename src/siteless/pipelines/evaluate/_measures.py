@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from siteless.acquisition import Array, Scan
-from siteless.bids import ScanFiles, derivative_path, fingerprint
+from siteless.bids import ScanFiles, derivative_path, fingerprint, sidecar_of
 from siteless.errors import DatasetError
 from siteless.microstructure import MAPS
-from siteless.pipelines.evaluate._comparison import RenderedScan, folder_name
+from siteless.pipelines.evaluate._comparison import RenderedScan
 from siteless.pipelines.evaluate._regions import Labels
 from siteless.storage import cache_key, size_and_time
 
@@ -55,30 +55,14 @@ class Scoring:
 
 @dataclass(frozen=True)
 class Measures:
-    """The scores that a dataset supports, and their files.
+    """The scores that a dataset supports, and their files."""
 
-    Attributes
-    ----------
-    out
-        Folder of the scores, of maps of errors, and of records.
-    root
-        Folder of the dataset, which contains the noiseless truth of simulated scans.
-    scoring
-        Scores that all scans support.
-    labels
-        Labels of regions to score, besides white matter.
-    order
-        lmax of the harmonics for adversaries.
-    engine
-        Program for fibre orientations; empty if they are not compared.
-    """
-
-    out: Path
-    root: Path
-    scoring: Scoring
-    labels: Labels | None
-    order: int
-    engine: str
+    out: Path  # folder of the scores, of maps of errors, and of records
+    root: Path  # the dataset, which contains the noiseless truth of simulated scans
+    scoring: Scoring  # that all scans support
+    labels: Labels | None  # regions to score, besides white matter
+    order: int  # lmax of the harmonics for adversaries
+    engine: str  # program for fibre orientations; empty if they are not compared
 
     def include(self, *kinds: Kind) -> bool:
         """Whether scores of any of these kinds are computed."""
@@ -90,8 +74,9 @@ class Measures:
 
     def error_map(self, rendered: RenderedScan, output: str) -> Path:
         """Return the path of a map of errors."""
-        folder = self.out / "maps" / rendered.method / f"to-{folder_name(rendered.to)}"
-        return derivative_path(folder, output, rendered.source.entities)
+        return derivative_path(
+            self.out / "maps" / rendered.folder, output, rendered.source.entities
+        )
 
     def error_maps(self, rendered: RenderedScan) -> list[Path]:
         """Return the paths of all maps of errors that a scan gets."""
@@ -99,26 +84,17 @@ class Measures:
         is_compared = rendered.image and rendered.target
         return [self.error_map(rendered, output) for output in outputs if is_compared]
 
-    def record(self, rendered: RenderedScan) -> Path:
-        """Return the path of the stored scores of a rendered scan."""
-        return self._record(f"{rendered.method}/to-{folder_name(rendered.to)}", rendered.source)
-
-    def floor_record(self, target: ScanFiles) -> Path:
-        """Return the path of the stored error floors of noise and rescan."""
-        return self._record("floors", target)
+    def record(self, folder: str, files: ScanFiles) -> Path:
+        """Return the path of the stored scores of a scan."""
+        return sidecar_of(derivative_path(self.out / "records" / folder, "scan", files.entities))
 
     def sample(self, rendered: RenderedScan) -> Path:
         """Return the path of the stored voxel sample of a rendered scan."""
-        return self.record(rendered).with_suffix(".safetensors")
-
-    def _record(self, folder: str, files: ScanFiles) -> Path:
-        image = derivative_path(self.out / "records" / folder, "scan", files.entities)
-        return image.with_name(image.name.replace(".nii.gz", ".json"))
+        return self.record(rendered.folder, rendered.source).with_suffix(".safetensors")
 
     def truth(self, files: ScanFiles) -> Path | None:
         """Return the noiseless scan of a simulated one."""
-        folder = self.root / "derivatives" / "truth"
-        path = derivative_path(folder, "noiseless", files.entities)
+        path = derivative_path(self.root / "derivatives/truth", "noiseless", files.entities)
         return path if path.exists() else None
 
     def lesion(self, files: ScanFiles) -> Path | None:

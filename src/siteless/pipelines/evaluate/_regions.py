@@ -10,6 +10,7 @@ import numpy as np
 from siteless.acquisition import Array, Scan
 from siteless.bids import ScanFiles, read_rows, read_signal
 from siteless.errors import DatasetError, MissingFileError, errors_at
+from siteless.pipelines.evaluate._comparison import ACQUISITION
 from siteless.storage import size_and_time
 
 # Least number of voxels of a region.
@@ -20,14 +21,16 @@ _LEAST = 10
 class Labels:
     """Label images: one for all scans, or a folder of a dataset with one for each.
 
-    Attributes
-    ----------
-    path
-        Image on the grid of the scans; or folder with ``*_dseg.nii[.gz]`` files. A table with the
-        same name and the columns index and name contains the names of labels.
+    A table with the same name and the columns index and name contains the names of labels.
     """
 
-    path: Path
+    path: Path  # image on the grid of the scans; or folder with ``*_dseg.nii[.gz]`` files
+
+    def __post_init__(self) -> None:
+        if not self.path.exists():
+            raise MissingFileError(
+                "there is no such file or folder", remedy="correct the path", path=self.path
+            )
 
     @property
     def key(self) -> list[tuple[str, int, int]]:
@@ -52,11 +55,11 @@ class Labels:
 
     def _of(self, files: ScanFiles) -> Path:
         known = {f"{key}-{label}" for key, label in files.entities.items()}
-        fitting = [
-            path
-            for path in sorted(self.path.rglob(f"sub-{files.subject}*_dseg.nii*"))
-            if {part for part in path.name.split("_")[:-1] if _is_of_scan(part)} <= known
-        ]
+        fitting = []
+        for path in sorted(self.path.rglob(f"sub-{files.subject}*_dseg.nii*")):
+            parts = path.name.split("_")[:-1]
+            if known.issuperset(part for part in parts if part.partition("-")[0] in ACQUISITION):
+                fitting.append(path)
         if not fitting:
             raise DatasetError(
                 f"no *_dseg.nii.gz in the folder is of {files.name}",
@@ -64,20 +67,6 @@ class Labels:
                 path=self.path,
             )
         return max(fitting, key=lambda path: len(path.name))
-
-
-def find_labels(path: Path | None) -> Labels | None:
-    """Return the labels in a file or folder, which must exist."""
-    if path is not None and not path.exists():
-        raise MissingFileError(
-            "there is no such file or folder", remedy="correct the path", path=path
-        )
-    return Labels(path) if path else None
-
-
-def _is_of_scan(part: str) -> bool:
-    """Whether a part of a file's name is an entity that distinguishes scans."""
-    return part.partition("-")[0] in ("sub", "ses", "acq", "dir", "run")
 
 
 def _names(image: Path) -> dict[int, str]:

@@ -104,7 +104,7 @@ def write_report(
     fields = _fields(Path(model), renderings) if model else ""
     require_writable(out)
     summaries, pages = _summarize_people(renderings, out, people, run)
-    folder = derivatives.paths[0]
+    _, folder = derivatives.by_method()[0]
     command = "siteless", "evaluate", selection.path, "--harmonized", folder, "--out", "scores"
     study = replace(
         _study(scans, renderings, summaries),
