@@ -152,12 +152,9 @@ def pair_scans(originals: Sequence[ScanFiles], derivatives: Derivatives) -> Comp
     originals = [files for files, _ in with_shells(originals)]
     renderings = find_renderings(originals, derivatives)
     targets = {rendered.to for rendered in renderings}
-    at_home = [(files.dwi, str(files.site)) for files in originals if str(files.site) in targets]
-    tasks = dict.fromkeys(
-        [*((rendered.source.dwi, rendered.to) for rendered in renderings), *at_home]
-    )
-    by_path = {files.dwi: files for files in originals}
-    before = [RenderedScan(BEFORE, by_path[dwi], site, by_path[dwi]) for dwi, site in tasks]
+    tasks = {(r.source.dwi, r.to): r.source for r in renderings}
+    tasks |= {(f.dwi, str(f.site)): f for f in originals if str(f.site) in targets}
+    before = [RenderedScan(BEFORE, source, to, source) for (_, to), source in tasks.items()]
     pairs = [_pair(rendered, originals) for rendered in (*before, *renderings)]
     counts: Counter[str] = Counter()
     for rendered, reason in pairs:

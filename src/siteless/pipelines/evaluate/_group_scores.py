@@ -107,12 +107,8 @@ def _rendered_alike(comparison: Comparison) -> dict[tuple[str, str], list[Render
 
 def _samples_of_scans(measures: Measures, renderings: Sequence[RenderedScan]) -> list[Sample]:
     return [
-        Sample(
-            rendered.source.subject,
-            str(rendered.source.site),
-            load_arrays(measures.sample(rendered))["values"],
-        )
-        for rendered in renderings
+        Sample(r.source.subject, str(r.source.site), load_arrays(measures.sample(r))["values"])
+        for r in renderings
     ]
 
 

@@ -28,23 +28,8 @@ def adapt_model(
 ) -> Model:
     """Add a site to a model, and write the new model.
 
-    Known sites, and renderings as them, are unchanged.
-
-    Parameters
-    ----------
-    model
-        Model file of a method that supports adaptation.
-    dataset
-        Folder, manifest, or selection of scans.
-    out
-        File of the new model.
-    site
-        Label of the new site; scans of other sites are ignored, as are validation and test scans
-        according to a ``split`` column.
-    work
-        Folder for derived data of scans; by default beside the new model.
-    run
-        Processes and progress of the work.
+    Known sites, and renderings as them, are unchanged. Only training scans of the new site are
+    used, according to a ``split`` column if there is one.
     """
     files = FitFiles(Path(out).absolute(), work and work.absolute())
     files.require_new()

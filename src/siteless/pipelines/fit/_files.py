@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,37 +15,19 @@ if TYPE_CHECKING:
     from siteless.methods.base import Learned
 
 
-@dataclass(frozen=True)
 class FitFiles:
     """The model file, files beside it, and the folder of derived data of scans."""
 
-    model: Path
-    work_folder: Path | None = None  # by default beside the model
+    def __init__(self, model: Path, work: Path | None = None) -> None:
+        self.model = model
+        self.log = self._beside("_log.tsv")  # tab-separated
+        self.picture = self._beside("_losses.png")  # plot of the terms of the loss
+        self.profiles = self._beside("_profiles.png")  # plot of the fields of sites
+        self.work = work or self._beside("_work")
+        self.state = self._beside("_state")  # of an interrupted fit
 
-    @property
-    def log(self) -> Path:
-        """Training log, tab-separated."""
-        return self.model.with_name(f"{self.model.stem}_log.tsv")
-
-    @property
-    def picture(self) -> Path:
-        """Plot of the terms of the loss."""
-        return self.model.with_name(f"{self.model.stem}_losses.png")
-
-    @property
-    def profiles(self) -> Path:
-        """Plot of the fields of sites."""
-        return self.model.with_name(f"{self.model.stem}_profiles.png")
-
-    @property
-    def work(self) -> Path:
-        """Folder of derived data of scans."""
-        return self.work_folder or self.model.with_name(f"{self.model.stem}_work")
-
-    @property
-    def state(self) -> Path:
-        """State of an interrupted fit."""
-        return self.model.with_name(f"{self.model.stem}_state")
+    def _beside(self, ending: str) -> Path:
+        return self.model.with_name(f"{self.model.stem}{ending}")
 
     def require_new(self) -> None:
         """Raise an error for a model that exists."""

@@ -140,17 +140,15 @@ def _settings(model: Model, to: str, rendering: RenderingOptions) -> Mapping[str
                 remedy="leave them out",
             )
         return known
-    gradients = rendering.gradients
-    if gradients == "own":
-        at = "own"
-    elif gradients == "target":
-        model.protocol(to)
-        at = "target"
-    else:
-        table = read_gradient_pair(*gradients, np.eye(4))
-        with errors_at(gradients[0]):
+    if isinstance(rendering.gradients, tuple):
+        table = read_gradient_pair(*rendering.gradients, np.eye(4))
+        with errors_at(rendering.gradients[0]):
             nearest_shells(table, model.preparation.shells)
         at = cache_key(table.bvals, table.bvecs)
+    else:
+        at = rendering.gradients
+        if at == "target":
+            model.protocol(to)
     beyond = "" if at == "own" else " fit, zero beyond the brain"
     return {**known, "Gradients": at, "OutsideLearnedTissue": rendering.outside + beyond}
 
