@@ -23,8 +23,7 @@ from siteless.pipelines._run import Run
 from siteless.pipelines.evaluate._comparison import Comparison, Derivatives, pair_scans
 from siteless.pipelines.evaluate._figures import Figures
 from siteless.pipelines.evaluate._group_scores import require_codes, score_groups, score_leakage
-from siteless.pipelines.evaluate._measures import Measures, Scoring
-from siteless.pipelines.evaluate._regions import Labels
+from siteless.pipelines.evaluate._measures import Labels, Measures, Scoring
 from siteless.pipelines.evaluate._scan_scores import ScoringGroup, group_by_reference
 from siteless.storage import require_writable
 
@@ -167,9 +166,10 @@ def _draw(measures: Measures, comparison: Comparison, table: ScoreTable) -> Figu
     """Draw the errors of all methods that harmonize scans."""
     compared = [rendered for rendered in comparison.scored if rendered.target]
     figures = Figures(measures, compared, table, sorted({rendered.task for rendered in compared}))
-    methods = dict.fromkeys(rendered.method for rendered in compared if rendered.image)
-    if methods_compared := [method for method in methods if method != BEFORE]:
-        figures.draw_errors(measures.out, methods_compared)
+    harmonized = [rendered for rendered in compared if rendered.image]
+    methods = dict.fromkeys(r.method for r in harmonized if r.method != BEFORE)
+    if methods:
+        figures.draw_errors(measures.out, list(methods))
     return figures
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -86,20 +87,12 @@ def _warn_of_directions(task: str, method: str, renderings: Sequence[RenderedSca
     ]
 
 
-def _by_target(
-    renderings: Iterable[RenderedScan],
-) -> dict[tuple[str, str], list[RenderedScan]]:
-    """Group renderings by target and method."""
-    groups: dict[tuple[str, str], list[RenderedScan]] = {}
-    for rendered in renderings:
-        groups.setdefault((rendered.to, rendered.method), []).append(rendered)
-    return groups
-
-
 def _rendered_alike(comparison: Comparison) -> dict[tuple[str, str], list[RenderedScan]]:
     """Return scans from several sources that a method rendered as one site."""
-    used = (r for r in comparison.renderings if r.image and comparison.is_used(r.source))
-    groups = _by_target(used)
+    groups: dict[tuple[str, str], list[RenderedScan]] = defaultdict(list)
+    for rendered in comparison.renderings:
+        if rendered.image and comparison.is_used(rendered.source):
+            groups[rendered.to, rendered.method].append(rendered)
     several = {key: group for key, group in groups.items() if len({r.task for r in group}) > 1}
     targets = {to for to, method in several if method != BEFORE}
     return {key: group for key, group in several.items() if key[0] in targets}
@@ -126,10 +119,8 @@ def _samples_of_codes(folder: Path, comparison: Comparison) -> list[Sample]:
 def require_codes(codes: Mapping[str, Path], comparison: Comparison) -> None:
     """Raise an error for folders without codes of the scans, before long computations."""
     for folder in codes.values():
-        images = (
-            derivative_path(folder, "code", files.entities) for files in comparison.originals
-        )
-        if not any(image.exists() for image in images):
+        scans = comparison.originals
+        if not any(derivative_path(folder, "code", scan.entities).exists() for scan in scans):
             raise MissingFileError(
                 "no code in the folder is of a scan of the dataset",
                 remedy="give a folder that `siteless encode` wrote",
@@ -173,11 +164,10 @@ def _rows(task: str, method: str, values: Mapping[str, float], *, prefix: str) -
 
 def _means(measures: Measures, comparison: Comparison, name: str) -> dict[tuple[str, str], Means]:
     """Return means of scans by target and method; scans of the target may be original."""
-    groups: dict[tuple[str, str], dict[Path, tuple[ScanFiles, float]]] = {}
+    groups: dict[tuple[str, str], dict[Path, tuple[ScanFiles, float]]] = defaultdict(dict)
     for rendered in comparison.scored:
         if (mean := read_mean(measures, rendered, name)) is not None:
-            group = groups.setdefault((rendered.to, rendered.method), {})
-            group[rendered.source.dwi] = rendered.source, mean
+            groups[rendered.to, rendered.method][rendered.source.dwi] = rendered.source, mean
     complete: dict[tuple[str, str], Means] = {}
     for (to, method), known in groups.items():
         before = groups.get((to, BEFORE), {})
@@ -189,12 +179,9 @@ def _means(measures: Measures, comparison: Comparison, name: str) -> dict[tuple[
 def _aged(means: Means) -> tuple[Array, Array, list[str]]:
     """Return means, ages and participants of the scans with known age."""
     ages = [read_number(files.attributes.get("age")) for files, _ in means]
-    known = [(m, a, f.subject) for (f, m), a in zip(means, ages, strict=True) if a is not None]
-    return (
-        np.array([mean for mean, _, _ in known]),
-        np.array([age for _, age, _ in known]),
-        [person for _, _, person in known],
-    )
+    known = [scan for scan, age in zip(means, ages, strict=True) if age is not None]
+    values = np.array([mean for _, mean in known])
+    return values, np.array([a for a in ages if a is not None]), [f.subject for f, _ in known]
 
 
 def _age_effect(seed: int, means: Means) -> dict[str, float]:
@@ -236,11 +223,10 @@ def _agreement(means: Means) -> dict[str, float]:
 def _distances(measures: Measures, comparison: Comparison) -> list[Score]:
     """Return the largest distance between the sources' distributions of each map."""
     groups: dict[tuple[str, str], dict[str, list[Mapping[str, Array]]]] = {}
-    for key, renderings in _by_target(comparison.scored).items():
-        by_site = groups.setdefault(key, {})
-        for rendered in renderings:
-            sample = load_arrays(measures.sample(rendered))
-            by_site.setdefault(str(rendered.source.site), []).append(sample)
+    for rendered in comparison.scored:
+        by_site = groups.setdefault((rendered.to, rendered.method), {})
+        sample = load_arrays(measures.sample(rendered))
+        by_site.setdefault(str(rendered.source.site), []).append(sample)
     scores: list[Score] = []
     for (to, method), samples in groups.items():
         at_home = groups.get((to, BEFORE), {}).get(to)

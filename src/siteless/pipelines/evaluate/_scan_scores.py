@@ -176,11 +176,7 @@ class _Reference:
         return maps_within(scan, self.target.maps, self.target.masks.values())
 
     def compare(
-        self,
-        method: str,
-        scan: Scan,
-        maps: Mapping[str, Array],
-        angle_map: Path | None = None,
+        self, method: str, scan: Scan, maps: Mapping[str, Array], angle_map: Path | None = None
     ) -> Iterator[_Row]:
         """Yield the errors of a scan at the volumes of the target, and write those of fibres."""
         if self.measures.include("signal"):

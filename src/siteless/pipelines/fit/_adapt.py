@@ -13,8 +13,7 @@ from siteless.methods.store import ScanStore
 from siteless.model import AVERAGE, Model
 from siteless.pipelines._choice import with_shells
 from siteless.pipelines._run import Run
-from siteless.pipelines.fit._files import FitFiles
-from siteless.pipelines.fit._workspace import FitWorkspace
+from siteless.pipelines.fit._workspace import FitFiles, FitWorkspace
 
 
 def adapt_model(
@@ -47,7 +46,7 @@ def adapt_model(
     scans = _choose(known, replace(selection, sites=[site]).find(), site)
     files.require_writable()
     store = ScanStore(files.work, known.preparation)
-    workspace = FitWorkspace(store, run, files.log, files.state)
+    workspace = FitWorkspace(store, files, run)
     adapted = method.extend(known, site, scans, workspace)
     files.save(adapted)
     return adapted

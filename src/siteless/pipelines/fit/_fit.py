@@ -24,8 +24,7 @@ from siteless.methods.store import ScanStore
 from siteless.model import LearnedSite, Model, ModelCard, Preparation
 from siteless.pipelines._run import Run
 from siteless.pipelines.fit._cohort import choose_cohort
-from siteless.pipelines.fit._files import FitFiles
-from siteless.pipelines.fit._workspace import FitWorkspace
+from siteless.pipelines.fit._workspace import FitFiles, FitWorkspace
 from siteless.population import estimate_site_effects, sites_of_one_person
 
 # Largest size of the work folder, gigabytes.
@@ -81,7 +80,7 @@ def fit_model(
     with_signal = method.needs_signal
     budget = Budget.within(1e9 * work_gb, cohort, preparation, with_signal=with_signal)
     store = ScanStore(files.work, preparation, budget)
-    workspace = FitWorkspace(store, run, files.log, files.state)
+    workspace = FitWorkspace(store, files, run)
     workspace.read_scans(cohort.scans, method.features, with_signal=with_signal)
     if not resume:
         workspace.forget_checkpoint()

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 
 from siteless.bids import (
-    Dataset,
     ScanFiles,
     ScanSelection,
     derivative_path,
@@ -21,7 +20,7 @@ from siteless.bids import (
 )
 from siteless.errors import DatasetError, ModelError, OutputError, errors_at
 from siteless.methods import load_model
-from siteless.model import LatentModel, Model
+from siteless.model import LatentModel
 from siteless.pipelines._choice import read_model, with_shells
 from siteless.pipelines._run import Run
 
@@ -64,41 +63,28 @@ def encode_dataset(
             path=path,
         )
     study = ScanSelection.of(dataset).find()
-    scans = _usable(learned, study)
+    scans = with_shells(study.scans)
+    for files, gradients in scans:
+        with errors_at(files.dwi):
+            learned.require_known(gradients, files.site)
+    if not scans:
+        raise DatasetError("no scan has a shell", remedy="give diffusion scans", path=study.root)
     require_outside(out, study.root)
     table = out / "codes.tsv"
-    earlier = _earlier_rows(table, learned.identity)
+    earlier = read_rows(table, "image", "model") if table.exists() else []
+    if any(row.get("model") != learned.identity for row in earlier):
+        raise OutputError(
+            "the folder holds codes of another model", remedy="choose another folder", path=table
+        )
     root = study.root if study.root.is_dir() else study.root.parent
     ignored = ("codes.tsv", "*_dwimap.*")
     write_description(out, name="Codes of scans", sources=(root,), ignored=ignored)
-    rows = run.map("Encoding scans", partial(_encode, path, learned.identity, out), scans)
+    encode = partial(_encode, path, learned.identity, out)
+    rows = run.map("Encoding scans", encode, [files for files, _ in scans])
     fresh = {row["image"] for row in rows}
     kept = [row for row in earlier if row["image"] not in fresh]
     write_table(table, [*kept, *rows])
     return table
-
-
-def _earlier_rows(table: Path, identity: str) -> list[Row]:
-    """Return the rows of earlier runs; raise an error if they are from another model."""
-    if not table.exists():
-        return []
-    rows = read_rows(table, "image", "model")
-    if any(row.get("model") != identity for row in rows):
-        raise OutputError(
-            "the folder holds codes of another model", remedy="choose another folder", path=table
-        )
-    return [dict(row) for row in rows]
-
-
-def _usable(model: Model, study: Dataset) -> list[ScanFiles]:
-    """Return the scans with shells; raise an error if the model does not support them."""
-    usable = with_shells(study.scans)
-    for files, gradients in usable:
-        with errors_at(files.dwi):
-            model.require_known(gradients, files.site)
-    if not usable:
-        raise DatasetError("no scan has a shell", remedy="give diffusion scans", path=study.root)
-    return [files for files, _ in usable]
 
 
 def _encode(path: Path, identity: str, out: Path, files: ScanFiles) -> Row:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from siteless.bids import (
     fingerprint,
     read_gradient_pair,
     read_gradient_table,
+    read_json,
     read_scan,
     sidecar_of,
     write_json,
@@ -244,7 +244,6 @@ def _write_maps(
 def _read_sidecar(image: Path) -> dict[str, Any]:
     """Return the sidecar of an image; empty if either is missing or broken."""
     try:
-        sidecar = json.loads(sidecar_of(image).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_json(sidecar_of(image)) if image.exists() else {}
+    except SitelessError:
         return {}
-    return sidecar if isinstance(sidecar, dict) and image.exists() else {}

@@ -199,13 +199,10 @@ def read_scores(folder: Path) -> tuple[ScoreTable, tuple[str, ...]]:
 class _Person:
     """A participant whose scans are summarized."""
 
+    subject: str
     scans: tuple[RenderedScan, ...]
     out: Path  # folder for the pages
     has_page: bool
-
-    @property
-    def subject(self) -> str:
-        return self.scans[0].source.subject
 
     @property
     def name(self) -> str:
@@ -245,14 +242,14 @@ def _summarize_people(
     for rendered in renderings:
         by_subject.setdefault(rendered.source.subject, []).append(rendered)
     everybody = people is None or len(by_subject) <= people
-    persons = [_Person(tuple(scans), out, everybody) for scans in by_subject.values()]
+    persons = [_Person(who, tuple(scans), out, everybody) for who, scans in by_subject.items()]
     summarized = run.map("Looking at scans", _Person.run, persons)
     summaries = [summary for scans in summarized for summary in scans]
     if not everybody:
         subjects = {summary.name: summary.subject for summary in summaries}
         worst = [subjects[name] for name in flag_scans(summaries)]
         chosen = list(dict.fromkeys([*worst, *by_subject]))[:people]
-        persons = [_Person(tuple(by_subject[who]), out, has_page=True) for who in chosen]
+        persons = [_Person(who, tuple(by_subject[who]), out, has_page=True) for who in chosen]
         run.map("Writing pages", _Person.run, persons)
     return summaries, {who.subject: who.page.name for who in persons if who.has_page}
 
