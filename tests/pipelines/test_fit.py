@@ -406,6 +406,30 @@ def test_data_that_cannot_be_learned_from_are_one_line(make, tmp_path, capsys):
     assert not any("Traceback" in line for line in told)
 
 
+def test_a_scan_without_shells_of_its_b_values_is_named(tmp_path, fitted, capsys):
+    manifest = write_study(tmp_path / "data", people=2)
+    path = tmp_path / "data" / "s1b.bval"
+    bvals = np.loadtxt(path)
+    bvals[bvals > 50] = np.linspace(300, 4000, np.count_nonzero(bvals > 50))
+    np.savetxt(path, bvals[None], fmt="%.0f")
+    commands = (
+        ["fit", str(manifest), "--model", str(tmp_path / "m.safetensors")],
+        ["encode", str(manifest), str(tmp_path / "out"), "--model", str(fitted)],
+        [
+            "evaluate",
+            str(manifest),
+            "--harmonized",
+            str(tmp_path / "made"),
+            "--out",
+            str(tmp_path / "s"),
+        ],
+    )
+    for command in commands:
+        assert main([*command, "--nprocs", "1"]) == 1
+        told = capsys.readouterr().err.splitlines()[-1]
+        assert "s1b.nii.gz: expected b-values on a few shells" in told
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -54,10 +54,8 @@ def _sweep(folder: Path) -> None:
 def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)  # only checks
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # a process of another user
-        pass
+    except OSError as error:
+        return isinstance(error, PermissionError)  # a process of another user
     return True
 
 

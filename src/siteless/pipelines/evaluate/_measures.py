@@ -29,8 +29,6 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 _LEAST = 10
 # Increased when a score changes its meaning.
 _SCORES = 2
-# Maps of errors, by the kind of scores that they belong to.
-_ERROR_MAPS = {"signal": "rmse", "orientation": "angle"}
 
 
 @dataclass(frozen=True)
@@ -155,12 +153,6 @@ class Measures:
         return derivative_path(
             self.out / "maps" / rendered.folder, output, rendered.source.entities
         )
-
-    def error_maps(self, rendered: RenderedScan) -> list[Path]:
-        """Return the paths of all maps of errors that a scan gets."""
-        outputs = [output for kind, output in _ERROR_MAPS.items() if kind in self.scoring.kinds]
-        is_compared = rendered.image and rendered.target
-        return [self.error_map(rendered, output) for output in outputs if is_compared]
 
     def record(self, folder: str, files: ScanFiles) -> Path:
         """Return the path of the stored scores of a scan."""

@@ -37,12 +37,14 @@ from siteless.evaluation import (
 )
 from siteless.harmonics import fit_coefficients
 from siteless.pipelines.evaluate._comparison import Comparison, RenderedScan
-from siteless.pipelines.evaluate._measures import Measures
+from siteless.pipelines.evaluate._measures import Kind, Measures
 from siteless.storage import is_whole, save_arrays, size_and_time
 
 # Voxels per scan that are stored for adversaries and distributions.
 _SAMPLED = 1000
 LESION = "lesion"
+# Maps of errors, by the kind of scores that they belong to.
+_ERROR_MAPS: dict[Kind, str] = {"signal": "rmse", "orientation": "angle"}
 
 # Method, region, metric and value.
 _Row = tuple[str, str, str, float]
@@ -76,7 +78,10 @@ class ScoringGroup:
     def _scores(self, rendered: RenderedScan, reference: _Reference) -> list[Score]:
         measures = self.measures
         record = measures.record(rendered.folder, rendered.source)
-        maps = measures.error_maps(rendered) if self.scored else []
+        maps = []
+        if self.scored and rendered.image and rendered.target:
+            outputs = [output for kind, output in _ERROR_MAPS.items() if measures.include(kind)]
+            maps = [measures.error_map(rendered, output) for output in outputs]
         if not (is_whole(measures.sample(rendered)) and all(path.exists() for path in maps)):
             record.unlink(missing_ok=True)
         extra = [self.scored, *map(size_and_time, rendered.maps.values())]

@@ -85,9 +85,13 @@ def scan_name(files: ScanFiles) -> str:
 
 
 def files_beside(rendered: RenderedScan) -> list[Path]:
-    """Return further files that a summary depends on; they may not exist."""
+    """Return further files that a summary depends on; they may not exist.
+
+    Beside a rendered scan, this is the map of its uncertainty.
+    """
     if rendered.image:
-        return [_uncertainty_path(rendered)]
+        name = derivative_path(Path(), "spread", rendered.source.entities).name
+        return [rendered.image.dwi.with_name(name)]
     return [path for image in rendered.maps.values() for path in (image, sidecar_of(image))]
 
 
@@ -155,18 +159,11 @@ def _uncertainty(rendered: RenderedScan, scan: Scan) -> Array | None:
 
     It is NaN in voxels that were scaled, not rendered.
     """
-    path = _uncertainty_path(rendered)
+    [path] = files_beside(rendered)
     if not path.exists():
         return None
     deviation = np.sqrt(np.square(read_signal(path)[0]).mean(axis=3))
     return np.where(deviation > 0, 100 * deviation / white_matter_level(scan), np.nan)
-
-
-def _uncertainty_path(rendered: RenderedScan) -> Path:
-    """Return the path of the uncertainty map of a rendered scan, which may not exist."""
-    assert rendered.image is not None
-    name = derivative_path(Path(), "spread", rendered.source.entities).name
-    return rendered.image.dwi.with_name(name)
 
 
 def _volumes(
