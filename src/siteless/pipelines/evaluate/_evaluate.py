@@ -15,7 +15,13 @@ from siteless.bids import (
     write_json,
     write_table,
 )
-from siteless.errors import DatasetError, GradientTableError, SitelessError, errors_at
+from siteless.errors import (
+    DatasetError,
+    GradientTableError,
+    MissingFileError,
+    SitelessError,
+    errors_at,
+)
 from siteless.evaluation import BEFORE, ScoreTable, describe_metric, find_engine
 from siteless.harmonics import common_order
 from siteless.microstructure import MAPS, require_maps
@@ -23,7 +29,7 @@ from siteless.pipelines._run import Run
 from siteless.pipelines.evaluate._comparison import Comparison, Derivatives, pair_scans
 from siteless.pipelines.evaluate._figures import Figures
 from siteless.pipelines.evaluate._group_scores import require_codes, score_groups, score_leakage
-from siteless.pipelines.evaluate._measures import Labels, Measures, Scoring
+from siteless.pipelines.evaluate._measures import Measures, Scoring
 from siteless.pipelines.evaluate._scan_scores import ScoringGroup, group_by_reference
 from siteless.storage import require_writable
 
@@ -87,11 +93,14 @@ def evaluate_dataset(
     folders = [folder for _, folder in derivatives.by_method()]
     for folder in (scans.root, *folders, *codes.values()):
         require_outside(out, folder)
-    labels = Labels(scoring.labels) if scoring.labels else None
+    if scoring.labels and not scoring.labels.exists():
+        raise MissingFileError(
+            "there is no such file or folder", remedy="correct the path", path=scoring.labels
+        )
     with errors_at(scans.root):
         comparison = pair_scans(scans.scans, derivatives)
     require_codes(codes, comparison)
-    measures, notes = _measures(comparison, scoring, labels, scans.root, out)
+    measures, notes = _measures(comparison, scoring, scans.root, out)
     require_writable(out)
     table, unscored = _score(measures, comparison, codes, run)
     notes = (*notes, *unscored)
@@ -105,7 +114,7 @@ def evaluate_dataset(
 
 
 def _measures(
-    comparison: Comparison, scoring: Scoring, labels: Labels | None, root: Path, out: Path
+    comparison: Comparison, scoring: Scoring, root: Path, out: Path
 ) -> tuple[Measures, tuple[str, ...]]:
     """Return the scores that all scans support, and notes on the others."""
     tables = [read_gradient_table(files) for files in comparison.originals]
@@ -113,7 +122,7 @@ def _measures(
     engine, missing = _engine(scoring, comparison)
     kinds = frozenset(kind for kind in scoring.kinds if engine or kind != "orientation")
     allowed = replace(scoring, kinds=kinds, maps=maps)
-    measures = Measures(out, root, allowed, labels, common_order(tables), engine)
+    measures = Measures(out, root, allowed, common_order(tables), engine)
     return measures, (*comparison.notes, *lacking, *missing)
 
 

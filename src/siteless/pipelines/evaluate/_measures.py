@@ -18,7 +18,7 @@ from siteless.bids import (
     read_signal,
     sidecar_of,
 )
-from siteless.errors import DatasetError, MissingFileError, errors_at
+from siteless.errors import DatasetError, errors_at
 from siteless.microstructure import MAPS
 from siteless.pipelines.evaluate._comparison import ACQUISITION, RenderedScan
 from siteless.storage import cache_key, size_and_time
@@ -42,7 +42,8 @@ class Scoring:
     maps
         Keys of `siteless.microstructure.MAPS`. Maps that the scans do not support are left out.
     labels
-        Label image on the grid of the scans, or folder of a dataset with one for each.
+        Label image on the grid of the scans, or folder of a dataset with a ``*_dseg.nii[.gz]``
+        for each. A table with the same name and the columns index and name names the labels.
     fibres
         Number of evenly spaced white-matter voxels in which fibre orientations are compared; None
         for all. MRtrix3 takes a few milliseconds for each, and DIPY ten times as long.
@@ -62,81 +63,12 @@ class Scoring:
 
 
 @dataclass(frozen=True)
-class Labels:
-    """Label images: one for all scans, or a folder of a dataset with one for each.
-
-    A table with the same name and the columns index and name contains the names of labels.
-    """
-
-    path: Path  # image on the grid of the scans; or folder with ``*_dseg.nii[.gz]`` files
-
-    def __post_init__(self) -> None:
-        if not self.path.exists():
-            raise MissingFileError(
-                "there is no such file or folder", remedy="correct the path", path=self.path
-            )
-
-    @property
-    def key(self) -> list[tuple[str, int, int]]:
-        """Names, sizes and modification times of the files."""
-        images = [self.path] if self.path.is_file() else sorted(self.path.rglob("*_dseg.nii*"))
-        tables = [table for image in images if (table := _table_of(image)).exists()]
-        return [size_and_time(path) for path in (*images, *tables)]
-
-    def regions(self, files: ScanFiles, scan: Scan) -> dict[str, Array]:
-        """Return the regions in a scan's brain, by name: masks of shape (x, y, z)."""
-        image = self.path if self.path.is_file() else self._of(files)
-        values, affine = read_signal(image)
-        remedy = "give a folder with a *_dseg.nii.gz for each scan, on its grid"
-        with errors_at(image):
-            scan.require_grid(values.shape, affine, what="labels", remedy=remedy)
-        labels, names = np.where(scan.mask, values, 0).round().astype(int), _names(image)
-        numbers, counts = np.unique(labels[labels > 0], return_counts=True)
-        large = numbers[counts >= _LEAST]
-        return {
-            names.get(number, f"label-{number}"): labels == number for number in large.tolist()
-        }
-
-    def _of(self, files: ScanFiles) -> Path:
-        known = {f"{key}-{label}" for key, label in files.entities.items()}
-        fitting = []
-        for path in sorted(self.path.rglob(f"sub-{files.subject}*_dseg.nii*")):
-            parts = path.name.split("_")[:-1]
-            if known.issuperset(part for part in parts if part.partition("-")[0] in ACQUISITION):
-                fitting.append(path)
-        if not fitting:
-            raise DatasetError(
-                f"no *_dseg.nii.gz in the folder is of {files.name}",
-                remedy="give a label image for each scan, or one for all",
-                path=self.path,
-            )
-        return max(fitting, key=lambda path: len(path.name))
-
-
-def _names(image: Path) -> dict[int, str]:
-    """Read the names of labels."""
-    table = _table_of(image)
-    rows = read_rows(table, "index", "name") if table.exists() else []
-    try:
-        return {int(float(row["index"])): row["name"] for row in rows}
-    except (ValueError, KeyError):
-        raise DatasetError(
-            "expected a whole number and a name in each row", remedy="correct it", path=table
-        ) from None
-
-
-def _table_of(image: Path) -> Path:
-    return image.with_name(image.name.partition(".nii")[0] + ".tsv")
-
-
-@dataclass(frozen=True)
 class Measures:
     """The scores that a dataset supports, and their files."""
 
     out: Path  # folder of the scores, of maps of errors, and of records
     root: Path  # the dataset, which contains the noiseless truth of simulated scans
     scoring: Scoring  # that all scans support
-    labels: Labels | None  # regions to score, besides white matter
     order: int  # lmax of the harmonics for adversaries
     engine: str  # program for fibre orientations; empty if they are not compared
 
@@ -145,8 +77,18 @@ class Measures:
         return any(kind in self.scoring.kinds for kind in kinds)
 
     def regions(self, files: ScanFiles, scan: Scan) -> dict[str, Array]:
-        """Return the labelled regions of a scan, by name."""
-        return self.labels.regions(files, scan) if self.labels else {}
+        """Return the labelled regions in a scan's brain, by name: masks of shape (x, y, z)."""
+        if self.scoring.labels is None:
+            return {}
+        image = _label_image(self.scoring.labels, files)
+        values, affine = read_signal(image)
+        remedy = "give a folder with a *_dseg.nii.gz for each scan, on its grid"
+        with errors_at(image):
+            scan.require_grid(values.shape, affine, what="labels", remedy=remedy)
+        labels, names = np.where(scan.mask, values, 0).round().astype(int), _names(image)
+        numbers, counts = np.unique(labels[labels > 0], return_counts=True)
+        large = numbers[counts >= _LEAST].tolist()
+        return {names.get(number, f"label-{number}"): labels == number for number in large}
 
     def error_map(self, rendered: RenderedScan, output: str) -> Path:
         """Return the path of a map of errors."""
@@ -182,4 +124,47 @@ class Measures:
         settings = [sorted(scoring.kinds), scoring.maps, self.order, self.engine, scoring.fibres]
         beside = [path for files in scans for path in (self.truth(files), self.lesion(files))]
         files = [*map(fingerprint, scans), *(size_and_time(path) for path in beside if path)]
-        return cache_key(_SCORES, extra, settings, self.labels and self.labels.key, files)
+        labels = self.scoring.labels
+        stamps = labels and [size_and_time(path) for path in _label_files(labels)]
+        return cache_key(_SCORES, extra, settings, stamps, files)
+
+
+def _label_files(path: Path) -> list[Path]:
+    """Return the label images of a file or folder, and the tables of their names."""
+    images = [path] if path.is_file() else sorted(path.rglob("*_dseg.nii*"))
+    return [*images, *(table for image in images if (table := _table_of(image)).exists())]
+
+
+def _label_image(path: Path, files: ScanFiles) -> Path:
+    """Return the label image of a scan."""
+    if path.is_file():
+        return path
+    known = {f"{key}-{label}" for key, label in files.entities.items()}
+    fitting = []
+    for image in sorted(path.rglob(f"sub-{files.subject}*_dseg.nii*")):
+        parts = image.name.split("_")[:-1]
+        if known.issuperset(part for part in parts if part.partition("-")[0] in ACQUISITION):
+            fitting.append(image)
+    if not fitting:
+        raise DatasetError(
+            f"no *_dseg.nii.gz in the folder is of {files.name}",
+            remedy="give a label image for each scan, or one for all",
+            path=path,
+        )
+    return max(fitting, key=lambda image: len(image.name))
+
+
+def _names(image: Path) -> dict[int, str]:
+    """Read the names of labels."""
+    table = _table_of(image)
+    rows = read_rows(table, "index", "name") if table.exists() else []
+    try:
+        return {int(float(row["index"])): row["name"] for row in rows}
+    except (ValueError, KeyError):
+        raise DatasetError(
+            "expected a whole number and a name in each row", remedy="correct it", path=table
+        ) from None
+
+
+def _table_of(image: Path) -> Path:
+    return image.with_name(image.name.partition(".nii")[0] + ".tsv")

@@ -93,13 +93,11 @@ def _split(
     Without validation all scans are for training, or those that the column selects.
     """
     splits = read_splits(scans)
-    if any(splits):
-        learning = [scan for scan, split in zip(scans, splits, strict=True) if split == "train"]
-        validating = [scan for scan, split in zip(scans, splits, strict=True) if split == "val"]
-    else:
+    if not any(splits):
         chosen = _validating_people(scans, seed) if validate else set()
-        learning = [scan for scan in scans if scan.subject not in chosen]
-        validating = [scan for scan in scans if scan.subject in chosen]
+        splits = ["val" if scan.subject in chosen else "train" for scan in scans]
+    learning = [scan for scan, split in zip(scans, splits, strict=True) if split == "train"]
+    validating = [scan for scan, split in zip(scans, splits, strict=True) if split == "val"]
     lost = {str(scan.site) for scan in scans} - {str(scan.site) for scan in learning}
     if lost:
         raise DatasetError(
