@@ -24,8 +24,6 @@ from siteless.model import LatentModel
 from siteless.pipelines._choice import read_model, with_shells
 from siteless.pipelines._run import Run
 
-Row = dict[str, str]
-
 
 def encode_dataset(
     model: Path | str,
@@ -87,7 +85,7 @@ def encode_dataset(
     return table
 
 
-def _encode(path: Path, identity: str, out: Path, files: ScanFiles) -> Row:
+def _encode(path: Path, identity: str, out: Path, files: ScanFiles) -> dict[str, str]:
     scan = read_scan(files)
     with errors_at(files.dwi):
         model = read_model(path, identity)
