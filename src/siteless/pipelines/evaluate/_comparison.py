@@ -68,11 +68,7 @@ class Derivatives:
 
     def by_method(self) -> list[tuple[str, Path]]:
         """Return all folders, each with the name of its method."""
-        return [
-            (method, Path(folder))
-            for method, folders in self.folders.items()
-            for folder in folders
-        ]
+        return [(name, Path(path)) for name, paths in self.folders.items() for path in paths]
 
 
 @dataclass(frozen=True)

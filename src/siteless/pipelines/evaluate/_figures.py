@@ -63,7 +63,7 @@ class Figures:
         for rendered in self._of_one_person(methods):
             values, affine = read_signal(self.measures.error_map(rendered, "rmse"))
             upright = _upright(100 * values / self._level(rendered), affine)
-            height = _fullest(np.isfinite(upright))
+            height = int(np.isfinite(upright).sum(axis=(0, 1)).argmax())
             panels.setdefault(rendered.task, {})[rendered.method] = upright[..., height]
             if rendered.task not in anatomy:
                 target = _read_target(rendered)
@@ -128,14 +128,9 @@ def _upright(values: Array, affine: Array) -> Array:
     return nib.orientations.apply_orientation(values, nib.io_orientation(affine))
 
 
-def _fullest(mask: Array) -> int:
-    """Return the index of the slice with most voxels."""
-    return int(mask.sum(axis=(0, 1)).argmax())
-
-
 def _fullest_slice(scan: Scan) -> tuple[Array, int]:
-    """Return the white matter of an axial slice, on the scan's grid, and its upright height."""
-    height = _fullest(_upright(scan.white_matter, scan.affine))
+    """Return the axial slice of most white matter, on the scan's grid, and its upright height."""
+    height = int(_upright(scan.white_matter, scan.affine).sum(axis=(0, 1)).argmax())
     axis = int(np.flatnonzero(nib.io_orientation(scan.affine)[:, 0] == 2)[0])
     turned = nib.io_orientation(scan.affine)[axis, 1] < 0
     index = scan.mask.shape[axis] - 1 - height if turned else height
@@ -162,7 +157,6 @@ def _crossings(scan: Scan, fods: Fods, where: Array, height: int) -> tuple[slice
     plane = _upright(counts.T, scan.affine)[..., height]
     sums = ndimage.uniform_filter(plane, _WINDOW, mode="constant")
     half = _WINDOW // 2
-    limits = [(half, size - half) for size in plane.shape]
-    inside = sums[tuple(slice(*limit) for limit in limits)]
+    inside = sums[tuple(slice(half, size - half) for size in plane.shape)]
     x, y = np.unravel_index(inside.argmax(), inside.shape)
     return slice(x, x + _WINDOW), slice(y, y + _WINDOW)

@@ -32,8 +32,6 @@ from siteless.pipelines.evaluate._measures import Measures
 from siteless.pipelines.evaluate._scan_scores import read_mean
 from siteless.storage import load_arrays
 
-# Task of latent codes, which have no target site.
-CODES = "codes"
 # Voxels per scan of codes for adversaries.
 _CODES = 2000
 # Least number of scans per site for a standard deviation.
@@ -46,13 +44,10 @@ _LEAKAGE = ("accuracy", "accuracy_low", "accuracy_high", "chance", "nats", "nats
 def score_leakage(
     measures: Measures, comparison: Comparison, codes: Mapping[str, Path], run: Run
 ) -> tuple[list[Score], list[str]]:
-    """Train adversaries on the source site of codes, and of scans rendered as one site.
-
-    Notes on what could not be measured are returned too.
-    """
+    """Score how well adversaries name the source site of codes and scans; return notes too."""
     notes: list[str] = []
     groups: dict[tuple[str, str], Callable[[], list[Sample]]] = {
-        (CODES, name): partial(_samples_of_codes, folder, comparison)
+        ("codes", name): partial(_samples_of_codes, folder, comparison)
         for name, folder in codes.items()
     }
     for (to, method), renderings in _rendered_alike(comparison).items():
@@ -131,10 +126,7 @@ def require_codes(codes: Mapping[str, Path], comparison: Comparison) -> None:
 def score_groups(
     measures: Measures, comparison: Comparison, *, seed: int
 ) -> tuple[list[Score], list[str]]:
-    """Score biological variation in scans rendered as one site, and differences between sources.
-
-    Notes on what could not be measured are returned too.
-    """
+    """Score biological variation and differences between sources; return notes too."""
     statistics: dict[str, Callable[[Means], dict[str, float]]] = {
         "effect of age": partial(_age_effect, seed),
         "change over time": partial(_change_within_people, seed),

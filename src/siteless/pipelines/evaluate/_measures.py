@@ -92,9 +92,8 @@ class Measures:
 
     def error_map(self, rendered: RenderedScan, output: str) -> Path:
         """Return the path of a map of errors."""
-        return derivative_path(
-            self.out / "maps" / rendered.folder, output, rendered.source.entities
-        )
+        folder = self.out / "maps" / rendered.folder
+        return derivative_path(folder, output, rendered.source.entities)
 
     def record(self, folder: str, files: ScanFiles) -> Path:
         """Return the path of the stored scores of a scan."""

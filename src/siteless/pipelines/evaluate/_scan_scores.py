@@ -68,9 +68,7 @@ class ScoringGroup:
     def run(self) -> list[Score]:
         """Return the scores, from records if they exist."""
         reference = _Reference(self.measures, self.renderings[0].target, self.rescan)
-        scores = [
-            score for rendered in self.renderings for score in self._scores(rendered, reference)
-        ]
+        scores = [score for r in self.renderings for score in self._scores(r, reference)]
         if self.scored and reference.files:
             scores += self._floors(reference, reference.files)
         return scores
@@ -299,10 +297,7 @@ def _rows(
 
 
 def find_fibres(scan: Scan, responses: Responses, where: Array) -> Fods:
-    """Deconvolve voxels of the target's brain.
-
-    Voxels outside the scan's brain have no maximum, and are not counted.
-    """
+    """Deconvolve voxels; those outside the scan's brain have no maximum, and are not counted."""
     return find_fods(replace(scan, mask=scan.mask | where), responses, where)
 
 

@@ -47,11 +47,10 @@ def _cohort_of(
             remedy="rename it",
         )
     if len(labels) < 2:
+        remedy = "tell sites apart, e.g. with --site-from"
         raise DatasetError(
             f"expected scans of at least two sites, found {', '.join(labels)} only",
-            remedy="name other --sites"
-            if selection.sites
-            else "tell sites apart, e.g. with --site-from",
+            remedy="name other --sites" if selection.sites else remedy,
         )
     learning, validating = _split(weighted, validate=validate, seed=seed)
     left_out = tuple(scan for scan in scans if scan not in weighted)

@@ -27,9 +27,6 @@ from siteless.pipelines.fit._cohort import choose_cohort
 from siteless.pipelines.fit._workspace import FitFiles, FitWorkspace
 from siteless.population import estimate_site_effects, sites_of_one_person
 
-# Largest size of the work folder, gigabytes.
-WORK_GB = 100.0
-
 
 def fit_model(
     dataset: ScanSelection | Path | str,
@@ -38,7 +35,7 @@ def fit_model(
     *,
     resume: bool = False,
     work: Path | None = None,
-    work_gb: float = WORK_GB,
+    work_gb: float = 100,
     run: Run = Run(),
 ) -> Model:
     """Fit a model to a dataset, and write it.
@@ -56,7 +53,7 @@ def fit_model(
     work
         Folder for derived data of scans; by default beside the model. Fits can share it.
     work_gb
-        Approximate limit of its size; a sample of larger studies is stored.
+        Approximate limit of its size, gigabytes; a sample of larger studies is stored.
     run
         Processes and progress of the work. Its random seed also draws validation participants,
         without a ``split`` column.

@@ -72,11 +72,8 @@ class Outcome:
 
 def killed(files: ScanFiles) -> Outcome:
     """Return the outcome of a scan that killed its process."""
-    return _failed(
-        files,
-        "every process that was given the scan died, often for lack of memory",
-        "give more memory, or use fewer processes",
-    )
+    what = "every process that was given the scan died, often for lack of memory"
+    return _failed(files, what, "give more memory, or use fewer processes")
 
 
 def _failed(files: ScanFiles, problem: str, remedy: str) -> Outcome:

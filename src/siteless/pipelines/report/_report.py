@@ -47,8 +47,6 @@ from siteless.report import (
 from siteless.storage import cache_key, require_writable, size_and_time
 
 HOME = "index.html"
-# Default number of participants with a page.
-PEOPLE = 40
 # Number of scans on the page of the study, one per site.
 _SHOWN = 4
 # Increased when summaries or pages change.
@@ -64,7 +62,7 @@ def write_report(
     *,
     scores: Path | str | None = None,
     model: Path | str | None = None,
-    people: int | None = PEOPLE,
+    people: int | None = 40,
     run: Run = Run(),
 ) -> Path:
     """Write the page of a harmonized study, and pages of participants, each as one file.

@@ -85,11 +85,8 @@ def scan_name(files: ScanFiles) -> str:
 
 
 def files_beside(rendered: RenderedScan) -> list[Path]:
-    """Return further files that a summary depends on; they may not exist.
-
-    Beside a rendered scan, this is the map of its uncertainty.
-    """
-    if rendered.image:
+    """Return further files that a summary depends on; they may not exist."""
+    if rendered.image:  # the map of its uncertainty
         name = derivative_path(Path(), "spread", rendered.source.entities).name
         return [rendered.image.dwi.with_name(name)]
     return [path for image in rendered.maps.values() for path in (image, sidecar_of(image))]
