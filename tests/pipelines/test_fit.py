@@ -264,22 +264,22 @@ def test_another_fit_is_not_gone_on_with(manifest, tmp_path):
 
 def test_splits_come_from_the_table_or_from_the_seed(manifest):
     scans = find_scans(manifest).scans
-    learning, validating = _split(scans, validate=True, seed=0, root=manifest)
+    learning, validating = _split(scans, validate=True, seed=0)
     assert {scan.subject for scan in learning} == {"0", "1"}
     assert {scan.subject for scan in validating} == {"2"}
     bare = [replace(scan, attributes={}) for scan in scans]
     draws = {}
     for seed in range(8):
-        learning, validating = _split(bare, validate=True, seed=seed, root=manifest)
+        learning, validating = _split(bare, validate=True, seed=seed)
         assert len(learning) == 6
         assert len(validating) == 2
         draws[seed] = validating[0].subject
-        assert _split(bare, validate=True, seed=seed, root=manifest) == (learning, validating)
+        assert _split(bare, validate=True, seed=seed) == (learning, validating)
     assert len(set(draws.values())) > 1
     single = [scan for scan in bare if (scan.subject, str(scan.site)) in {("0", "a"), ("1", "b")}]
-    assert _split(single, validate=True, seed=0, root=manifest) == (single, [])
-    assert _split(bare, validate=False, seed=0, root=manifest) == (bare, [])
-    learning, validating = _split(scans, validate=False, seed=0, root=manifest)
+    assert _split(single, validate=True, seed=0) == (single, [])
+    assert _split(bare, validate=False, seed=0) == (bare, [])
+    learning, validating = _split(scans, validate=False, seed=0)
     assert ({scan.subject for scan in learning}, validating) == ({"0", "1"}, [])
 
 
@@ -404,6 +404,30 @@ def test_data_that_cannot_be_learned_from_are_one_line(make, tmp_path, capsys):
     assert not out.exists()
     assert not FitFiles(out).work.exists() or "s1a" in message
     assert not any("Traceback" in line for line in told)
+
+
+def test_a_scan_without_shells_of_its_b_values_is_named(tmp_path, fitted, capsys):
+    manifest = write_study(tmp_path / "data", people=2)
+    path = tmp_path / "data" / "s1b.bval"
+    bvals = np.loadtxt(path)
+    bvals[bvals > 50] = np.linspace(300, 4000, np.count_nonzero(bvals > 50))
+    np.savetxt(path, bvals[None], fmt="%.0f")
+    commands = (
+        ["fit", str(manifest), "--model", str(tmp_path / "m.safetensors")],
+        ["encode", str(manifest), str(tmp_path / "out"), "--model", str(fitted)],
+        [
+            "evaluate",
+            str(manifest),
+            "--harmonized",
+            str(tmp_path / "made"),
+            "--out",
+            str(tmp_path / "s"),
+        ],
+    )
+    for command in commands:
+        assert main([*command, "--nprocs", "1"]) == 1
+        told = capsys.readouterr().err.splitlines()[-1]
+        assert "s1b.nii.gz: expected b-values on a few shells" in told
 
 
 @pytest.mark.parametrize(

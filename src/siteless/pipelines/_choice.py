@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from siteless.bids import ScanSelection, read_header
-from siteless.errors import DatasetError, ModelError
+from siteless.acquisition import GradientTable
+from siteless.bids import ScanFiles, ScanSelection, read_gradient_table, read_header
+from siteless.errors import DatasetError, ModelError, errors_at
 from siteless.methods import load_model
 from siteless.model import Model
 from siteless.pipelines._parallel import available_cpus
@@ -23,6 +25,29 @@ def read_number(text: str | None) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) else None
+
+
+def with_shells(scans: Sequence[ScanFiles]) -> list[tuple[ScanFiles, GradientTable]]:
+    """Return the scans with a shell, and their gradient tables."""
+    weighted = []
+    for files in scans:
+        with errors_at(files.dwi):
+            table = read_gradient_table(files)
+            if table.shells:
+                weighted.append((files, table))
+    return weighted
+
+
+def read_splits(scans: Sequence[ScanFiles]) -> list[str | None]:
+    """Return the ``split`` column of scans; raise an error for an unknown word."""
+    splits = [files.attributes.get("split") for files in scans]
+    unknown = [word for word in splits if word not in (None, "train", "val", "test")]
+    if unknown:
+        raise DatasetError(
+            f"expected train, val or test in the split column, found {unknown[0]!r}",
+            remedy="correct it",
+        )
+    return splits
 
 
 def processes_within(memory: int, dataset: ScanSelection | Path | str, nprocs: int | None) -> int:

@@ -9,17 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from siteless.acquisition import Array
 from siteless.errors import UnreadableFileError
 
 
 def cache_key(*parts: object) -> str:
-    """Return a hash of everything that a result depends on, and of the version of siteless.
-
-    Parameters
-    ----------
-    parts
-        Arrays, and values that JSON can represent.
+    """Return a hash of arrays and values that JSON can represent, and of the version of siteless.
 
     Examples
     --------
@@ -33,16 +27,12 @@ def cache_key(*parts: object) -> str:
     digest = hashlib.blake2b(version("siteless").encode(), digest_size=8)
     for part in parts:
         if isinstance(part, np.ndarray):
-            _add_array(digest, part)
+            digest.update(f"{part.dtype} {part.shape}".encode())
+            digest.update(np.ascontiguousarray(part).data)
         else:
             digest.update(json.dumps(part, sort_keys=True).encode())
         digest.update(b"\n")
     return digest.hexdigest()
-
-
-def _add_array(digest: hashlib.blake2b, array: Array) -> None:
-    digest.update(f"{array.dtype} {array.shape}".encode())
-    digest.update(np.ascontiguousarray(array).data)
 
 
 def size_and_time(path: Path) -> tuple[str, int, int]:

@@ -21,17 +21,13 @@ _NO_MORE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 def staged(folder: Path, last: str = "") -> Iterator[Path]:
     """Provide a hidden folder, whose files are moved to `folder` only if all succeed.
 
-    Parameters
-    ----------
-    folder
-        Destination of the files.
-    last
-        File that is moved last, so that its presence means that all files exist.
+    The file `last` is moved last, so that its presence means that all files exist.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _sweep(folder)
-        with TemporaryDirectory(dir=folder, prefix=_stage_prefix(os.getpid())) as stage:
+        prefix = f".siteless-{platform.node()}-{os.getpid()}-"
+        with TemporaryDirectory(dir=folder, prefix=prefix) as stage:
             yield Path(stage)
             # The old file is removed first, so that new files are never beside an old image.
             if last:
@@ -47,10 +43,6 @@ def staged(folder: Path, last: str = "") -> Iterator[Path]:
         ) from None
 
 
-def _stage_prefix(process: int) -> str:
-    return f".siteless-{platform.node()}-{process}-"
-
-
 def _sweep(folder: Path) -> None:
     """Remove the folders of killed processes of this machine."""
     for stage in folder.glob(f".siteless-{platform.node()}-*"):
@@ -62,10 +54,8 @@ def _sweep(folder: Path) -> None:
 def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)  # only checks
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # a process of another user
-        pass
+    except OSError as error:
+        return isinstance(error, PermissionError)  # a process of another user
     return True
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,17 +24,12 @@ from siteless.errors import DatasetError, MissingFileError
 from siteless.evaluation import BEFORE, NOISE, RESCAN
 from siteless.microstructure import MAPS
 from siteless.model import AVERAGE
+from siteless.pipelines._choice import read_splits, with_shells
 
 # Reserved names: rows of the scores, or a folder of records.
 _RESERVED = (BEFORE, NOISE, RESCAN, "floors")
 # Entities that distinguish the scans of a participant, for any tool.
-_ACQUISITION = ("sub", "ses", "acq", "dir", "run")
-_NO_TARGET = "{task}: the person was not scanned at the target site, so no scan is compared"
-_OTHER_GRID = (
-    "{task}: the person's scans are on different grids, so voxels are not compared; "
-    "bring both to one space first"
-)
-_OTHER_SHELLS = "{task}: the scans have different shells, so they are not compared"
+ACQUISITION = ("sub", "ses", "acq", "dir", "run")
 
 
 @dataclass(frozen=True)
@@ -67,50 +62,25 @@ class Derivatives:
         """Return derivatives unchanged, or make them from folders, by method or of one method."""
         if isinstance(derivatives, Derivatives):
             return derivatives
-        return (
-            cls(derivatives)
-            if isinstance(derivatives, Mapping)
-            else cls({"harmonized": derivatives})
-        )
+        if isinstance(derivatives, Mapping):
+            return cls(derivatives)
+        return cls({"harmonized": derivatives})
 
-    @property
-    def paths(self) -> list[Path]:
-        """All folders."""
-        return [path for _, path in self.by_method()]
-
-    def by_method(self) -> Iterator[tuple[str, Path]]:
-        """Yield every folder with the name of its method."""
-        for method, folders in self.folders.items():
-            for folder in folders:
-                yield method, Path(folder)
+    def by_method(self) -> list[tuple[str, Path]]:
+        """Return all folders, each with the name of its method."""
+        return [(name, Path(path)) for name, paths in self.folders.items() for path in paths]
 
 
 @dataclass(frozen=True)
 class RenderedScan:
-    """A scan that a method has rendered as a site, or maps of it.
+    """A scan that a method has rendered as a site, or maps of it."""
 
-    Attributes
-    ----------
-    method
-        Name of the method, chosen by the user; `BEFORE` for the original scan.
-    source
-        Original scan.
-    to
-        Site that it was rendered as.
-    image
-        Rendered scan; None from a method that harmonizes maps.
-    maps
-        Maps by name, from such a method.
-    target
-        Scan of the same participant at the target site, if there is a comparable one.
-    """
-
-    method: str
+    method: str  # chosen by the user; `BEFORE` for the original scan
     source: ScanFiles
     to: str
-    image: ScanFiles | None
-    maps: Mapping[str, Path] = field(default_factory=dict)
-    target: ScanFiles | None = None
+    image: ScanFiles | None  # None from a method that harmonizes maps
+    maps: Mapping[str, Path] = field(default_factory=dict)  # from such a method
+    target: ScanFiles | None = None  # comparable scan of the participant at the target site
 
     @property
     def task(self) -> str:
@@ -118,36 +88,31 @@ class RenderedScan:
         return f"{self.source.site}>{self.to}"
 
     @property
+    def folder(self) -> str:
+        """Folder of scores and maps of errors."""
+        return f"{self.method}/to-{folder_name(self.to)}"
+
+    @property
     def files(self) -> list[ScanFiles]:
         """Scans that the scores depend on."""
         return [scan for scan in (self.source, self.image, self.target) if scan is not None]
 
     def read_sidecar(self) -> dict[str, Any]:
-        """Read the sidecar of the rendered scan, or of its first map."""
-        return _read_sidecar(self.image, self.maps)
+        """Read the sidecar of the rendered scan or of its first map; empty for a map without."""
+        if self.image:
+            return read_sidecar(self.image)
+        sidecar = sidecar_of(next(iter(self.maps.values())))
+        return read_json(sidecar) if sidecar.exists() else {}
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All scans to compare.
-
-    Attributes
-    ----------
-    originals
-        Scans of the dataset.
-    renderings
-        Rendered scans; and for each task the original scans.
-    training
-        Participants for training models and adversaries, who are not scored. None if no table
-        names them.
-    notes
-        Scans that cannot be compared, with the reasons.
-    """
+    """All scans to compare."""
 
     originals: tuple[ScanFiles, ...]
-    renderings: tuple[RenderedScan, ...]
-    training: frozenset[str] | None
-    notes: tuple[str, ...]
+    renderings: tuple[RenderedScan, ...]  # and for each task the original scans
+    training: frozenset[str] | None  # who are not scored; None if no table names them
+    notes: tuple[str, ...]  # on scans that cannot be compared
 
     @property
     def scored(self) -> list[RenderedScan]:
@@ -158,9 +123,9 @@ class Comparison:
         """Whether the participant of a scan is scored."""
         return self.training is None or files.attributes.get("split") == "test"
 
-    def is_learned_from(self, files: ScanFiles) -> bool:
-        """Whether the participant of a scan is in the training set."""
-        return files.subject in (self.training or ())
+    def is_used(self, files: ScanFiles) -> bool:
+        """Whether the participant of a scan is scored or trains adversaries."""
+        return self.is_scored(files) or files.subject in (self.training or ())
 
     def rescan(self, target: ScanFiles) -> ScanFiles | None:
         """Return another scan of the same participant at the same site and grid."""
@@ -174,22 +139,23 @@ def pair_scans(originals: Sequence[ScanFiles], derivatives: Derivatives) -> Comp
 
     Scans without shells, such as those with reversed phase encoding, are left out.
     """
-    _require_site(originals, derivatives.to)
+    sites = sorted({str(files.site) for files in originals})
+    if derivatives.to not in (None, AVERAGE, *sites):
+        raise DatasetError(
+            f"no scan is of site {derivatives.to!r}", remedy=f"choose of {', '.join(sites)}"
+        )
     training = _read_training(originals)
-    originals = [files for files in originals if read_gradient_table(files).shells]
+    originals = [files for files, _ in with_shells(originals)]
     renderings = find_renderings(originals, derivatives)
     targets = {rendered.to for rendered in renderings}
-    at_home = [(files.dwi, str(files.site)) for files in originals if str(files.site) in targets]
-    tasks = dict.fromkeys(
-        [*((rendered.source.dwi, rendered.to) for rendered in renderings), *at_home]
-    )
-    by_path = {files.dwi: files for files in originals}
-    before = [RenderedScan(BEFORE, by_path[dwi], site, by_path[dwi]) for dwi, site in tasks]
+    tasks = {(r.source.dwi, r.to): r.source for r in renderings}
+    tasks |= {(f.dwi, str(f.site)): f for f in originals if str(f.site) in targets}
+    before = [RenderedScan(BEFORE, source, to, source) for (_, to), source in tasks.items()]
     pairs = [_pair(rendered, originals) for rendered in (*before, *renderings)]
     counts: Counter[str] = Counter()
     for rendered, reason in pairs:
         if reason:
-            counts[reason.format(task=rendered.task)] += rendered.method != BEFORE
+            counts[f"{rendered.task}: {reason}"] += rendered.method != BEFORE
     notes = tuple(f"{note} ({count} scans)" for note, count in counts.items() if count)
     return Comparison(tuple(originals), tuple(rendered for rendered, _ in pairs), training, notes)
 
@@ -204,7 +170,14 @@ def find_renderings(
         for rendered in _renderings_in(folder, method, originals, derivatives.to)
     ]
     _by_key(originals)
-    _require_once(renderings)
+    counts = Counter((r.source.dwi, r.to, r.method) for r in renderings)
+    for (dwi, to, method), count in counts.items():
+        if count > 1:
+            raise DatasetError(
+                f"two folders of the method {method} hold it rendered as {to}",
+                remedy="give them different names, as NAME=DIR",
+                path=dwi,
+            )
     return renderings
 
 
@@ -213,22 +186,10 @@ def folder_name(label: str) -> str:
     return re.sub(r"[^\w.-]", "-", label)
 
 
-def _require_site(originals: Sequence[ScanFiles], to: str | None) -> None:
-    """Raise an error for a target that is neither a site of the scans nor the average."""
-    sites = sorted({str(files.site) for files in originals})
-    if to not in (None, AVERAGE, *sites):
-        raise DatasetError(f"no scan is of site {to!r}", remedy=f"choose of {', '.join(sites)}")
-
-
 def _read_training(originals: Sequence[ScanFiles]) -> frozenset[str] | None:
     """Return the training participants; None without a split column."""
-    splits = {files.subject: files.attributes.get("split") for files in originals}
-    unknown = [split for split in splits.values() if split not in (None, "train", "val", "test")]
-    if unknown:
-        raise DatasetError(
-            f"expected train, val or test in the split column, found {unknown[0]!r}",
-            remedy="correct it",
-        )
+    people = [files.subject for files in originals]
+    splits = dict(zip(people, read_splits(originals), strict=True))
     if not any(splits.values()):
         return None
     if "test" not in splits.values():
@@ -249,14 +210,20 @@ def _renderings_in(
             remedy="give one that `siteless harmonize` wrote",
             path=folder,
         )
-    images = _images(folder)
+    images: dict[tuple[str, ...], ScanFiles] = {}
+    if any(folder.rglob("*_dwi.nii*")):
+        dataset = find_scans(folder)
+        if dataset.errors:
+            raise dataset.errors[0]
+        images = _by_key(dataset.scans)
     renderings = []
     for source in originals:
         image = images.get(_key(source))
         maps = {} if image else _maps(folder, source)
         if image or maps:
-            site = _target_site(_read_sidecar(image, maps), to, folder)
-            renderings.append(RenderedScan(method, source, site, image, maps))
+            rendered = RenderedScan(method, source, "", image, maps)
+            site = _target_site(rendered.read_sidecar(), to, folder)
+            renderings.append(replace(rendered, to=site))
     if not renderings:
         raise DatasetError(
             "no scan or map in the folder is of a scan of the dataset",
@@ -266,36 +233,13 @@ def _renderings_in(
     return renderings
 
 
-def _require_once(renderings: Sequence[RenderedScan]) -> None:
-    """Raise an error for two renderings of a scan by one method as one site."""
-    counts = Counter(
-        (rendered.source.dwi, rendered.to, rendered.method) for rendered in renderings
-    )
-    for (dwi, to, method), count in counts.items():
-        if count > 1:
-            raise DatasetError(
-                f"two folders of the method {method} hold it rendered as {to}",
-                remedy="give them different names, as NAME=DIR",
-                path=dwi,
-            )
-
-
-def _images(folder: Path) -> dict[tuple[str, ...], ScanFiles]:
-    if not any(folder.rglob("*_dwi.nii*")):
-        return {}
-    dataset = find_scans(folder)
-    if dataset.errors:
-        raise dataset.errors[0]
-    return _by_key(dataset.scans)
-
-
 def _by_key(scans: Sequence[ScanFiles]) -> dict[tuple[str, ...], ScanFiles]:
     """Return scans by the entities that distinguish them; raise an error for duplicates."""
     by_key: dict[tuple[str, ...], ScanFiles] = {}
     for files in scans:
         if (earlier := by_key.setdefault(_key(files), files)) is not files:
             raise DatasetError(
-                f"only {', '.join(_ACQUISITION)} tell scans apart, and {earlier.dwi.name} has the "
+                f"only {', '.join(ACQUISITION)} tell scans apart, and {earlier.dwi.name} has the "
                 "same",
                 remedy="choose one of them, e.g. with --bids-filter-file, or move it away",
                 path=files.dwi,
@@ -304,22 +248,13 @@ def _by_key(scans: Sequence[ScanFiles]) -> dict[tuple[str, ...], ScanFiles]:
 
 
 def _key(files: ScanFiles) -> tuple[str, ...]:
-    return tuple(
-        re.sub(r"[^0-9A-Za-z]", "", files.entities.get(entity, "")) for entity in _ACQUISITION
-    )
+    labels = (files.entities.get(entity, "") for entity in ACQUISITION)
+    return tuple(re.sub(r"[^0-9A-Za-z]", "", label) for label in labels)
 
 
 def _maps(folder: Path, source: ScanFiles) -> dict[str, Path]:
     paths = {name: derivative_path(folder, f"harmonized_{name}", source.entities) for name in MAPS}
     return {name: path for name, path in paths.items() if path.exists()}
-
-
-def _read_sidecar(image: ScanFiles | None, maps: Mapping[str, Path]) -> dict[str, Any]:
-    """Read the sidecar of a rendered scan or of its first map; empty for a map without one."""
-    if image:
-        return read_sidecar(image)
-    sidecar = sidecar_of(next(iter(maps.values())))
-    return read_json(sidecar) if sidecar.exists() else {}
 
 
 def _target_site(sidecar: Mapping[str, object], to: str | None, folder: Path) -> str:
@@ -344,7 +279,7 @@ def _pair(rendered: RenderedScan, originals: Sequence[ScanFiles]) -> tuple[Rende
     """Pair a rendered scan with a target scan; or return the reason why there is none."""
     if str(rendered.source.site) == rendered.to:
         return rendered, ""
-    reason = _NO_TARGET
+    reason = "the person was not scanned at the target site, so no scan is compared"
     for target in _at_site(originals, rendered.source.subject, rendered.to):
         reason = _differ(rendered.image or rendered.source, target)
         if not reason:
@@ -361,6 +296,11 @@ def _differ(first: ScanFiles, second: ScanFiles) -> str:
     (header, affine), (other, other_affine) = (read_header(scan.dwi) for scan in (first, second))
     shape, other_shape = header.get_data_shape()[:3], other.get_data_shape()[:3]
     if shape != other_shape or grid_offset(affine, other_affine, shape) > GRID_TOLERANCE:
-        return _OTHER_GRID
+        return (
+            "the person's scans are on different grids, so voxels are not compared; "
+            "bring both to one space first"
+        )
     bs, others = (tuple(s.b for s in read_gradient_table(scan).shells) for scan in (first, second))
-    return "" if same_shells(bs, others) else _OTHER_SHELLS
+    if same_shells(bs, others):
+        return ""
+    return "the scans have different shells, so they are not compared"

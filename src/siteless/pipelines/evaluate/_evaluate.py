@@ -15,7 +15,13 @@ from siteless.bids import (
     write_json,
     write_table,
 )
-from siteless.errors import DatasetError, GradientTableError, SitelessError, errors_at
+from siteless.errors import (
+    DatasetError,
+    GradientTableError,
+    MissingFileError,
+    SitelessError,
+    errors_at,
+)
 from siteless.evaluation import BEFORE, ScoreTable, describe_metric, find_engine
 from siteless.harmonics import common_order
 from siteless.microstructure import MAPS, require_maps
@@ -24,7 +30,6 @@ from siteless.pipelines.evaluate._comparison import Comparison, Derivatives, pai
 from siteless.pipelines.evaluate._figures import Figures
 from siteless.pipelines.evaluate._group_scores import require_codes, score_groups, score_leakage
 from siteless.pipelines.evaluate._measures import Measures, Scoring
-from siteless.pipelines.evaluate._regions import Labels, find_labels
 from siteless.pipelines.evaluate._scan_scores import ScoringGroup, group_by_reference
 from siteless.storage import require_writable
 
@@ -85,13 +90,17 @@ def evaluate_dataset(
     """
     derivatives, out, codes = Derivatives.of(harmonized), Path(out), codes or {}
     scans = ScanSelection.of(dataset).find()
-    for folder in (scans.root, *derivatives.paths, *codes.values()):
+    folders = [folder for _, folder in derivatives.by_method()]
+    for folder in (scans.root, *folders, *codes.values()):
         require_outside(out, folder)
-    labels = find_labels(scoring.labels)
+    if scoring.labels and not scoring.labels.exists():
+        raise MissingFileError(
+            "there is no such file or folder", remedy="correct the path", path=scoring.labels
+        )
     with errors_at(scans.root):
         comparison = pair_scans(scans.scans, derivatives)
     require_codes(codes, comparison)
-    measures, notes = _measures(comparison, scoring, labels, scans.root, out)
+    measures, notes = _measures(comparison, scoring, scans.root, out)
     require_writable(out)
     table, unscored = _score(measures, comparison, codes, run)
     notes = (*notes, *unscored)
@@ -105,7 +114,7 @@ def evaluate_dataset(
 
 
 def _measures(
-    comparison: Comparison, scoring: Scoring, labels: Labels | None, root: Path, out: Path
+    comparison: Comparison, scoring: Scoring, root: Path, out: Path
 ) -> tuple[Measures, tuple[str, ...]]:
     """Return the scores that all scans support, and notes on the others."""
     tables = [read_gradient_table(files) for files in comparison.originals]
@@ -113,7 +122,7 @@ def _measures(
     engine, missing = _engine(scoring, comparison)
     kinds = frozenset(kind for kind in scoring.kinds if engine or kind != "orientation")
     allowed = replace(scoring, kinds=kinds, maps=maps)
-    measures = Measures(out, root, allowed, labels, common_order(tables), engine)
+    measures = Measures(out, root, allowed, common_order(tables), engine)
     return measures, (*comparison.notes, *lacking, *missing)
 
 
@@ -154,8 +163,8 @@ def _score(
     scores = [score for group in by_group for score in group]
     notes: list[str] = []
     if measures.include("leakage"):
-        leakage, unmeasured = score_leakage(measures, comparison, codes, run)
-        scores, notes = scores + leakage, notes + unmeasured
+        leakage, notes = score_leakage(measures, comparison, codes, run)
+        scores += leakage
     if measures.include("biology"):
         biology, unmeasured = score_groups(measures, comparison, seed=run.seed)
         scores, notes = scores + biology, notes + unmeasured
@@ -166,9 +175,10 @@ def _draw(measures: Measures, comparison: Comparison, table: ScoreTable) -> Figu
     """Draw the errors of all methods that harmonize scans."""
     compared = [rendered for rendered in comparison.scored if rendered.target]
     figures = Figures(measures, compared, table, sorted({rendered.task for rendered in compared}))
-    methods = dict.fromkeys(rendered.method for rendered in compared if rendered.image)
-    if methods_compared := [method for method in methods if method != BEFORE]:
-        figures.draw_errors(measures.out, methods_compared)
+    harmonized = [rendered for rendered in compared if rendered.image]
+    methods = dict.fromkeys(r.method for r in harmonized if r.method != BEFORE)
+    if methods:
+        figures.draw_errors(measures.out, list(methods))
     return figures
 
 

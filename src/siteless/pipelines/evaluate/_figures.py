@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import nibabel as nib
@@ -35,24 +36,12 @@ _ANGLE = "angle of the largest FOD maximum to the target's closest (degrees)"
 
 @dataclass(frozen=True, eq=False)
 class Figures:
-    """Figures of the errors of methods.
-
-    Attributes
-    ----------
-    measures
-        Computed scores, and paths of maps of errors.
-    compared
-        Rendered scans with a target.
-    table
-        Scores of these scans.
-    tasks
-        Tasks to show, in this order.
-    """
+    """Figures of the errors of methods."""
 
     measures: Measures
-    compared: Sequence[RenderedScan]
+    compared: Sequence[RenderedScan]  # with a target
     table: ScoreTable
-    tasks: Sequence[str]
+    tasks: Sequence[str]  # to show, in this order
 
     def draw_errors(self, folder: Path, methods: Sequence[str]) -> None:
         """Draw the distribution of errors over voxels for methods and tasks.
@@ -60,7 +49,8 @@ class Figures:
         RMSE of original scans is left out, as it depends on the sites' arbitrary units.
         """
         if self.measures.include("signal"):
-            errors, floors = self._voxels("rmse", methods), self._floors()
+            errors, tasks = self._voxels("rmse", methods), self.table.tasks("rmse_percent")
+            floors = {t: self.table.mean("rmse_percent", task=t, method=NOISE) for t in tasks}
             draw_boxes(errors, folder / "rmse.png", label=_RMSE, floors=floors)
         if self.measures.include("orientation"):
             angles = self._voxels("angle", [BEFORE, *methods])
@@ -73,14 +63,15 @@ class Figures:
         for rendered in self._of_one_person(methods):
             values, affine = read_signal(self.measures.error_map(rendered, "rmse"))
             upright = _upright(100 * values / self._level(rendered), affine)
-            height = _fullest(np.isfinite(upright))
+            height = int(np.isfinite(upright).sum(axis=(0, 1)).argmax())
             panels.setdefault(rendered.task, {})[rendered.method] = upright[..., height]
             if rendered.task not in anatomy:
                 target = _read_target(rendered)
                 anatomy[rendered.task] = _upright(_b0(target), target.affine)[..., height]
-        size = _sizes(target)
+        order = np.argsort(nib.io_orientation(target.affine)[:, 0])
+        width, depth, _ = target.voxel_size[order].tolist()
         panels = {task: panels[task] for task in self.tasks if task in panels}
-        draw_maps(panels, path, label=_RMSE, voxel_size=size, anatomy=anatomy)
+        draw_maps(panels, path, label=_RMSE, voxel_size=(width, depth), anatomy=anatomy)
 
     def draw_fibres(self, path: Path, methods: Sequence[str]) -> None:
         """Draw fibre orientations of some voxels with crossings, for one participant and task."""
@@ -108,26 +99,18 @@ class Figures:
 
     def _voxels(self, output: str, methods: Sequence[str]) -> dict[str, dict[str, Array]]:
         """Return the errors of all voxels by task and method."""
-        errors: dict[str, dict[str, list[Array]]] = {}
+        errors: dict[tuple[str, str], list[Array]] = {}
         for rendered in self._of(methods):
             values = read_signal(self.measures.error_map(rendered, output))[0]
             if output == "rmse":
                 values = 100 * values / self._level(rendered)
-            by_method = errors.setdefault(rendered.task, {})
-            by_method.setdefault(rendered.method, []).append(values[np.isfinite(values)])
-        return {
-            task: {
-                method: np.concatenate(errors[task][method])
-                for method in methods
-                if method in errors[task]
-            }
-            for task in self.tasks
-            if task in errors
-        }
-
-    def _floors(self) -> dict[str, float]:
-        tasks = self.table.tasks("rmse_percent")
-        return {t: self.table.mean("rmse_percent", task=t, method=NOISE) for t in tasks}
+            known = errors.setdefault((rendered.task, rendered.method), [])
+            known.append(values[np.isfinite(values)])
+        voxels: dict[str, dict[str, Array]] = {}
+        for task, method in product(self.tasks, methods):
+            if (task, method) in errors:
+                voxels.setdefault(task, {})[method] = np.concatenate(errors[task, method])
+        return voxels
 
     def _level(self, rendered: RenderedScan) -> float:
         """Return the reference b0 intensity of a target."""
@@ -145,21 +128,9 @@ def _upright(values: Array, affine: Array) -> Array:
     return nib.orientations.apply_orientation(values, nib.io_orientation(affine))
 
 
-def _sizes(scan: Scan) -> tuple[float, float]:
-    """Return the voxel size of an upright slice."""
-    order = np.argsort(nib.io_orientation(scan.affine)[:, 0])
-    width, height, _ = scan.voxel_size[order]
-    return float(width), float(height)
-
-
-def _fullest(mask: Array) -> int:
-    """Return the index of the slice with most voxels."""
-    return int(mask.sum(axis=(0, 1)).argmax())
-
-
 def _fullest_slice(scan: Scan) -> tuple[Array, int]:
-    """Return the white matter of an axial slice, on the scan's grid, and its upright height."""
-    height = _fullest(_upright(scan.white_matter, scan.affine))
+    """Return the axial slice of most white matter, on the scan's grid, and its upright height."""
+    height = int(_upright(scan.white_matter, scan.affine).sum(axis=(0, 1)).argmax())
     axis = int(np.flatnonzero(nib.io_orientation(scan.affine)[:, 0] == 2)[0])
     turned = nib.io_orientation(scan.affine)[axis, 1] < 0
     index = scan.mask.shape[axis] - 1 - height if turned else height
@@ -186,7 +157,6 @@ def _crossings(scan: Scan, fods: Fods, where: Array, height: int) -> tuple[slice
     plane = _upright(counts.T, scan.affine)[..., height]
     sums = ndimage.uniform_filter(plane, _WINDOW, mode="constant")
     half = _WINDOW // 2
-    limits = [(half, size - half) for size in plane.shape]
-    inside = sums[tuple(slice(*limit) for limit in limits)]
+    inside = sums[tuple(slice(half, size - half) for size in plane.shape)]
     x, y = np.unravel_index(inside.argmax(), inside.shape)
     return slice(x, x + _WINDOW), slice(y, y + _WINDOW)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -28,10 +29,9 @@ from siteless.pipelines._choice import read_number
 from siteless.pipelines._run import Run
 from siteless.pipelines.evaluate._comparison import Comparison, RenderedScan
 from siteless.pipelines.evaluate._measures import Measures
-from siteless.pipelines.evaluate._scan_scores import read_mean, read_sample
+from siteless.pipelines.evaluate._scan_scores import read_mean
+from siteless.storage import load_arrays
 
-# Task of latent codes, which have no target site.
-CODES = "codes"
 # Voxels per scan of codes for adversaries.
 _CODES = 2000
 # Least number of scans per site for a standard deviation.
@@ -42,21 +42,12 @@ _LEAKAGE = ("accuracy", "accuracy_low", "accuracy_high", "chance", "nats", "nats
 
 
 def score_leakage(
-    measures: Measures,
-    comparison: Comparison,
-    codes: Mapping[str, Path],
-    run: Run,
+    measures: Measures, comparison: Comparison, codes: Mapping[str, Path], run: Run
 ) -> tuple[list[Score], list[str]]:
-    """Train adversaries on the source site of codes, and of scans rendered as one site.
-
-    Returns
-    -------
-    list of Score, list of str
-        Scores, and notes on what could not be measured.
-    """
+    """Score how well adversaries name the source site of codes and scans; return notes too."""
     notes: list[str] = []
     groups: dict[tuple[str, str], Callable[[], list[Sample]]] = {
-        (CODES, name): partial(_samples_of_codes, folder, comparison)
+        ("codes", name): partial(_samples_of_codes, folder, comparison)
         for name, folder in codes.items()
     }
     for (to, method), renderings in _rendered_alike(comparison).items():
@@ -64,11 +55,13 @@ def score_leakage(
         notes += _warn_of_directions(f"all>{to}", method, renderings)
     show = run.stage("Training adversaries")
     scores: list[Score] = []
+    training = comparison.training
     for done, ((task, method), make) in enumerate(groups.items(), start=1):
         samples = make()
         try:
-            _require_learners(samples, comparison)
-            leakage = measure_leakage(samples, training=comparison.training, seed=run.seed)
+            if training is not None and training.isdisjoint(s.subject for s in samples):
+                raise DatasetError("no training person is there for an adversary to learn from")
+            leakage = measure_leakage(samples, training=training, seed=run.seed)
         except SitelessError as error:
             notes.append(f"leakage of {method} ({task}): {error}")
         else:
@@ -89,37 +82,21 @@ def _warn_of_directions(task: str, method: str, renderings: Sequence[RenderedSca
     ]
 
 
-def _require_learners(samples: Sequence[Sample], comparison: Comparison) -> None:
-    """Raise an error without scans of training participants."""
-    people = {sample.subject for sample in samples}
-    if comparison.training is not None and not people & comparison.training:
-        raise DatasetError("no training person is there for an adversary to learn from")
-
-
 def _rendered_alike(comparison: Comparison) -> dict[tuple[str, str], list[RenderedScan]]:
     """Return scans from several sources that a method rendered as one site."""
-    groups: dict[tuple[str, str], list[RenderedScan]] = {}
+    groups: dict[tuple[str, str], list[RenderedScan]] = defaultdict(list)
     for rendered in comparison.renderings:
-        if rendered.image and _is_used(rendered.source, comparison):
-            groups.setdefault((rendered.to, rendered.method), []).append(rendered)
+        if rendered.image and comparison.is_used(rendered.source):
+            groups[rendered.to, rendered.method].append(rendered)
     several = {key: group for key, group in groups.items() if len({r.task for r in group}) > 1}
     targets = {to for to, method in several if method != BEFORE}
     return {key: group for key, group in several.items() if key[0] in targets}
 
 
-def _is_used(files: ScanFiles, comparison: Comparison) -> bool:
-    """Whether a participant is used for training or test, not for validation."""
-    return comparison.is_scored(files) or comparison.is_learned_from(files)
-
-
 def _samples_of_scans(measures: Measures, renderings: Sequence[RenderedScan]) -> list[Sample]:
     return [
-        Sample(
-            rendered.source.subject,
-            str(rendered.source.site),
-            read_sample(measures, rendered)["values"],
-        )
-        for rendered in renderings
+        Sample(r.source.subject, str(r.source.site), load_arrays(measures.sample(r))["values"])
+        for r in renderings
     ]
 
 
@@ -127,7 +104,7 @@ def _samples_of_codes(folder: Path, comparison: Comparison) -> list[Sample]:
     samples = []
     for files in comparison.originals:
         image = derivative_path(folder, "code", files.entities)
-        if image.exists() and _is_used(files, comparison):
+        if image.exists() and comparison.is_used(files):
             values = read_signal(image)[0]
             voxels = evenly_spaced(values[values.any(axis=3)], _CODES)
             samples.append(Sample(files.subject, str(files.site), voxels))
@@ -137,10 +114,8 @@ def _samples_of_codes(folder: Path, comparison: Comparison) -> list[Sample]:
 def require_codes(codes: Mapping[str, Path], comparison: Comparison) -> None:
     """Raise an error for folders without codes of the scans, before long computations."""
     for folder in codes.values():
-        images = (
-            derivative_path(folder, "code", files.entities) for files in comparison.originals
-        )
-        if not any(image.exists() for image in images):
+        scans = comparison.originals
+        if not any(derivative_path(folder, "code", scan.entities).exists() for scan in scans):
             raise MissingFileError(
                 "no code in the folder is of a scan of the dataset",
                 remedy="give a folder that `siteless encode` wrote",
@@ -151,13 +126,7 @@ def require_codes(codes: Mapping[str, Path], comparison: Comparison) -> None:
 def score_groups(
     measures: Measures, comparison: Comparison, *, seed: int
 ) -> tuple[list[Score], list[str]]:
-    """Score biological variation in scans rendered as one site, and differences between sources.
-
-    Returns
-    -------
-    list of Score, list of str
-        Scores, and notes on what could not be measured.
-    """
+    """Score biological variation and differences between sources; return notes too."""
     statistics: dict[str, Callable[[Means], dict[str, float]]] = {
         "effect of age": partial(_age_effect, seed),
         "change over time": partial(_change_within_people, seed),
@@ -187,31 +156,24 @@ def _rows(task: str, method: str, values: Mapping[str, float], *, prefix: str) -
 
 def _means(measures: Measures, comparison: Comparison, name: str) -> dict[tuple[str, str], Means]:
     """Return means of scans by target and method; scans of the target may be original."""
-    groups: dict[tuple[str, str], dict[Path, tuple[ScanFiles, float]]] = {}
+    groups: dict[tuple[str, str], dict[Path, tuple[ScanFiles, float]]] = defaultdict(dict)
     for rendered in comparison.scored:
         if (mean := read_mean(measures, rendered, name)) is not None:
-            group = groups.setdefault((rendered.to, rendered.method), {})
-            group[rendered.source.dwi] = rendered.source, mean
-    at_home = {
-        to: {path: mean for path, mean in means.items() if str(mean[0].site) == to}
-        for (to, method), means in groups.items()
-        if method == BEFORE
-    }
-    return {
-        (to, method): list((at_home.get(to, {}) | means).values())
-        for (to, method), means in groups.items()
-    }
+            groups[rendered.to, rendered.method][rendered.source.dwi] = rendered.source, mean
+    complete: dict[tuple[str, str], Means] = {}
+    for (to, method), known in groups.items():
+        before = groups.get((to, BEFORE), {})
+        at_home = {path: mean for path, mean in before.items() if str(mean[0].site) == to}
+        complete[to, method] = list((at_home | known).values())
+    return complete
 
 
 def _aged(means: Means) -> tuple[Array, Array, list[str]]:
     """Return means, ages and participants of the scans with known age."""
     ages = [read_number(files.attributes.get("age")) for files, _ in means]
-    known = [(m, a, f.subject) for (f, m), a in zip(means, ages, strict=True) if a is not None]
-    return (
-        np.array([mean for mean, _, _ in known]),
-        np.array([age for _, age, _ in known]),
-        [person for _, _, person in known],
-    )
+    known = [scan for scan, age in zip(means, ages, strict=True) if age is not None]
+    values = np.array([mean for _, mean in known])
+    return values, np.array([a for a in ages if a is not None]), [f.subject for f, _ in known]
 
 
 def _age_effect(seed: int, means: Means) -> dict[str, float]:
@@ -219,11 +181,7 @@ def _age_effect(seed: int, means: Means) -> dict[str, float]:
     if not people:
         raise DatasetError("no table of the dataset has an age column")
     effect = linear_effect(values, ages, people, seed=seed)
-    return {
-        "age_slope": effect.slope,
-        "age_slope_low": effect.slope_low,
-        "age_slope_high": effect.slope_high,
-    }
+    return {f"age_{name}": getattr(effect, name) for name in ("slope", "slope_low", "slope_high")}
 
 
 def _change_within_people(seed: int, means: Means) -> dict[str, float]:
@@ -258,9 +216,9 @@ def _distances(measures: Measures, comparison: Comparison) -> list[Score]:
     """Return the largest distance between the sources' distributions of each map."""
     groups: dict[tuple[str, str], dict[str, list[Mapping[str, Array]]]] = {}
     for rendered in comparison.scored:
-        group = groups.setdefault((rendered.to, rendered.method), {})
-        sample = read_sample(measures, rendered)
-        group.setdefault(str(rendered.source.site), []).append(sample)
+        by_site = groups.setdefault((rendered.to, rendered.method), {})
+        sample = load_arrays(measures.sample(rendered))
+        by_site.setdefault(str(rendered.source.site), []).append(sample)
     scores: list[Score] = []
     for (to, method), samples in groups.items():
         at_home = groups.get((to, BEFORE), {}).get(to)

@@ -37,12 +37,14 @@ from siteless.evaluation import (
 )
 from siteless.harmonics import fit_coefficients
 from siteless.pipelines.evaluate._comparison import Comparison, RenderedScan
-from siteless.pipelines.evaluate._measures import Measures
-from siteless.storage import is_whole, load_arrays, save_arrays, size_and_time
+from siteless.pipelines.evaluate._measures import Kind, Measures
+from siteless.storage import is_whole, save_arrays, size_and_time
 
 # Voxels per scan that are stored for adversaries and distributions.
 _SAMPLED = 1000
 LESION = "lesion"
+# Maps of errors, by the kind of scores that they belong to.
+_ERROR_MAPS: dict[Kind, str] = {"signal": "rmse", "orientation": "angle"}
 
 # Method, region, metric and value.
 _Row = tuple[str, str, str, float]
@@ -50,24 +52,12 @@ _Row = tuple[str, str, str, float]
 
 @dataclass(frozen=True, eq=False)
 class ScoringGroup:
-    """Renderings with the same reference scan, which is read once.
-
-    Attributes
-    ----------
-    measures
-        Scores to compute.
-    renderings
-        Renderings with the same target; or a single one without a target.
-    scored
-        Whether the participant is scored. Otherwise only voxels for adversaries are stored.
-    rescan
-        Another scan of the same participant at the target site.
-    """
+    """Renderings with the same reference scan, which is read once."""
 
     measures: Measures
-    renderings: tuple[RenderedScan, ...]
-    scored: bool
-    rescan: ScanFiles | None = None
+    renderings: tuple[RenderedScan, ...]  # with the same target; or a single one without a target
+    scored: bool  # otherwise only voxels for adversaries are stored
+    rescan: ScanFiles | None = None  # of the same participant at the target site
 
     @property
     def name(self) -> str:
@@ -78,17 +68,18 @@ class ScoringGroup:
     def run(self) -> list[Score]:
         """Return the scores, from records if they exist."""
         reference = _Reference(self.measures, self.renderings[0].target, self.rescan)
-        scores = [
-            score for rendered in self.renderings for score in self._scores(rendered, reference)
-        ]
+        scores = [score for r in self.renderings for score in self._scores(r, reference)]
         if self.scored and reference.files:
             scores += self._floors(reference, reference.files)
         return scores
 
     def _scores(self, rendered: RenderedScan, reference: _Reference) -> list[Score]:
         measures = self.measures
-        record = measures.record(rendered)
-        maps = measures.error_maps(rendered) if self.scored else []
+        record = measures.record(rendered.folder, rendered.source)
+        maps = []
+        if self.scored and rendered.image and rendered.target:
+            outputs = [output for kind, output in _ERROR_MAPS.items() if measures.include(kind)]
+            maps = [measures.error_map(rendered, output) for output in outputs]
         if not (is_whole(measures.sample(rendered)) and all(path.exists() for path in maps)):
             record.unlink(missing_ok=True)
         extra = [self.scored, *map(size_and_time, rendered.maps.values())]
@@ -102,7 +93,7 @@ class ScoringGroup:
 
     def _floors(self, reference: _Reference, target: ScanFiles) -> list[Score]:
         """Return the error floors of noise and rescan, for each task."""
-        record = self.measures.floor_record(target)
+        record = self.measures.record("floors", target)
         scans = [scan for scan in (target, self.rescan) if scan is not None]
         rows = _from_record(record, self.measures.key(scans, "floors"), reference.floors)
         tasks = dict.fromkeys(rendered.task for rendered in self.renderings)
@@ -117,9 +108,7 @@ def group_by_reference(measures: Measures, comparison: Comparison) -> list[Scori
         scored = comparison.is_scored(rendered.source)
         if scored and rendered.target is not None:
             by_target.setdefault(rendered.target.dwi, []).append(rendered)
-        elif scored or (
-            measures.include("leakage") and comparison.is_learned_from(rendered.source)
-        ):
+        elif scored or (measures.include("leakage") and comparison.is_used(rendered.source)):
             alone.append(ScoringGroup(measures, (replace(rendered, target=None),), scored))
     compared = [
         ScoringGroup(measures, tuple(group), scored=True, rescan=comparison.rescan(target))
@@ -141,13 +130,13 @@ def _from_record(path: Path, key: str, score: Callable[[], Iterable[_Row]]) -> l
     return rows
 
 
+@dataclass(eq=False)
 class _Reference:
     """The reference scan of renderings; its properties are computed when needed."""
 
-    def __init__(
-        self, measures: Measures, files: ScanFiles | None, rescan: ScanFiles | None
-    ) -> None:
-        self.measures, self.files, self.rescan = measures, files, rescan
+    measures: Measures
+    files: ScanFiles | None
+    rescan: ScanFiles | None
 
     @cached_property
     def target(self) -> Target:
@@ -181,15 +170,37 @@ class _Reference:
             yield from _rows(NOISE, self.target.masks, self.target.noise)
         if self.rescan:
             rescan = match_volumes(read_scan(self.rescan), self.target.scan.gradients)
-            yield from _compare_signal(RESCAN, rescan, self)
-            yield from _compare_maps(RESCAN, self.maps_of(rescan), self)
-            yield from _compare_fibres(RESCAN, rescan, self)
+            yield from self.compare(RESCAN, rescan, self.maps_of(rescan))
 
     def maps_of(self, scan: Scan) -> dict[str, Array]:
         """Return the maps of another scan within the target's masks, if maps are scored."""
         if not self.measures.include("maps"):
             return {}
         return maps_within(scan, self.target.maps, self.target.masks.values())
+
+    def compare(
+        self, method: str, scan: Scan, maps: Mapping[str, Array], angle_map: Path | None = None
+    ) -> Iterator[_Row]:
+        """Yield the errors of a scan at the volumes of the target, and write those of fibres."""
+        if self.measures.include("signal"):
+            yield from _rows(method, self.target.masks, partial(score_signal, scan, self.target))
+        yield from self.compare_maps(method, maps)
+        if self.measures.include("orientation"):
+            where = self.deconvolved
+            fods = find_fibres(scan, self.responses, where)
+            angles = peak_angles(fods.peaks, self.fods.peaks)
+            if angle_map:
+                grid = np.full(where.shape, np.nan, dtype=np.float32)
+                grid.T[where.T] = angles.closest
+                write_map(angle_map, grid, scan.affine)
+            masks = {region: mask.T[where.T] for region, mask in self.target.masks.items()}
+            yield from _rows(method, masks, partial(score_angles, angles))
+
+    def compare_maps(self, method: str, maps: Mapping[str, Array]) -> Iterator[_Row]:
+        """Yield the errors of maps."""
+        if self.measures.include("maps"):
+            known = {name: values for name, values in maps.items() if name in self.target.maps}
+            yield from _rows(method, self.target.masks, partial(score_maps, known, self.target))
 
 
 def _score_scan(rendered: RenderedScan, reference: _Reference, *, scored: bool) -> Iterator[_Row]:
@@ -210,16 +221,14 @@ def _score_scan(rendered: RenderedScan, reference: _Reference, *, scored: bool) 
     yield from _describe(rendered, maps, masks)
     if compared and scan:
         matched = match_volumes(scan, reference.target.scan.gradients)
-        yield from _compare_signal(rendered.method, matched, reference)
         at_target = maps if matched is scan else reference.maps_of(matched)
-        yield from _compare_maps(rendered.method, at_target, reference)
         angle_map = measures.error_map(rendered, "angle")
-        yield from _compare_fibres(rendered.method, matched, reference, angle_map)
+        yield from reference.compare(rendered.method, matched, at_target, angle_map)
         if measures.include("signal"):
             errors = rmse_map(matched, reference.target)
             write_map(measures.error_map(rendered, "rmse"), errors, matched.affine)
     elif compared:
-        yield from _compare_maps(rendered.method, maps, reference)
+        yield from reference.compare_maps(rendered.method, maps)
 
 
 def _sample(
@@ -278,38 +287,6 @@ def _describe(
             yield rendered.method, LESION, f"{name}_contrast", contrast
 
 
-def _compare_signal(method: str, scan: Scan, reference: _Reference) -> Iterator[_Row]:
-    """Yield the errors of a scan at the volumes of the reference."""
-    if reference.measures.include("signal"):
-        score = partial(score_signal, scan, reference.target)
-        yield from _rows(method, reference.target.masks, score)
-
-
-def _compare_maps(method: str, maps: Mapping[str, Array], reference: _Reference) -> Iterator[_Row]:
-    """Yield the errors of maps."""
-    if reference.measures.include("maps"):
-        target = reference.target
-        compared = {name: values for name, values in maps.items() if name in target.maps}
-        yield from _rows(method, target.masks, partial(score_maps, compared, target))
-
-
-def _compare_fibres(
-    method: str, scan: Scan, reference: _Reference, angle_map: Path | None = None
-) -> Iterator[_Row]:
-    """Yield the angular errors of fibres, and write a map of them."""
-    if not reference.measures.include("orientation"):
-        return
-    where = reference.deconvolved
-    fods = find_fibres(scan, reference.responses, where)
-    angles = peak_angles(fods.peaks, reference.fods.peaks)
-    if angle_map:
-        grid = np.full(where.shape, np.nan, dtype=np.float32)
-        grid.T[where.T] = angles.closest
-        write_map(angle_map, grid, scan.affine)
-    masks = {region: mask.T[where.T] for region, mask in reference.target.masks.items()}
-    yield from _rows(method, masks, partial(score_angles, angles))
-
-
 def _rows(
     method: str, parts: Mapping[str, Array], score: Callable[[Array], Mapping[str, float]]
 ) -> Iterator[_Row]:
@@ -320,16 +297,8 @@ def _rows(
 
 
 def find_fibres(scan: Scan, responses: Responses, where: Array) -> Fods:
-    """Deconvolve voxels of the target's brain.
-
-    Voxels outside the scan's brain have no maximum, and are not counted.
-    """
+    """Deconvolve voxels; those outside the scan's brain have no maximum, and are not counted."""
     return find_fods(replace(scan, mask=scan.mask | where), responses, where)
-
-
-def read_sample(measures: Measures, rendered: RenderedScan) -> dict[str, Array]:
-    """Return some voxels of a scan: coefficients, for adversaries, and maps by name."""
-    return load_arrays(measures.sample(rendered))
 
 
 def read_mean(measures: Measures, rendered: RenderedScan, name: str) -> float | None:
@@ -337,6 +306,7 @@ def read_mean(measures: Measures, rendered: RenderedScan, name: str) -> float | 
 
     It is read from a record, which unlike a table of scores belongs to one session.
     """
-    record = json.loads(measures.record(rendered).read_text(encoding="utf-8"))
+    path = measures.record(rendered.folder, rendered.source)
+    record = json.loads(path.read_text(encoding="utf-8"))
     wanted = [rendered.method, WHITE_MATTER, f"{name}_mean"]
     return next((value for *where, value in record["scores"] if where == wanted), None)

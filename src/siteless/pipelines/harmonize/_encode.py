@@ -6,14 +6,13 @@ from functools import partial
 from pathlib import Path
 
 from siteless.bids import (
-    Dataset,
     ScanFiles,
     ScanSelection,
     derivative_path,
-    read_gradient_table,
     read_rows,
     read_scan,
     require_outside,
+    sidecar_of,
     write_description,
     write_json,
     write_map,
@@ -21,11 +20,9 @@ from siteless.bids import (
 )
 from siteless.errors import DatasetError, ModelError, OutputError, errors_at
 from siteless.methods import load_model
-from siteless.model import LatentModel, Model
-from siteless.pipelines._choice import read_model
+from siteless.model import LatentModel
+from siteless.pipelines._choice import read_model, with_shells
 from siteless.pipelines._run import Run
-
-Row = dict[str, str]
 
 
 def encode_dataset(
@@ -56,68 +53,48 @@ def encode_dataset(
         The table.
     """
     out, path = Path(out), Path(model)
-    learned = _require_latent(load_model(path), path)
+    learned = load_model(path)
+    if not isinstance(learned, LatentModel):
+        raise ModelError(
+            f"a model of the method {learned.card.method} has no latent code",
+            remedy="give a model that was fitted without --method",
+            path=path,
+        )
     study = ScanSelection.of(dataset).find()
-    scans = _usable(learned, study)
+    scans = with_shells(study.scans)
+    for files, gradients in scans:
+        with errors_at(files.dwi):
+            learned.require_known(gradients, files.site)
+    if not scans:
+        raise DatasetError("no scan has a shell", remedy="give diffusion scans", path=study.root)
     require_outside(out, study.root)
     table = out / "codes.tsv"
-    earlier = _earlier_rows(table, learned.identity)
+    earlier = read_rows(table, "image", "model") if table.exists() else []
+    if any(row.get("model") != learned.identity for row in earlier):
+        raise OutputError(
+            "the folder holds codes of another model", remedy="choose another folder", path=table
+        )
     root = study.root if study.root.is_dir() else study.root.parent
     ignored = ("codes.tsv", "*_dwimap.*")
     write_description(out, name="Codes of scans", sources=(root,), ignored=ignored)
-    rows = run.map("Encoding scans", partial(_encode, path, learned.identity, out), scans)
+    encode = partial(_encode, path, learned.identity, out)
+    rows = run.map("Encoding scans", encode, [files for files, _ in scans])
     fresh = {row["image"] for row in rows}
     kept = [row for row in earlier if row["image"] not in fresh]
     write_table(table, [*kept, *rows])
     return table
 
 
-def _require_latent(model: Model, path: Path) -> LatentModel:
-    """Raise an error for a model without a latent code."""
-    if not isinstance(model, LatentModel):
-        raise ModelError(
-            f"a model of the method {model.card.method} has no latent code",
-            remedy="give a model that was fitted without --method",
-            path=path,
-        )
-    return model
-
-
-def _earlier_rows(table: Path, identity: str) -> list[Row]:
-    """Return the rows of earlier runs; raise an error if they are from another model."""
-    if not table.exists():
-        return []
-    rows = read_rows(table, "image", "model")
-    if any(row.get("model") != identity for row in rows):
-        raise OutputError(
-            "the folder holds codes of another model", remedy="choose another folder", path=table
-        )
-    return [dict(row) for row in rows]
-
-
-def _usable(model: Model, study: Dataset) -> list[ScanFiles]:
-    """Return the scans with shells; raise an error if the model does not support them."""
-    usable = []
-    for files in study.scans:
-        gradients = read_gradient_table(files)
-        if gradients.shells:
-            with errors_at(files.dwi):
-                model.require_known(gradients, files.site)
-            usable.append(files)
-    if not usable:
-        raise DatasetError("no scan has a shell", remedy="give diffusion scans", path=study.root)
-    return usable
-
-
-def _encode(path: Path, identity: str, out: Path, files: ScanFiles) -> Row:
+def _encode(path: Path, identity: str, out: Path, files: ScanFiles) -> dict[str, str]:
     scan = read_scan(files)
     with errors_at(files.dwi):
-        model = _require_latent(read_model(path, identity), path)
+        model = read_model(path, identity)
+        assert isinstance(model, LatentModel)
         codes = model.encode(model.prepare(scan))
     image = derivative_path(out, "code", files.entities)
     write_map(image, codes.on_grid(), scan.affine)
     sidecar = {"Model": identity, "Site": str(files.site or "n/a"), "Level": codes.level}
-    write_json(image.with_name(image.name.replace(".nii.gz", ".json")), sidecar)
+    write_json(sidecar_of(image), sidecar)
     means, deviations = codes.mean.mean(axis=0), codes.mean.std(axis=0)
     return {
         "participant_id": f"sub-{files.subject}",

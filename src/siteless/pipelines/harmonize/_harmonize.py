@@ -21,7 +21,7 @@ from siteless.harmonics import nearest_shells
 from siteless.methods import load_model
 from siteless.model import RARE, MapModel, Model
 from siteless.pipelines._run import Run
-from siteless.pipelines.harmonize._job import Job, Outcome, Outputs, RenderingOptions, killed
+from siteless.pipelines.harmonize._job import Job, Outcome, RenderingOptions, killed
 from siteless.storage import cache_key
 
 # A scan with a larger fraction of unfamiliar voxels is out-of-distribution.
@@ -101,24 +101,25 @@ def harmonize_dataset(
         settings = _settings(learned, to, rendering)
     study = selection.find()
     require_outside(out, study.root)
-    _require_elsewhere(study.scans, out)
+    if any(files.dwi.resolve().is_relative_to(out.resolve()) for files in study.scans):
+        raise OutputError(
+            "the output would lie among the scans", remedy="choose another folder", path=out
+        )
     root = study.root if study.root.is_dir() else study.root.parent
-    job = Job(path, root, out, to, rendering, settings, _outputs(learned), force=force)
+    maps: tuple[str, ...] = ()
+    covariates: tuple[str, ...] = ()
+    if isinstance(learned, MapModel):
+        maps = learned.maps
+        covariates = tuple(covariate.name for covariate in learned.covariates if covariate.means)
+    job = Job(path, root, out, to, rendering, settings, maps, covariates, force=force)
     with run.connected() as connected:
-        what = "Maps" if job.outputs.are_maps else "Scans"
+        what = "Maps" if maps else "Scans"
         name = f"{what} rendered as {to} by the method {learned.card.method}"
         write_description(
             out, name=name, sources=(root,), ignored=("*_dwimap.*", "model", "report")
         )
         outcomes = connected.map("Rendering scans", job.run, study.scans, lost=killed)
     return _report(study.scans, outcomes)
-
-
-def _outputs(model: Model) -> Outputs:
-    if isinstance(model, MapModel):
-        covariates = tuple(covariate.name for covariate in model.covariates if covariate.means)
-        return Outputs(tuple(f"harmonized_{name}" for name in model.maps), (), covariates)
-    return Outputs(("harmonized",), ("spread", "change", "unfamiliar", "brain", "white_matter"))
 
 
 def _settings(model: Model, to: str, rendering: RenderingOptions) -> Mapping[str, str]:
@@ -139,28 +140,17 @@ def _settings(model: Model, to: str, rendering: RenderingOptions) -> Mapping[str
                 remedy="leave them out",
             )
         return known
-    gradients = rendering.gradients
-    if gradients == "own":
-        at = "own"
-    elif gradients == "target":
-        model.protocol(to)
-        at = "target"
-    else:
-        table = read_gradient_pair(*gradients, np.eye(4))
-        with errors_at(gradients[0]):
+    if isinstance(rendering.gradients, tuple):
+        table = read_gradient_pair(*rendering.gradients, np.eye(4))
+        with errors_at(rendering.gradients[0]):
             nearest_shells(table, model.preparation.shells)
         at = cache_key(table.bvals, table.bvecs)
+    else:
+        at = rendering.gradients
+        if at == "target":
+            model.protocol(to)
     beyond = "" if at == "own" else " fit, zero beyond the brain"
     return {**known, "Gradients": at, "OutsideLearnedTissue": rendering.outside + beyond}
-
-
-def _require_elsewhere(scans: Sequence[ScanFiles], out: Path) -> None:
-    """Raise an error for an output folder that contains the scans."""
-    for files in scans:
-        if files.dwi.resolve().is_relative_to(out.resolve()):
-            raise OutputError(
-                "the output would lie among the scans", remedy="choose another folder", path=out
-            )
 
 
 def _report(scans: Sequence[ScanFiles], outcomes: Sequence[Outcome]) -> HarmonizeReport:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from siteless.bids import (
     fingerprint,
     read_gradient_pair,
     read_gradient_table,
+    read_json,
     read_scan,
     sidecar_of,
     write_json,
@@ -31,6 +31,8 @@ from siteless.pipelines._choice import read_model
 
 # The scan's b-vectors, those of the target's protocol, or a .bval and a .bvec file.
 Gradients: TypeAlias = Literal["own", "target"] | tuple[Path, Path]
+# Outputs beside a rendered scan.
+_BESIDE = ("spread", "change", "unfamiliar", "brain", "white_matter")
 
 
 @dataclass(frozen=True)
@@ -58,30 +60,6 @@ class RenderingOptions:
 
 
 @dataclass(frozen=True)
-class Outputs:
-    """Outputs of a model for a scan, as keys of `siteless.bids.NAMES`.
-
-    Attributes
-    ----------
-    images
-        Images whose sidecars contain the provenance.
-    beside
-        Maps beside them.
-    covariates
-        Covariates of harmonized maps; None if scans are written.
-    """
-
-    images: tuple[str, ...]
-    beside: tuple[str, ...] = ()
-    covariates: tuple[str, ...] | None = None
-
-    @property
-    def are_maps(self) -> bool:
-        """Whether maps are written, not scans."""
-        return self.covariates is not None
-
-
-@dataclass(frozen=True)
 class Outcome:
     """The result for a scan: an image, new or kept; an error; or nothing to render."""
 
@@ -94,12 +72,12 @@ class Outcome:
 
 def killed(files: ScanFiles) -> Outcome:
     """Return the outcome of a scan that killed its process."""
-    error = SitelessError(
-        "every process that was given the scan died, often for lack of memory",
-        remedy="give more memory, or use fewer processes",
-        path=files.dwi,
-    )
-    return Outcome(error=error)
+    what = "every process that was given the scan died, often for lack of memory"
+    return _failed(files, what, "give more memory, or use fewer processes")
+
+
+def _failed(files: ScanFiles, problem: str, remedy: str) -> Outcome:
+    return Outcome(error=SitelessError(problem, remedy=remedy, path=files.dwi))
 
 
 @dataclass(frozen=True)
@@ -112,7 +90,8 @@ class Job:
     to: str
     rendering: RenderingOptions
     settings: Mapping[str, str]
-    outputs: Outputs
+    maps: tuple[str, ...]  # that are harmonized; empty if scans are
+    covariates: tuple[str, ...]  # of harmonized maps
     force: bool
 
     def run(self, files: ScanFiles) -> Outcome:
@@ -125,26 +104,17 @@ class Job:
         except SitelessError as error:
             return Outcome(error=error)
         except MemoryError:
-            full = SitelessError("memory ran out", remedy="use a smaller --nprocs", path=files.dwi)
-            return Outcome(error=full)
+            return _failed(files, "memory ran out", "use a smaller --nprocs")
         except Exception as error:  # noqa: BLE001 - a bug must not stop other scans
             what = f"siteless failed on this scan ({type(error).__name__}: {error})"
-            defect = SitelessError(what, remedy="please report it", path=files.dwi)
-            return Outcome(error=defect)
+            return _failed(files, what, "please report it")
 
     def _render(self, files: ScanFiles) -> Outcome:
-        images = [derivative_path(self.out, name, files.entities) for name in self.outputs.images]
+        names = [f"harmonized_{name}" for name in self.maps] or ["harmonized"]
+        images = [derivative_path(self.out, name, files.entities) for name in names]
         provenance = self._provenance(files)
-        earlier = [_read_sidecar(image) for image in images]
-        same = all(sidecar.get("Siteless") == provenance for sidecar in earlier)
-        if not self.force and same and self._is_whole(files):
-            findings = earlier[0].get("SitelessFound", {})
-            return Outcome(
-                images[0],
-                kept=True,
-                unfamiliar=findings.get("Unfamiliar", 0.0),
-                interpolated=tuple(findings.get("InterpolatedShells", ())),
-            )
+        if not self.force and (earlier := self._earlier(files, images, provenance)):
+            return earlier
         gradients = read_gradient_table(files)
         if not gradients.shells:
             return Outcome()
@@ -168,14 +138,25 @@ class Job:
             images[0], unfamiliar=rendering.unfamiliar_part, interpolated=rendering.interpolated
         )
 
-    def _is_whole(self, files: ScanFiles) -> bool:
-        """Whether all outputs of a scan exist."""
-        names = (*self.outputs.images, *self.outputs.beside)
-        image, *maps = (derivative_path(self.out, name, files.entities) for name in names)
-        stem = image.name.removesuffix(".nii.gz")
-        endings = () if self.outputs.are_maps else ("bval", "bvec")
-        tables = (image.with_name(f"{stem}.{ending}") for ending in endings)
-        return all(path.exists() for path in (image, *maps, *tables))
+    def _earlier(
+        self, files: ScanFiles, images: Sequence[Path], provenance: Mapping[str, Any]
+    ) -> Outcome | None:
+        """Return the outcome of an earlier run, if it wrote all outputs with this provenance."""
+        sidecars = [_read_sidecar(image) for image in images]
+        beside = []
+        if not self.maps:
+            tables = [sidecar_of(images[0]).with_suffix(end) for end in (".bval", ".bvec")]
+            beside = [derivative_path(self.out, name, files.entities) for name in _BESIDE] + tables
+        same = all(sidecar.get("Siteless") == provenance for sidecar in sidecars)
+        if not same or not all(path.exists() for path in beside):
+            return None
+        findings = sidecars[0].get("SitelessFound", {})
+        return Outcome(
+            images[0],
+            kept=True,
+            unfamiliar=findings.get("Unfamiliar", 0.0),
+            interpolated=tuple(findings.get("InterpolatedShells", ())),
+        )
 
     def _table(self, model: Model, scan: Scan) -> GradientTable | None:
         gradients = self.rendering.gradients
@@ -195,9 +176,9 @@ class Job:
         """Return the provenance of a result, for its sidecar."""
         site = str(files.site or "n/a")
         provenance = {**self.settings, "SourceSite": site, "SourceFiles": fingerprint(files)}
-        if self.outputs.covariates is None:
+        if not self.maps:
             return provenance
-        covariates = {name: files.attributes.get(name, "n/a") for name in self.outputs.covariates}
+        covariates = {name: files.attributes.get(name, "n/a") for name in self.covariates}
         return {**provenance, "Covariates": covariates}
 
 
@@ -217,23 +198,20 @@ def _findings(rendering: Rendering, model: Model, sites: Collection[str]) -> dic
 
 
 def _maps(rendering: Rendering, model: Model) -> dict[str, Map]:
-    volumes = {"Volumes": ["b0", *(f"b={b:.0f}" for b in model.preparation.shells)]}
+    scan, bs = rendering.scan, model.preparation.shells
+    of_volumes = {"Units": "arbitrary", "Volumes": ["b0", *(f"b={b:.0f}" for b in bs)]}
     known = model.uncertainty if isinstance(model, SignalModel) else ""
     of = f"of {known}, and " if known else ""
     deviation = f"Standard deviation of the rendered signal: {of}within a voxel"
     change = "Root-mean-square change of the signal, beside that of the scan's level"
     unlike = "Rendered voxels that are unlike the training scans of the source site"
+    white = {"Type": "ROI", "Origin": scan.white_matter_origin}
     return {
-        "spread": Map(
-            rendering.spread, {"Description": deviation, "Units": "arbitrary", **volumes}
-        ),
-        "change": Map(rendering.change, {"Description": change, "Units": "arbitrary", **volumes}),
+        "spread": Map(rendering.spread, {"Description": deviation, **of_volumes}),
+        "change": Map(rendering.change, {"Description": change, **of_volumes}),
         "unfamiliar": Map(rendering.unfamiliar, {"Description": unlike, "Type": "ROI"}),
-        "brain": Map(rendering.scan.mask, {"Type": "Brain", "Origin": rendering.scan.mask_origin}),
-        "white_matter": Map(
-            rendering.scan.white_matter,
-            {"Type": "ROI", "Origin": rendering.scan.white_matter_origin},
-        ),
+        "brain": Map(scan.mask, {"Type": "Brain", "Origin": scan.mask_origin}),
+        "white_matter": Map(scan.white_matter, white),
     }
 
 
@@ -263,7 +241,6 @@ def _write_maps(
 def _read_sidecar(image: Path) -> dict[str, Any]:
     """Return the sidecar of an image; empty if either is missing or broken."""
     try:
-        sidecar = json.loads(sidecar_of(image).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_json(sidecar_of(image)) if image.exists() else {}
+    except SitelessError:
         return {}
-    return sidecar if isinstance(sidecar, dict) and image.exists() else {}

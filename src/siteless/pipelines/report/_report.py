@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -47,8 +47,6 @@ from siteless.report import (
 from siteless.storage import cache_key, require_writable, size_and_time
 
 HOME = "index.html"
-# Default number of participants with a page.
-PEOPLE = 40
 # Number of scans on the page of the study, one per site.
 _SHOWN = 4
 # Increased when summaries or pages change.
@@ -64,7 +62,7 @@ def write_report(
     *,
     scores: Path | str | None = None,
     model: Path | str | None = None,
-    people: int | None = PEOPLE,
+    people: int | None = 40,
     run: Run = Run(),
 ) -> Path:
     """Write the page of a harmonized study, and pages of participants, each as one file.
@@ -96,15 +94,23 @@ def write_report(
     selection, derivatives = ScanSelection.of(dataset), Derivatives.of(harmonized)
     scans, out = selection.find(), Path(out)
     require_outside(out, scans.root)
-    _require_pages(out)
+    if (out / HOME).exists() and not (out / "records").exists():
+        raise OutputError(
+            f"the folder has another {HOME}", remedy="choose another folder", path=out
+        )
     table, notes = read_scores(Path(scores)) if scores else (ScoreTable(()), ())
     with errors_at(scans.root):
         renderings = find_renderings(scans.scans, derivatives)
-    _require_one_target(renderings)
+    targets = sorted({rendered.to for rendered in renderings})
+    if len(targets) > 1:
+        raise DatasetError(
+            f"expected scans rendered as one site, found {', '.join(targets)}",
+            remedy="give the folder of one target",
+        )
     fields = _fields(Path(model), renderings) if model else ""
     require_writable(out)
     summaries, pages = _summarize_people(renderings, out, people, run)
-    folder = derivatives.paths[0]
+    _, folder = derivatives.by_method()[0]
     command = "siteless", "evaluate", selection.path, "--harmonized", folder, "--out", "scores"
     study = replace(
         _study(scans, renderings, summaries),
@@ -132,23 +138,6 @@ def _study(
         is_tested=any(files.attributes.get("split") == "test" for files in scans.scans),
         verdicts=_verdicts(renderings),
     )
-
-
-def _require_pages(out: Path) -> None:
-    """Raise an error for a folder with an unrelated page."""
-    if (out / HOME).exists() and not (out / "records").exists():
-        raise OutputError(
-            f"the folder has another {HOME}", remedy="choose another folder", path=out
-        )
-
-
-def _require_one_target(renderings: Sequence[RenderedScan]) -> None:
-    targets = sorted({rendered.to for rendered in renderings})
-    if len(targets) > 1:
-        raise DatasetError(
-            f"expected scans rendered as one site, found {', '.join(targets)}",
-            remedy="give the folder of one target",
-        )
 
 
 def _missing(originals: Sequence[ScanFiles], renderings: Sequence[RenderedScan]) -> list[str]:
@@ -206,25 +195,12 @@ def read_scores(folder: Path) -> tuple[ScoreTable, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class _Person:
-    """A participant whose scans are summarized.
+    """A participant whose scans are summarized."""
 
-    Attributes
-    ----------
-    scans
-        Rendered scans of the participant.
-    out
-        Folder for the pages.
-    has_page
-        Whether the participant has a page.
-    """
-
+    subject: str
     scans: tuple[RenderedScan, ...]
-    out: Path
+    out: Path  # folder for the pages
     has_page: bool
-
-    @property
-    def subject(self) -> str:
-        return self.scans[0].source.subject
 
     @property
     def name(self) -> str:
@@ -237,7 +213,11 @@ class _Person:
     def run(self) -> list[ScanSummary]:
         """Return summaries of the scans, from a record if it exists, and write the page."""
         record = self.out / "records" / f"{folder_name(self.name)}.json"
-        key = self._key()
+        scans = [fingerprint(files) for rendered in self.scans for files in rendered.files]
+        beside = [path for rendered in self.scans for path in files_beside(rendered)]
+        stamps = [size_and_time(path) for path in beside if path.exists()]
+        labels = [[scan.to, scan.source.attributes.get("age")] for scan in self.scans]
+        key = cache_key(_FORM, scans, stamps, labels, find_niivue() is not None)
         with suppress(OSError, ValueError, KeyError, TypeError):
             content = json.loads(record.read_text(encoding="utf-8"))
             if content["key"] == key and (self.page.exists() or not self.has_page):
@@ -251,15 +231,6 @@ class _Person:
         write_json(record, {"key": key, "summaries": [asdict(summary) for summary in summaries]})
         return summaries
 
-    def _key(self) -> str:
-        """Return a hash of everything that summaries and page depend on."""
-        scans = [fingerprint(files) for rendered in self.scans for files in rendered.files]
-        beside = [path for rendered in self.scans for path in files_beside(rendered)]
-        labels = [[scan.to, scan.source.attributes.get("age")] for scan in self.scans]
-        viewer = find_niivue() is not None
-        files = [size_and_time(path) for path in beside if path.exists()]
-        return cache_key(_FORM, scans, files, labels, viewer)
-
 
 def _summarize_people(
     renderings: Sequence[RenderedScan], out: Path, people: int | None, run: Run
@@ -269,23 +240,21 @@ def _summarize_people(
     for rendered in renderings:
         by_subject.setdefault(rendered.source.subject, []).append(rendered)
     everybody = people is None or len(by_subject) <= people
-    persons = [_Person(tuple(scans), out, everybody) for scans in by_subject.values()]
+    persons = [_Person(who, tuple(scans), out, everybody) for who, scans in by_subject.items()]
     summarized = run.map("Looking at scans", _Person.run, persons)
     summaries = [summary for scans in summarized for summary in scans]
     if not everybody:
         subjects = {summary.name: summary.subject for summary in summaries}
         worst = [subjects[name] for name in flag_scans(summaries)]
         chosen = list(dict.fromkeys([*worst, *by_subject]))[:people]
-        persons = [_Person(tuple(by_subject[who]), out, has_page=True) for who in chosen]
+        persons = [_Person(who, tuple(by_subject[who]), out, has_page=True) for who in chosen]
         run.map("Writing pages", _Person.run, persons)
     return summaries, {who.subject: who.page.name for who in persons if who.has_page}
 
 
-def _examples(
-    renderings: Sequence[RenderedScan], flags: Mapping[str, object]
-) -> list[RenderedScan]:
+def _examples(renderings: Sequence[RenderedScan], flagged: Iterable[str]) -> list[RenderedScan]:
     """Return one scan of each of some sites, preferably a flagged one."""
-    order = {name: place for place, name in enumerate(flags)}
+    order = {name: place for place, name in enumerate(flagged)}
     ranked = sorted(renderings, key=lambda scan: order.get(scan_name(scan.source), len(order)))
     first = {str(rendered.source.site): rendered for rendered in reversed(ranked)}
     return [first[site] for site in sorted(first)][:_SHOWN]
@@ -303,9 +272,7 @@ def _provenance(renderings: Sequence[RenderedScan]) -> dict[str, str]:
 
 def _verdicts(renderings: Sequence[RenderedScan]) -> list[SiteVerdict]:
     """Return the summaries of site effects from sidecars."""
-    verdicts: dict[str, SiteVerdict] = {}
-    for rendered in renderings:
-        for effect in rendered.read_sidecar().get("SitelessFound", {}).get("SiteEffects", []):
-            verdict = SiteVerdict.from_json(effect)
-            verdicts[verdict.site] = verdict
+    findings = [rendered.read_sidecar().get("SitelessFound", {}) for rendered in renderings]
+    effects = [effect for found in findings for effect in found.get("SiteEffects", [])]
+    verdicts = {verdict.site: verdict for verdict in map(SiteVerdict.from_json, effects)}
     return [verdicts[site] for site in sorted(verdicts)]

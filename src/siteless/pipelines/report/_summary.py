@@ -39,52 +39,44 @@ _SIGNAL_DIFFERENCE, _UNCERTAIN, _TURNED = 20.0, 15.0, 45.0
 
 @dataclass(frozen=True, eq=False)
 class _Images:
-    """Images of a scan for a page.
+    """Images of a scan for a page."""
 
-    Attributes
-    ----------
-    maps
-        Maps by name, shape (x, y, z).
-    principal
-        Fibre direction, world axes, shape (x, y, z, 3); None from a method that harmonizes maps.
-    bs
-        b-values of the shells, s/mm2.
-    means
-        Means of b0 and of the shells, in per cent of white-matter b0, shape (x, y, z) each.
-    """
-
-    maps: Mapping[str, Array]
-    principal: Array | None = None
+    maps: Mapping[str, Array]  # by name, shape (x, y, z)
+    principal: Array | None = None  # fibre direction, world axes, (x, y, z, 3); None for maps
     bs: tuple[float, ...] = ()
-    means: tuple[Array, ...] = ()
+    means: tuple[Array, ...] = ()  # of b0 and of the shells, % of white-matter b0
 
 
 def summarize_scan(rendered: RenderedScan) -> tuple[ScanSummary, ViewedScan]:
     """Return the summary of a scan, and volumes of it before and after."""
     with errors_at((rendered.image or rendered.source).dwi):
-        return _summarize(rendered)
+        source = read_scan(rendered.source)
+        before, after, uncertain = _read_images(rendered, source)
+        name = scan_name(rendered.source)
+        summary = ScanSummary(
+            name=name,
+            subject=rendered.source.subject,
+            site=str(rendered.source.site),
+            to=rendered.to,
+            age=read_number(rendered.source.attributes.get("age")),
+            unfamiliar=rendered.read_sidecar().get("SitelessFound", {}).get("Unfamiliar"),
+            **_numbers(before, after, source.white_matter),
+        )
+        volumes = dict(_volumes(before, after, source, uncertain))
+        return summary, ViewedScan(f"{name}, {rendered.source.site}", volumes)
 
 
-def _summarize(rendered: RenderedScan) -> tuple[ScanSummary, ViewedScan]:
-    source = read_scan(rendered.source)
-    if rendered.image:
-        scan = _read_on_grid(rendered, rendered.image, source)
-        before, after, uncertain = _images(source), _images(scan), _uncertainty(rendered, scan)
-    else:
-        after, uncertain = _Images(read_rendered_maps(rendered, source)), None
-        before = _Images(compute_maps(source, list(after.maps)))
-    name = scan_name(rendered.source)
-    summary = ScanSummary(
-        name=name,
-        subject=rendered.source.subject,
-        site=str(rendered.source.site),
-        to=rendered.to,
-        age=read_number(rendered.source.attributes.get("age")),
-        unfamiliar=rendered.read_sidecar().get("SitelessFound", {}).get("Unfamiliar"),
-        **_numbers(before, after, source.white_matter),
-    )
-    volumes = dict(_volumes(before, after, source, uncertain))
-    return summary, ViewedScan(f"{name}, {rendered.source.site}", volumes)
+def _read_images(rendered: RenderedScan, source: Scan) -> tuple[_Images, _Images, Array | None]:
+    """Return images before and after, and the uncertainty of the signal if it was written."""
+    if not rendered.image:
+        maps = read_rendered_maps(rendered, source)
+        return _Images(compute_maps(source, list(maps))), _Images(maps), None
+    header, affine = read_header(rendered.image.dwi)
+    shape, remedy = header.get_data_shape()[:3], "give renderings that were not resampled"
+    with errors_at(rendered.image.dwi):
+        source.require_grid(shape, affine, what="a scan", remedy=remedy)
+    scan = read_rendered_scan(rendered)
+    return _images(source), _images(scan), _uncertainty(rendered, scan)
 
 
 def scan_name(files: ScanFiles) -> str:
@@ -94,40 +86,22 @@ def scan_name(files: ScanFiles) -> str:
 
 def files_beside(rendered: RenderedScan) -> list[Path]:
     """Return further files that a summary depends on; they may not exist."""
-    if rendered.image:
-        return [_uncertainty_path(rendered)]
+    if rendered.image:  # the map of its uncertainty
+        name = derivative_path(Path(), "spread", rendered.source.entities).name
+        return [rendered.image.dwi.with_name(name)]
     return [path for image in rendered.maps.values() for path in (image, sidecar_of(image))]
-
-
-def _read_on_grid(rendered: RenderedScan, image: ScanFiles, source: Scan) -> Scan:
-    """Read a rendered scan, which must be on the grid of its source."""
-    header, affine = read_header(image.dwi)
-    shape = header.get_data_shape()[:3]
-    with errors_at(image.dwi):
-        remedy = "give renderings that were not resampled"
-        source.require_grid(shape, affine, what="a scan", remedy=remedy)
-    return read_rendered_scan(rendered)
 
 
 def _images(scan: Scan) -> _Images:
     with threadpool_limits(1, user_api="blas"):  # sums over several threads round differently
         tensor = fit_tensor(scan.volumes, scan.voxels, scan.gradients)
     maps = {"fa": _on_grid(scan, tensor.fa), "md": _on_grid(scan, tensor.md)}
-    b0 = np.flatnonzero(scan.gradients.is_b0)
-    shells = scan.gradients.shells
-    means = [_mean(scan, volumes) for volumes in (b0, *(shell.volumes for shell in shells))]
-    level = white_matter_level(scan)
-    return _Images(
-        maps,
-        _on_grid(scan, tensor.principal),
-        tuple(shell.b for shell in shells),
-        tuple(100 * mean / level for mean in means),
-    )
-
-
-def _mean(scan: Scan, volumes: Array) -> Array:
-    """Return the mean of some volumes in the brain, shape (x, y, z)."""
-    return _on_grid(scan, scan.volumes[np.ix_(volumes, scan.voxels)].mean(axis=0, dtype=float))
+    shells, level = scan.gradients.shells, white_matter_level(scan)
+    groups = [np.flatnonzero(scan.gradients.is_b0), *(shell.volumes for shell in shells)]
+    means = (scan.volumes[np.ix_(v, scan.voxels)].mean(axis=0, dtype=float) for v in groups)
+    percent = tuple(100 * _on_grid(scan, mean) / level for mean in means)
+    principal = _on_grid(scan, tensor.principal)
+    return _Images(maps, principal, tuple(shell.b for shell in shells), percent)
 
 
 def _on_grid(scan: Scan, values: Array) -> Array:
@@ -182,18 +156,11 @@ def _uncertainty(rendered: RenderedScan, scan: Scan) -> Array | None:
 
     It is NaN in voxels that were scaled, not rendered.
     """
-    path = _uncertainty_path(rendered)
+    [path] = files_beside(rendered)
     if not path.exists():
         return None
     deviation = np.sqrt(np.square(read_signal(path)[0]).mean(axis=3))
     return np.where(deviation > 0, 100 * deviation / white_matter_level(scan), np.nan)
-
-
-def _uncertainty_path(rendered: RenderedScan) -> Path:
-    """Return the path of the uncertainty map of a rendered scan, which may not exist."""
-    assert rendered.image is not None
-    name = derivative_path(Path(), "spread", rendered.source.entities).name
-    return rendered.image.dwi.with_name(name)
 
 
 def _volumes(
@@ -201,20 +168,24 @@ def _volumes(
 ) -> Iterator[tuple[str, dict[str, Volume]]]:
     """Yield panels by title."""
     grid = _PageGrid(source)
-    doubt = (
-        {}
-        if uncertain is None
-        else {"uncertainty": grid.volume(uncertain, 0, _UNCERTAIN, "% of b0", "viridis")}
-    )
+    doubt = {}
+    if uncertain is not None:
+        doubt = {"uncertainty": grid.volume(uncertain, 0, _UNCERTAIN, "% of b0", "viridis")}
     for name, scale in SCALES.items():
         if name in after.maps:
             pair = scale.factor * before.maps[name], scale.factor * after.maps[name]
             panels = _compared(grid, pair, scale.ends, scale.difference, scale.unit)
             yield scale.title, {**panels, **doubt}
     if before.principal is not None and after.principal is not None:
-        panels = {"before": grid.colours(before), "after": grid.colours(after)}
-        turned = grid.volume(_turned(before, after), 0, _TURNED, "degrees", "magma")
-        yield "fibre directions", {**panels, "difference": turned, **doubt}
+        cosine = np.abs((before.principal * after.principal).sum(axis=-1)).clip(0, 1)
+        lined = np.minimum(before.maps["fa"], after.maps["fa"]) > _ISOTROPIC
+        turned = np.where(lined, np.degrees(np.arccos(cosine)), np.nan)
+        panels = {
+            "before": grid.colours(before.principal, before.maps["fa"]),
+            "after": grid.colours(after.principal, after.maps["fa"]),
+            "difference": grid.volume(turned, 0, _TURNED, "degrees", "magma"),
+        }
+        yield "fibre directions", {**panels, **doubt}
     names = ["b0", *(f"b={b:.0f}" for b in before.bs)]
     for name, pair in zip(names, _shell_pairs(before, after), strict=False):
         top = float(np.percentile(pair[1][source.mask], 99)) if source.mask.any() else 0.0
@@ -235,15 +206,6 @@ def _compared(
     return {"before": before, "after": after, "difference": change}
 
 
-def _turned(before: _Images, after: _Images) -> Array:
-    """Return the angle between fibres before and after, degrees; NaN without fibres."""
-    assert before.principal is not None
-    assert after.principal is not None
-    cosine = np.abs((before.principal * after.principal).sum(axis=-1)).clip(0, 1)
-    lined = np.minimum(before.maps["fa"], after.maps["fa"]) > _ISOTROPIC
-    return np.where(lined, np.degrees(np.arccos(cosine)), np.nan)
-
-
 class _PageGrid:
     """The grid of a brain, coarsened for a page."""
 
@@ -251,7 +213,9 @@ class _PageGrid:
         voxels = max(1, int(scan.mask.sum()))
         self.mask = scan.mask
         self.step = int(np.ceil((voxels / _MOST_VOXELS) ** (1 / 3)))
-        self.affine = _coarse_affine(scan.affine, self.step)
+        self.affine = scan.affine.copy()
+        self.affine[:3, 3] += scan.affine[:3, :3] @ np.full(3, (self.step - 1) / 2)
+        self.affine[:3, :3] *= self.step
 
     def volume(
         self, values: Array, low: float, high: float, unit: str, colours: str = "gray"
@@ -259,10 +223,9 @@ class _PageGrid:
         inside = np.where(self.mask, values, np.nan)
         return Volume(self._coarsen(inside), self.affine, low, high, unit, colours)
 
-    def colours(self, images: _Images) -> Volume:
+    def colours(self, directions: Array, fa: Array) -> Volume:
         """Return fibre directions as colours, with FA as brightness."""
-        assert images.principal is not None
-        bright = np.abs(images.principal) * images.maps["fa"][..., None].clip(0, 1)
+        bright = np.abs(directions) * fa[..., None].clip(0, 1)
         inside = np.where(self.mask[..., None], bright, np.nan)
         return Volume(np.nan_to_num(self._coarsen(inside)), self.affine, unit=_COLOURS)
 
@@ -278,11 +241,3 @@ class _PageGrid:
         count = known.sum(axis=(1, 3, 5))
         total = np.where(known, blocks, 0).sum(axis=(1, 3, 5))
         return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
-
-
-def _coarse_affine(affine: Array, step: int) -> Array:
-    """Return the affine of blocks of voxels."""
-    coarse = np.array(affine, dtype=float)
-    coarse[:3, 3] += coarse[:3, :3] @ np.full(3, (step - 1) / 2)
-    coarse[:3, :3] *= step
-    return coarse
