@@ -19,7 +19,7 @@ from siteless.bids._tables import read_table as read_rows
 from siteless.bids._tree import ENTITIES
 from siteless.bids._write import (
     Map,
-    require_new,
+    claim_folder,
     require_outside,
     sidecar_of,
     write_description,
@@ -40,6 +40,7 @@ __all__ = [
     "Map",
     "ScanFiles",
     "ScanSelection",
+    "claim_folder",
     "derivative_path",
     "find_scans",
     "fingerprint",
@@ -56,7 +57,6 @@ __all__ = [
     "read_sidecar",
     "read_signal",
     "read_volumes",
-    "require_new",
     "require_outside",
     "sidecar_of",
     "write_description",

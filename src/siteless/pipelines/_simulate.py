@@ -12,9 +12,9 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from siteless.bids import (
+    claim_folder,
     derivative_path,
     make_header,
-    require_new,
     write_description,
     write_dwi,
     write_json,
@@ -110,16 +110,12 @@ def _claim(out: Path, cohort: Cohort) -> None:
     """Raise an error if the folder contains anything but the same simulation."""
     settings = json.loads(json.dumps({"siteless": version("siteless"), **_settings(cohort)}))
     record = out / "derivatives" / "truth" / "simulation.json"
-    if record.exists():
-        if json.loads(record.read_text(encoding="utf-8")) != settings:
-            raise OutputError(
-                "the folder holds another simulation",
-                remedy="choose another folder, or delete it",
-                path=out,
-            )
-    else:
-        require_new(out)
-        write_json(record, settings)
+    if claim_folder(out, record, settings) != settings:
+        raise OutputError(
+            "the folder holds another simulation",
+            remedy="choose another folder, or delete it",
+            path=out,
+        )
 
 
 def _settings(cohort: Cohort) -> dict[str, Any]:
