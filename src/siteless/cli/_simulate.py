@@ -155,7 +155,8 @@ def _draw(options: argparse.Namespace) -> Cohort:
     values = {name: getattr(options, name) for name in _DESIGN_OPTIONS}
     settings = {name: value for name, value in values.items() if value is not None}
     require_fitting(options.design, settings)
-    scanners = _scanners(options, preset.sites)
+    chosen = _scanners(options, preset.sites)
+    scanners = tuple(scanner.without(*options.without) for scanner in chosen)
     shared = {"voxel_size": preset.voxel_size, "seed": options.seed, "rescans": options.rescans}
     if options.design == "travelling":
         return draw_cohort(scanners, **({"subjects": preset.subjects} | settings | shared))
@@ -165,24 +166,16 @@ def _draw(options: argparse.Namespace) -> Cohort:
 
 
 def _scanners(options: argparse.Namespace, usual: tuple[str, ...]) -> tuple[Scanner, ...]:
-    """Return the selected scanners, without the effects that are switched off."""
-    from siteless.simulation import draw_scanners
+    """Return the selected scanners, by default the usual ones and those of the user's file."""
+    from siteless.simulation import draw_scanners, read_scanners
 
-    if not options.random_sites:
-        chosen = _named_scanners(options, usual)
-    elif options.sites or options.sites_file:
+    if options.random_sites and (options.sites or options.sites_file):
         raise DatasetError(
             "--random-sites does not go with named sites",
             remedy="leave out --sites and --sites-file, or --random-sites",
         )
-    else:
-        chosen = draw_scanners(options.random_sites, options.seed)
-    return tuple(scanner.without(*options.without) for scanner in chosen)
-
-
-def _named_scanners(options: argparse.Namespace, usual: tuple[str, ...]) -> tuple[Scanner, ...]:
-    from siteless.simulation import read_scanners
-
+    if options.random_sites:
+        return draw_scanners(options.random_sites, options.seed)
     known = read_scanners(options.sites_file)
     custom = [site for site in known if site not in read_scanners()] if options.sites_file else []
     chosen = options.sites or [*usual, *custom]

@@ -44,7 +44,7 @@ class Run:
 
     def stage(self, title: str) -> Progress:
         """Begin a stage, and return its progress callback."""
-        return self.progress(title) if self.progress else _show_nothing
+        return self.progress(title) if self.progress else lambda *_: None
 
     def map(
         self,
@@ -72,9 +72,15 @@ class Run:
         """
         show = self.stage(title)
         with self.connected() as run:
-            show(0, len(items), "waiting for workers" if run._has_no_workers else "")
+            if run.client is None:
+                waiting = False
+                finished = run_all(function, items, nprocs=run.nprocs, lost=lost)
+            else:
+                waiting = not run.client.scheduler_info()["workers"]
+                finished = run_on_cluster(function, items, run.client, lost=lost)
+            show(0, len(items), "waiting for workers" if waiting else "")
             results: dict[int, Result] = {}
-            for position, result in run._results(function, items, lost):
+            for position, result in finished:
                 results[position] = result
                 show(len(results), len(items), name(items[position]))
         return [results[position] for position in range(len(items))]
@@ -87,21 +93,3 @@ class Run:
             return
         with connected(self.cluster) as client:
             yield replace(self, client=client)
-
-    @property
-    def _has_no_workers(self) -> bool:
-        return self.client is not None and not self.client.scheduler_info()["workers"]
-
-    def _results(
-        self,
-        function: Callable[[Item], Result],
-        items: Sequence[Item],
-        lost: Callable[[Item], Result] | None,
-    ) -> Iterator[tuple[int, Result]]:
-        if self.client is None:
-            return run_all(function, items, nprocs=self.nprocs, lost=lost)
-        return run_on_cluster(function, items, self.client, lost=lost)
-
-
-def _show_nothing(done: int, total: int, name: str) -> None:
-    """Show no progress."""
