@@ -18,7 +18,6 @@ What few people have in common is shrunk by how much known sites, and people at 
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to the command line."""
     parser = add_command(commands, "adapt", run, _HELP)
     parser.add_argument("model", metavar="MODEL", type=Path, help="model of `siteless fit`")
     parser.add_dataset()
@@ -31,7 +30,6 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Adapt."""
     from siteless.cli._info import show_card
     from siteless.pipelines import adapt_model
 

@@ -32,7 +32,6 @@ examples:
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to the command line."""
     parser = add_command(commands, "check", run, _HELP)
     parser.add_dataset()
     parser.add_argument(

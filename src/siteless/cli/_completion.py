@@ -23,13 +23,11 @@ SHELLS = ("bash", "zsh", "tcsh", "fish")
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to the command line."""
     parser = add_command(commands, "completion", run, _HELP)
     parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the script."""
     import shtab
 
     from siteless.cli._main import make_parser

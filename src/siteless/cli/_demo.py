@@ -33,7 +33,6 @@ _LINES = {
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to the command line."""
     parser = add_command(commands, "demo", run, _HELP, goes_on=True)
     parser.add_argument("out", metavar="OUT", type=Path, help="folder for all of it")
     parser.add_seed()
@@ -41,7 +40,6 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run the demo."""
     from siteless.cli._console import say
     from siteless.experiments import run_demo
 

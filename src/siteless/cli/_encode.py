@@ -18,7 +18,6 @@ and can serve to predict other outcomes.
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to the command line."""
     parser = add_command(commands, "encode", run, _HELP)
     parser.add_dataset()
     parser.add_argument("out", metavar="OUT", type=Path, help="folder for the derivative dataset")
@@ -27,7 +26,6 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Encode."""
     from siteless.cli._console import say
     from siteless.pipelines import encode_dataset
 

@@ -37,7 +37,6 @@ KINDS = ("signal", "maps", "orientation", "leakage", "biology")
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to the command line."""
     parser = add_command(commands, "evaluate", run, _HELP, goes_on=True)
     parser.add_dataset()
     parser.add_argument(
@@ -86,7 +85,6 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Evaluate."""
     harmonized = _named(options.harmonized)
     codes = _named(options.codes)
     twice = [name for name, folders in codes.items() if len(folders) > 1]

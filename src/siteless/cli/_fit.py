@@ -41,7 +41,6 @@ _FEW_SCANS = 3
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to the command line."""
     parser = add_command(commands, "fit", run, _HELP)
     parser.add_dataset()
     parser.add_argument(
@@ -118,7 +117,6 @@ def _method_of(options: argparse.Namespace) -> Method:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Fit."""
     if options.model.suffix != ".safetensors":
         raise OutputError(
             "expected a name that ends in .safetensors", remedy="rename it", path=options.model

@@ -34,22 +34,10 @@ examples:
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to the command line."""
     parser = add_command(commands, "harmonize", run, _HELP, goes_on=True)
     parser.add_dataset()
     parser.add_argument("out", metavar="OUT", type=Path, help="folder for the derivative dataset")
     parser.add_model()
-    _add_rendering(parser)
-    parser.add_nprocs()
-    parser.add_argument(
-        "--dask",
-        metavar="ADDRESS",
-        help="work on a cluster: the address of a Dask scheduler, or the file that has it",
-    )
-    parser.add_no_report()
-
-
-def _add_rendering(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to",
         required=True,
@@ -72,6 +60,13 @@ def _add_rendering(parser: argparse.ArgumentParser) -> None:
         "rendered voxels near by)",
     )
     parser.add_argument("--force", action="store_true", help="render again what is there already")
+    parser.add_nprocs()
+    parser.add_argument(
+        "--dask",
+        metavar="ADDRESS",
+        help="work on a cluster: the address of a Dask scheduler, or the file that has it",
+    )
+    parser.add_no_report()
 
 
 def run(options: argparse.Namespace) -> int:
@@ -130,14 +125,14 @@ def _show(report: HarmonizeReport, to: str, out: Path) -> None:
         )
     for line in _error_lines(report):
         warn(line)
-    parts = [f"{count(len(report.written), 'scan')} rendered as {to}"]
-    if report.skipped:
-        parts.append(f"{len(report.skipped)} there already")
-    if report.left_out:
-        parts.append(f"{len(report.left_out)} without shells left out")
-    if report.errors:
-        parts.append(f"{len(report.errors)} failed")
-    say(f"{', '.join(parts)}: {out}")
+    others = {
+        "there already": report.skipped,
+        "without shells left out": report.left_out,
+        "failed": report.errors,
+    }
+    parts = [f"{len(scans)} {what}" for what, scans in others.items() if scans]
+    rendered = f"{count(len(report.written), 'scan')} rendered as {to}"
+    say(f"{', '.join([rendered, *parts])}: {out}")
 
 
 def _error_lines(report: HarmonizeReport) -> list[str]:

@@ -21,14 +21,12 @@ Print the card of a model: what it was learned from, how, and how well.
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to the command line."""
     parser = add_command(commands, "info", run, _HELP)
     parser.add_argument("model", metavar="FILE", type=Path, help="that `siteless fit` wrote")
     parser.add_argument("--json", action="store_true", help="print all of it, for machines")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Show a model."""
     from siteless.methods import load_model
 
     model = load_model(options.model)
@@ -41,15 +39,8 @@ def run(options: argparse.Namespace) -> None:
 
 def show_card(model: Model) -> None:
     """Print the description of a model."""
-    from siteless.cli._console import say
-
-    for name, value in _lines(model):
-        say(f"{name:<12}{value}")
-
-
-def _lines(model: Model) -> list[tuple[str, str]]:
     from siteless.acquisition import show_bs
-    from siteless.cli._console import count
+    from siteless.cli._console import count, say
     from siteless.methods import METHODS
 
     card, preparation, summary = model.card, model.preparation, model.card.summary
@@ -61,7 +52,7 @@ def _lines(model: Model) -> list[tuple[str, str]]:
     ]
     computed = summary["masks_computed"]
     masks = f" (masks computed for {computed} scans)" if computed else ""
-    return [
+    lines = [
         ("identity", model.identity),
         ("method", f"{card.method}: {METHODS[card.method].summary}"),
         *zip(["sites", *[""] * (len(sites) - 1)], sites, strict=True),
@@ -76,3 +67,5 @@ def _lines(model: Model) -> list[tuple[str, str]]:
         *model.describe(),
         ("made with", ", ".join(f"{name} {number}" for name, number in card.versions.items())),
     ]
+    for name, value in lines:
+        say(f"{name:<12}{value}")

@@ -51,18 +51,16 @@ _COMMANDS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, or 1 on an error."""
     options = make_parser().parse_args(arguments)
-    _end_like_an_interrupt(signal.SIGTERM)  # sent by batch systems before they kill
+    _end_like_an_interrupt()
     hint = "; go on with --resume" if hasattr(options, "resume") else ""
     hint = "; run it again to go on" if getattr(options, "goes_on", False) else hint
     return exit_code(lambda: options.run(options), hint)
 
 
-def _end_like_an_interrupt(number: int) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
+def _end_like_an_interrupt() -> None:
+    """Treat the signal that batch systems send before they kill like an interrupt."""
     if threading.current_thread() is threading.main_thread():
-        signal.signal(number, interrupt)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def exit_code(work: Callable[[], int | None], hint: str = "") -> int:

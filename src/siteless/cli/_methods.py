@@ -15,12 +15,10 @@ List the methods that `siteless fit --method` has, a line each.
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to the command line."""
     add_command(commands, "methods", run, _HELP)
 
 
 def run(_options: argparse.Namespace) -> None:
-    """List methods."""
     from siteless.cli._console import say
     from siteless.methods import METHODS
 

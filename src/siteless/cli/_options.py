@@ -112,7 +112,8 @@ def add_command(
 ) -> Command:
     """Add a command; one that goes on says so when it is interrupted.
 
-    Its text has a line for the list of commands, a description, and perhaps examples.
+    Its text has a line for the list of commands, a description, and perhaps examples. Its function
+    `run` does the work, and returns an exit code or None for 0.
     """
     summary, _, text = text.partition("\n\n")
     description, _, examples = text.partition("\nexamples:\n")

@@ -32,7 +32,6 @@ _PEOPLE = 40
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to the command line."""
     parser = add_command(commands, "report", run, _HELP, goes_on=True)
     parser.add_dataset()
     parser.add_argument(
@@ -65,7 +64,6 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write the report."""
     from siteless.cli._console import say
     from siteless.pipelines import Derivatives, write_report
 

@@ -28,7 +28,6 @@ PRESETS = ("quick", "full")
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to the command line."""
     parser = add_command(commands, "reproduce", run, _HELP, goes_on=True)
     parser.add_argument("out", metavar="OUT", type=Path, help="folder for all of it")
     parser.add_argument(
@@ -49,7 +48,6 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Reproduce."""
     from siteless.cli._console import say
     from siteless.experiments import reproduce_experiment
 

@@ -42,7 +42,6 @@ EFFECTS = (
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to the command line."""
     parser = add_command(commands, "simulate", run, _HELP, goes_on=True)
     parser.add_argument("out", metavar="OUT", type=Path, help="folder for the dataset")
     parser.add_argument(
@@ -134,7 +133,6 @@ def _add_design(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Simulate."""
     from siteless.cli._console import count, say
     from siteless.pipelines import simulate_cohort
 
@@ -152,8 +150,8 @@ def _draw(options: argparse.Namespace) -> Cohort:
     from siteless.simulation import choose_design, draw_cohort, draw_design, require_fitting
 
     preset = SIZES[options.preset]
-    values = {name: getattr(options, name) for name in _DESIGN_OPTIONS}
-    settings = {name: value for name, value in values.items() if value is not None}
+    given = {name: getattr(options, name) for name in _DESIGN_OPTIONS}
+    settings = {name: value for name, value in given.items() if value is not None}
     require_fitting(options.design, settings)
     chosen = _scanners(options, preset.sites)
     scanners = tuple(scanner.without(*options.without) for scanner in chosen)

@@ -256,17 +256,16 @@ class _Experiment:
         """Render test participants in all tasks, and those for adversaries as the hub."""
         hub, *others = self.sites
         tested, everybody = self.people("test"), self.people("train", "test")
-        jobs = []
+        jobs: list[Job] = []
         for model in self.models:
-            jobs += [self._rendering(model, hub, site, tested) for site in model.sites[1:]]
             shown = model.sites[1:] == tuple(others) and not model.is_ablated
             sources, people = (model.sites, everybody) if shown else (model.sites[1:], tested)
-            jobs += [self._rendering(model, site, hub, people) for site in sources]
+            tasks = [(hub, site, tested) for site in model.sites[1:]]
+            for source, to, who in (*tasks, *((site, hub, people) for site in sources)):
+                files = self.dataset, self.rendered(model, to), self.file(model)
+                name = f"{model.name}, {source}>{to}"
+                jobs.append((name, partial(_render, *files, to, source, who)))
         _run_jobs(jobs, "Rendering scans", run)
-
-    def _rendering(self, model: ComparedModel, source: str, to: str, people: list[str]) -> Job:
-        arguments = self.dataset, self.rendered(model, to), self.file(model), to, source, people
-        return f"{model.name}, {source}>{to}", partial(_render, *arguments)
 
     def encode(self, run: Run) -> None:
         """Encode the training and test participants of adversaries."""

@@ -137,6 +137,10 @@ def inspect_scan(files: ScanFiles) -> tuple[ScanFacts, list[Problem]]:
         brain, origin = parts.read_masks(signal, affine, gradients)
     if signal is not None and brain is not None:
         parts.inspect_signal(signal, affine, brain, gradients)
+    shells = None
+    if gradients:
+        axes = gradients.directions
+        shells = tuple((round(s.b, 3), count_axes(axes[s.volumes])) for s in gradients.shells)
     facts = ScanFacts(
         path=files.dwi,
         subject=files.subject,
@@ -144,7 +148,7 @@ def inspect_scan(files: ScanFiles) -> tuple[ScanFacts, list[Problem]]:
         site_origin=files.site.origin if files.site else "",
         attributes=dict(files.attributes),
         brain_mask=origin,
-        shells=_shells(gradients) if gradients else None,
+        shells=shells,
         voxel_size=tuple(np.linalg.norm(affine[:3, :3], axis=0).tolist()) if header else None,
         orientation="".join(nib.aff2axcodes(affine)) if header else None,
         fingerprint=None if signal is None else cache_key(signal.T),
@@ -228,12 +232,6 @@ class _Parts:
             scan = Scan(signal, affine, gradients, mask=brain, white_matter=brain)
             table = files.world_table or files.bvec or files.dwi
             self.problems += self.read(files.dwi, axis_problems, scan, table) or []
-
-
-def _shells(gradients: GradientTable) -> tuple[tuple[float, int], ...]:
-    """Return each shell's b-value and number of distinct directions."""
-    directions = gradients.directions
-    return tuple((round(s.b, 3), count_axes(directions[s.volumes])) for s in gradients.shells)
 
 
 def _plain(items: list[tuple[str, Any]]) -> dict[str, Any]:

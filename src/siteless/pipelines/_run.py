@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
-from siteless.pipelines._parallel import connected, run_all, run_on_cluster
+from siteless.pipelines._parallel import Item, Result, connected, run_all, run_on_cluster
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 # Called with the number of finished items, their total, and the name of the last item.
 Progress = Callable[[int, int, str], None]
 # Returns the progress callback of a stage, given its title.
@@ -55,20 +53,11 @@ class Run:
         name: Callable[[Item], str] = lambda item: str(getattr(item, "name", item)),
         lost: Callable[[Item], Result] | None = None,
     ) -> list[Result]:
-        """Apply a function to every item, and return the results in order.
+        """Apply a function to every item in a stage of that title; return the results in order.
 
-        Parameters
-        ----------
-        title
-            Title of the stage.
-        function
-            Importable by name, so that other processes can call it.
-        items
-            Picklable.
-        name
-            Returns the name of an item for progress.
-        lost
-            Makes the result of an item whose process dies; without it an error is raised.
+        Other processes must be able to import the function by name and to read the pickled items.
+        `name` makes the name of an item for progress, `lost` the result of an item whose process
+        dies; without it an error is raised.
         """
         show = self.stage(title)
         with self.connected() as run:

@@ -98,7 +98,7 @@ def simulate_cohort(out: Path | str, cohort: Cohort, *, run: Run = Run()) -> Pat
     _claim(out, cohort)
     _write_root(out, cohort)
     simulate = partial(_simulate_person, out, cohort)
-    run.map("Simulating people", simulate, cohort.people, name=_participant_id)
+    run.map("Simulating people", simulate, cohort.people, name=lambda who: f"sub-{who.label}")
     return out
 
 
@@ -143,16 +143,11 @@ def _write_root(out: Path, cohort: Cohort) -> None:
     write_json(out / "sessions.json", _SESSION_COLUMNS | follow_up)
     for person in cohort.people:
         rows = [_session(person, visit) for visit in cohort.visits(person)]
-        name = _participant_id(person)
-        write_table(out / name / f"{name}_sessions.tsv", rows)
-
-
-def _participant_id(person: Person) -> str:
-    return f"sub-{person.label}"
+        write_table(out / f"sub-{person.label}" / f"sub-{person.label}_sessions.tsv", rows)
 
 
 def _participant(person: Person) -> dict[str, object]:
-    row: dict[str, object] = {"participant_id": _participant_id(person)}
+    row: dict[str, object] = {"participant_id": f"sub-{person.label}"}
     row |= {"age": person.age, "sex": person.sex, "split": person.split}
     return row | ({"group": person.group} if person.group else {})
 

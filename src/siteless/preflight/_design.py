@@ -24,8 +24,6 @@ _DAYS_PER_YEAR = 365.25
 _SHOWN = 3
 # A number or a category.
 _Value = float | str
-# First and last time at each site, in years.
-_Visits = Mapping[str, tuple[float, float]]
 
 
 def design_problems(scans: Sequence[ScanFacts], dataset: Path) -> list[Problem]:
@@ -156,8 +154,8 @@ def _confounded_change(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Pr
         )
 
 
-def _visits(scans: Sequence[ScanFacts]) -> _Visits:
-    """Return a participant's first and last time at each site; NaN if unknown."""
+def _visits(scans: Sequence[ScanFacts]) -> dict[str, tuple[float, float]]:
+    """Return a participant's first and last time at each site, years; NaN if unknown."""
     times = next(filter(None, (_times(scans, *column) for column in _TIMES.items())), None)
     visits: dict[str, tuple[float, float]] = {}
     for scan, time in zip(scans, times or [np.nan] * len(scans), strict=True):
