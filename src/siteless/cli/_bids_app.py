@@ -35,9 +35,8 @@ def bids_main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_level(options: argparse.Namespace, others: Sequence[str]) -> int:
     model = options.model or options.out_dir / "model" / "model.safetensors"
-    command = (_group if options.level == "group" else _participant)(options, model)
     chosen = _chosen(options)
-    words = [*command, *chosen, *others]
+    words = [*_command(options, model), *chosen, *others]
     make_parser().parse_args(words)  # rejects wrong options before scans are read
     if options.level == "group" and not options.skip_bids_validation:
         return main(["check", str(options.bids_dir), *chosen]) or main(words)
@@ -106,17 +105,13 @@ def _chosen(options: argparse.Namespace) -> list[str]:
     return [*words, "--verbose"] if options.verbose else words
 
 
-def _group(options: argparse.Namespace, model: Path) -> list[str]:
-    work = ["--work-dir", str(options.work_dir)] if options.work_dir else []
-    return ["fit", str(options.bids_dir), "--model", str(model), "--resume", *work]
-
-
-def _participant(options: argparse.Namespace, model: Path) -> list[str]:
+def _command(options: argparse.Namespace, model: Path) -> list[str]:
+    """Return the command of the level, without the options of all commands."""
+    dataset, out = str(options.bids_dir), str(options.out_dir)
+    if options.level == "group":
+        work = ["--work-dir", str(options.work_dir)] if options.work_dir else []
+        return ["fit", dataset, "--model", str(model), "--resume", *work]
     if not model.exists():
-        raise SitelessError(
-            "there is no model yet",
-            remedy=f"run `siteless-bids {options.bids_dir} {options.out_dir} group` first",
-            path=model,
-        )
-    folders = str(options.bids_dir), str(options.out_dir)
-    return ["harmonize", *folders, "--model", str(model), "--to", options.to, "--no-report"]
+        remedy = f"run `siteless-bids {dataset} {out} group` first"
+        raise SitelessError("there is no model yet", remedy=remedy, path=model)
+    return ["harmonize", dataset, out, "--model", str(model), "--to", options.to, "--no-report"]

@@ -46,7 +46,8 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Check a dataset, print the report, and return the exit code."""
-    from siteless.pipelines import check_dataset, write_check
+    from siteless.bids import write_json
+    from siteless.pipelines import check_dataset
 
     if options.json:
         _require_outside(options.json, options.dataset)
@@ -54,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
         report = check_dataset(selection_of(options), order=options.order, run=work)
     _show(report)
     if options.json:
-        write_check(report, options.json)
+        write_json(options.json, report.as_dict())
     return 1 if report.errors else 0
 
 

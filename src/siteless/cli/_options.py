@@ -76,7 +76,6 @@ class Command(argparse.ArgumentParser):
         )
 
     def add_seed(self, what: str = "of all that is random") -> None:
-        """Add the random seed."""
         self.add_argument("--seed", type=natural, default=0, help=f"{what} (default: 0)")
 
     def add_nprocs(self) -> None:
@@ -90,13 +89,11 @@ class Command(argparse.ArgumentParser):
         self.add_verbose()
 
     def add_verbose(self) -> None:
-        """Add the verbosity."""
         self.add_argument(
             "-v", "--verbose", action="store_true", help="tell of every scan, a line each"
         )
 
     def add_no_report(self) -> None:
-        """Add the option to skip the report."""
         self.add_argument(
             "--no-report", action="store_true", help="do not write pages about it at the end"
         )

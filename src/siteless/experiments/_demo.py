@@ -87,7 +87,6 @@ class _Steps:
         return self.out / f"{name}_as_{_TARGET}"
 
     def steps(self) -> Iterator[Step]:
-        """Yield the steps in order."""
         seed = {"seed": self.seed}
         yield Step("simulate", self.simulate, (self.cohort,), seed)
         yield Step("check", self.check, (), seed, ("simulate",))
@@ -114,11 +113,8 @@ class _Steps:
     def check(self, run: Run) -> None:
         report = check_dataset(self.cohort, run=run)
         if report.errors:
-            raise DatasetError(
-                f"the cohort has {len(report.errors)} errors",
-                remedy="run `siteless check` on it",
-                path=self.cohort,
-            )
+            what = f"the cohort has {len(report.errors)} errors"
+            raise DatasetError(what, remedy="run `siteless check` on it", path=self.cohort)
 
     def fit(self, name: str, method: Method, run: Run) -> None:
         work = self.out / "work"

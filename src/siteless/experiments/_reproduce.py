@@ -122,11 +122,8 @@ def _claim(out: Path, dataset: Path | None, scale: str, hub: str | None, seed: i
         if earlier.get(name) != value
     ]
     if changed:
-        raise OutputError(
-            f"the folder holds another experiment: {', '.join(changed)}",
-            remedy="choose another folder",
-            path=out,
-        )
+        what = f"the folder holds another experiment: {', '.join(changed)}"
+        raise OutputError(what, remedy="choose another folder", path=out)
 
 
 @dataclass(frozen=True)
@@ -333,7 +330,6 @@ class _Experiment:
         yield biology_table(everything, self.sites[0])
 
     def _results(self, tables: Sequence[Table], main: Evaluation) -> str:
-        """Return the page."""
         people = {split: len(self.people(split)) for split in ("train", "val", "test")}
         head = (
             f"Scans of {people['train']} people to learn from, {people['val']} to validate by and "

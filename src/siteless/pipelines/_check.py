@@ -21,7 +21,6 @@ from siteless.bids import (
     read_mask,
     read_sidecar,
     read_volumes,
-    write_json,
 )
 from siteless.errors import SitelessError
 from siteless.pipelines._run import Run
@@ -74,11 +73,6 @@ class CheckReport:
             "scans": [asdict(scan, dict_factory=_plain) for scan in self.scans],
             "problems": [asdict(problem, dict_factory=_plain) for problem in self.problems],
         }
-
-
-def write_check(report: CheckReport, path: Path) -> None:
-    """Write a report as JSON."""
-    write_json(path, report.as_dict())
 
 
 def check_dataset(

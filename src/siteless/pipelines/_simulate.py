@@ -107,11 +107,8 @@ def _claim(out: Path, cohort: Cohort) -> None:
     settings = json.loads(json.dumps({"siteless": version("siteless"), **_settings(cohort)}))
     record = out / "derivatives" / "truth" / "simulation.json"
     if claim_folder(out, record, settings) != settings:
-        raise OutputError(
-            "the folder holds another simulation",
-            remedy="choose another folder, or delete it",
-            path=out,
-        )
+        remedy = "choose another folder, or delete it"
+        raise OutputError("the folder holds another simulation", remedy=remedy, path=out)
 
 
 def _settings(cohort: Cohort) -> dict[str, Any]:

@@ -188,11 +188,12 @@ def _alike(
 ) -> list[list[ScanFacts]]:
     kinds: list[list[ScanFacts]] = []
     for scan in scans:
-        kind = next((kind for kind in kinds if same(kind[0], scan)), None)
-        if kind is None:
-            kinds.append([scan])
+        for kind in kinds:
+            if same(kind[0], scan):
+                kind.append(scan)
+                break
         else:
-            kind.append(scan)
+            kinds.append([scan])
     return kinds
 
 
