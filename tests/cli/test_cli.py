@@ -159,3 +159,16 @@ def test_interrupted_work_ends_with_a_line(manifest, monkeypatch, capsys):
 def test_torch_is_imported_only_where_it_is_needed(module):
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_simulated_cohort_is_named_with_its_brackets(monkeypatch, capsys):
+    monkeypatch.setattr("siteless.pipelines.simulate_cohort", lambda out, *_, **__: out)
+    assert main(["simulate", "cohort[a]", "--preset", "tiny"]) == 0
+    assert capsys.readouterr().out == "12 scans of 3 people at 4 sites: cohort[a]\n"
+
+
+@pytest.mark.parametrize("command", ["adapt m d --site s --out o", "fit d --model m", "demo d"])
+def test_seeds_are_natural_numbers(command, capsys):
+    with pytest.raises(SystemExit):
+        main([*command.split(), "--seed", "-1"])
+    assert "expected a whole number of at least 0" in capsys.readouterr().err

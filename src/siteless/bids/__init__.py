@@ -18,7 +18,7 @@ from siteless.bids._tables import read_json, read_rows
 from siteless.bids._tree import ENTITIES
 from siteless.bids._write import (
     Map,
-    require_new,
+    claim_folder,
     require_outside,
     sidecar_of,
     write_description,
@@ -38,6 +38,7 @@ __all__ = [
     "Map",
     "ScanFiles",
     "ScanSelection",
+    "claim_folder",
     "derivative_path",
     "find_scans",
     "fingerprint",
@@ -54,7 +55,6 @@ __all__ = [
     "read_sidecar",
     "read_signal",
     "read_volumes",
-    "require_new",
     "require_outside",
     "sidecar_of",
     "write_description",

@@ -19,6 +19,7 @@ from siteless.bids._gradient_files import write_gradients
 from siteless.bids._names import derivative_path
 from siteless.bids._nifti import Header, make_header, read_header, write_image
 from siteless.bids._read import read_sidecar
+from siteless.bids._tables import read_json
 from siteless.errors import OutputError
 from siteless.storage import staged, write_whole
 
@@ -203,14 +204,20 @@ def require_outside(out: Path, dataset: Path) -> None:
         )
 
 
-def require_new(out: Path) -> None:
-    """Raise an error for a folder that is not empty."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise OutputError(
-            "expected a new or empty folder, found something else",
-            remedy="choose another folder",
-            path=out,
-        )
+def claim_folder(out: Path, record: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that a folder was begun with: these, if it is new or empty.
+
+    The file that records them lies in the folder. Without it, anything else there is an error.
+    """
+    if not record.exists():
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise OutputError(
+                "expected a new or empty folder, found something else",
+                remedy="choose another folder",
+                path=out,
+            )
+        write_json(record, settings)
+    return read_json(record)
 
 
 def _json(content: Mapping[str, Any]) -> str:

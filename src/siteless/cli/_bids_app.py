@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from siteless.cli._main import errors_as_a_line, main, make_parser
-from siteless.cli._options import add_choice, add_verbose, filters_of, positive
+from siteless.cli._main import exit_code, main, make_parser
+from siteless.cli._options import Command, filters_of, positive
 from siteless.errors import SitelessError
 
 _DESCRIPTION = """\
@@ -30,20 +30,21 @@ examples:
 def bids_main(arguments: Sequence[str] | None = None) -> int:
     """Run one level of the analysis and return its exit code."""
     options, others = _parser().parse_known_args(arguments)
-    with errors_as_a_line() as outcome:
-        work = _group(options) if options.level == "group" else _participant(options)
-        chosen = _chosen(options)
-        words = [*work, *chosen, *others]
-        make_parser().parse_args(words)  # rejects wrong options before scans are read
-        if options.level == "group" and not options.skip_bids_validation:
-            outcome.code = main(["check", str(options.bids_dir), *chosen])
-        if outcome.code == 0:
-            outcome.code = main(words)
-    return outcome.code
+    return exit_code(lambda: _run_level(options, others))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _run_level(options: argparse.Namespace, others: Sequence[str]) -> int:
+    model = options.model or options.out_dir / "model" / "model.safetensors"
+    chosen = _chosen(options)
+    words = [*_command(options, model), *chosen, *others]
+    make_parser().parse_args(words)  # rejects wrong options before scans are read
+    if options.level == "group" and not options.skip_bids_validation:
+        return main(["check", str(options.bids_dir), *chosen]) or main(words)
+    return main(words)
+
+
+def _parser() -> Command:
+    parser = Command(
         prog="siteless-bids",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
@@ -65,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SITE",
         help="site to render scans as (default: average)",
     )
-    add_choice(parser)
+    parser.add_choice()
     parser.add_argument("--nprocs", "--n_cpus", type=positive, metavar="N", help="processes")
     parser.add_argument(
         "--mem-mb", type=positive, metavar="MB", help="use only as many processes as fit in this"
@@ -79,52 +80,38 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="do not run `siteless check` before a model is learned (group)",
     )
-    add_verbose(parser)
-    release = f"siteless-bids {version('siteless')}"
-    parser.add_argument("--version", action="version", version=release)
+    parser.add_verbose()
+    parser.add_argument(
+        "--version", action="version", version=f"siteless-bids {version('siteless')}"
+    )
     return parser
 
 
 def _chosen(options: argparse.Namespace) -> list[str]:
     """Return the options of all commands: the selection of scans and the number of processes."""
     words: list[str] = []
-    for name in ("participant_label", "session_label"):
-        if labels := getattr(options, name):
-            words += [f"--{name.replace('_', '-')}", *labels]
-    for name in ("bids_filter_file", "site_from"):
+    for name in ("participant_label", "session_label", "bids_filter_file", "site_from"):
         if value := getattr(options, name):
-            words += [f"--{name.replace('_', '-')}", str(value)]
-    nprocs = _processes(options)
+            labels = value if isinstance(value, list) else [str(value)]
+            words += [f"--{name.replace('_', '-')}", *labels]
+    nprocs = options.nprocs
+    if options.mem_mb is not None:
+        from siteless.bids import ScanSelection
+        from siteless.pipelines import processes_within
+
+        selection = ScanSelection(options.bids_dir, options.site_from, filters_of(options))
+        nprocs = processes_within(options.mem_mb * 10**6, selection, nprocs)
     words += ["--nprocs", str(nprocs)] if nprocs else []
     return [*words, "--verbose"] if options.verbose else words
 
 
-def _processes(options: argparse.Namespace) -> int | None:
-    if options.mem_mb is None:
-        return options.nprocs
-    from siteless.bids import ScanSelection
-    from siteless.pipelines import processes_within
-
-    selection = ScanSelection(options.bids_dir, options.site_from, filters_of(options))
-    return processes_within(options.mem_mb * 10**6, selection, options.nprocs)
-
-
-def _model(options: argparse.Namespace) -> Path:
-    return options.model or options.out_dir / "model" / "model.safetensors"
-
-
-def _group(options: argparse.Namespace) -> list[str]:
-    work = ["--work-dir", str(options.work_dir)] if options.work_dir else []
-    return ["fit", str(options.bids_dir), "--model", str(_model(options)), "--resume", *work]
-
-
-def _participant(options: argparse.Namespace) -> list[str]:
-    if not _model(options).exists():
-        raise SitelessError(
-            "there is no model yet",
-            remedy=f"run `siteless-bids {options.bids_dir} {options.out_dir} group` first",
-            path=_model(options),
-        )
-    folders = str(options.bids_dir), str(options.out_dir)
-    rendering = ["--model", str(_model(options)), "--to", options.to, "--no-report"]
-    return ["harmonize", *folders, *rendering]
+def _command(options: argparse.Namespace, model: Path) -> list[str]:
+    """Return the command of the level, without the options of all commands."""
+    dataset, out = str(options.bids_dir), str(options.out_dir)
+    if options.level == "group":
+        work = ["--work-dir", str(options.work_dir)] if options.work_dir else []
+        return ["fit", dataset, "--model", str(model), "--resume", *work]
+    if not model.exists():
+        remedy = f"run `siteless-bids {dataset} {out} group` first"
+        raise SitelessError("there is no model yet", remedy=remedy, path=model)
+    return ["harmonize", dataset, out, "--model", str(model), "--to", options.to, "--no-report"]

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from siteless.cli._options import add_dataset_options, add_nprocs, run_of, selection_of
+from siteless.cli._options import add_command, running, selection_of
 from siteless.errors import OutputError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from siteless.pipelines import CheckReport
     from siteless.preflight import Problem
 
-_DESCRIPTION = """\
+_HELP = """\
+say what is wrong with a dataset, before hours are spent on it
+
 Read every scan of a dataset and report everything that is wrong, in one run.
 
 Errors must be mended before scans are harmonized; warnings should be understood. Nothing is
 written to the dataset. The exit code is 1 when there is an error, 0 otherwise.
-"""
-_EXAMPLES = """\
+
 examples:
   siteless check my_study                        a BIDS dataset with a site column in its tables
   siteless check my_study --site-from ses        sessions were acquired at different sites
@@ -33,48 +32,37 @@ examples:
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to the command line."""
-    parser = commands.add_parser(
-        "check",
-        help="say what is wrong with a dataset, before hours are spent on it",
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_dataset_options(parser)
+    parser = add_command(commands, "check", run, _HELP)
+    parser.add_dataset()
     parser.add_argument(
         "--order",
         type=_even,
         default=8,
         help="order of the spherical harmonics to be fitted (default: %(default)s)",
     )
-    add_nprocs(parser)
+    parser.add_nprocs()
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all findings here too")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Check a dataset, print the report, and return the exit code."""
-    from siteless.cli._console import shown, stdout
-    from siteless.pipelines import check_dataset, write_check
+    from siteless.bids import write_json
+    from siteless.pipelines import check_dataset
 
     if options.json:
         _require_outside(options.json, options.dataset)
-    with shown(verbose=options.verbose) as progress:
-        report = check_dataset(
-            selection_of(options), order=options.order, run=run_of(options, progress)
-        )
-    _show(report, stdout())
+    with running(options) as work:
+        report = check_dataset(selection_of(options), order=options.order, run=work)
+    _show(report)
     if options.json:
-        write_check(report, options.json)
+        write_json(options.json, report.as_dict())
     return 1 if report.errors else 0
 
 
 def _require_outside(out: Path, dataset: Path) -> None:
     """Raise an error for an output inside the dataset or one that cannot be written."""
-    folder = dataset if dataset.is_dir() else None
-    inside = folder is not None and out.resolve().is_relative_to(folder.resolve())
-    if inside or (out.exists() and out.is_file() and not _is_json_report(out)):
+    inside = dataset.is_dir() and out.resolve().is_relative_to(dataset.resolve())
+    if inside or (out.is_file() and not _is_json_report(out)):
         what = "is inside the dataset" if inside else "exists and is no report of siteless"
         raise OutputError(f"the output {what}", remedy="choose another path", path=out)
     if out.is_dir() or not out.parent.is_dir() or not os.access(out.parent, os.W_OK):
@@ -88,26 +76,23 @@ def _is_json_report(path: Path) -> bool:
     return start.startswith("{") and '"dataset"' in start
 
 
-def _show(report: CheckReport, console: Console) -> None:
+def _show(report: CheckReport) -> None:
+    """Print problems, as tables on a terminal, and the number of scans by site."""
+    from siteless.cli._console import count, say, stdout
+
+    console = stdout()
     for title, problems in (("Errors", report.errors), ("Warnings", report.warnings)):
         if problems and console.is_terminal:
             console.print(_table(title, problems, report.dataset))
         for problem in () if console.is_terminal else problems:
-            line = f"{problem.severity}: {problem.path}: {problem.what}; {problem.remedy}"
-            console.print(line, soft_wrap=True, markup=False, highlight=False)
-    for line in _summary(report):
-        console.print(line, soft_wrap=True, markup=False, highlight=False)
-
-
-def _summary(report: CheckReport) -> list[str]:
-    from siteless.cli._console import count
-
+            say(f"{problem.severity}: {problem.path}: {problem.what}; {problem.remedy}")
     counts = Counter((scan.site, scan.site_origin) for scan in report.scans if scan.site)
-    lines = [f"site {s}: {count(n, 'scan')}, by {origin}" for (s, origin), n in counts.items()]
-    sites = {site for site, _ in counts}
+    for (site, origin), number in counts.items():
+        say(f"site {site}: {count(number, 'scan')}, by {origin}")
+    scans, sites = len(report.scans), len({site for site, _ in counts})
     errors, warnings = len(report.errors), len(report.warnings)
-    total = f"{count(len(report.scans), 'scan')} of {count(len(sites), 'site')}: "
-    return [*lines, total + f"{count(errors, 'error')}, {count(warnings, 'warning')}"]
+    found = f"{count(errors, 'error')}, {count(warnings, 'warning')}"
+    say(f"{count(scans, 'scan')} of {count(sites, 'site')}: {found}")
 
 
 def _table(title: str, problems: tuple[Problem, ...], dataset: Path) -> Any:
@@ -118,19 +103,15 @@ def _table(title: str, problems: tuple[Problem, ...], dataset: Path) -> Any:
     table.add_column("file", overflow="fold", ratio=3)
     table.add_column("what is wrong", ratio=4)
     table.add_column("what to do", ratio=3)
-    for (what, remedy), paths in _by_kind(problems).items():
+    kinds: defaultdict[tuple[str, str], list[Path]] = defaultdict(list)
+    for problem in problems:
+        kinds[problem.what, problem.remedy].append(problem.path)
+    for (what, remedy), paths in kinds.items():
         shown = [Text(_short(path, dataset)) for path in paths[:3]]
         if len(paths) > 3:
             shown.append(Text(f"and {len(paths) - 3} more; --json lists all", style="dim"))
         table.add_row(Text("\n").join(shown), Text(what), Text(remedy))
     return table
-
-
-def _by_kind(problems: tuple[Problem, ...]) -> dict[tuple[str, str], list[Path]]:
-    kinds: dict[tuple[str, str], list[Path]] = {}
-    for problem in problems:
-        kinds.setdefault((problem.what, problem.remedy), []).append(problem.path)
-    return kinds
 
 
 def _short(path: Path, dataset: Path) -> str:

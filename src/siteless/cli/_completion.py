@@ -6,10 +6,13 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-_DESCRIPTION = """\
+from siteless.cli._options import add_command
+
+_HELP = """\
+print what a shell needs to complete commands
+
 Print a script that lets a shell complete the commands, options and files of siteless.
-"""
-_EXAMPLES = """\
+
 examples:
   siteless completion bash > ~/.local/share/bash-completion/completions/siteless
   siteless completion zsh > ~/.zfunc/_siteless     with ~/.zfunc in fpath, before compinit
@@ -20,20 +23,11 @@ SHELLS = ("bash", "zsh", "tcsh", "fish")
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to the command line."""
-    parser = commands.add_parser(
-        "completion",
-        help="print what a shell needs to complete commands",
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_command(commands, "completion", run, _HELP)
     parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
-    parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> int:
-    """Print the script and return the exit code."""
+def run(options: argparse.Namespace) -> None:
     import shtab
 
     from siteless.cli._main import make_parser
@@ -41,7 +35,6 @@ def run(options: argparse.Namespace) -> int:
     parser = make_parser()
     _complete_files(parser, shtab.FILE)
     print(shtab.complete(parser, shell=options.shell))  # noqa: T201
-    return 0
 
 
 def _complete_files(parser: argparse.ArgumentParser, how: Any) -> None:

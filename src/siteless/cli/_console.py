@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-ShowProgress = Callable[[int, int, str], None]
-ShowStage = Callable[[str], ShowProgress]
-_COLUMNS = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+if TYPE_CHECKING:
+    from siteless.pipelines import Progress as ShowProgress
+    from siteless.pipelines import Stages
+
 # Seconds between two lines of a log.
 _LOG_INTERVAL = 10.0
 
@@ -35,15 +37,20 @@ def say(line: str) -> None:
     stdout().print(line, soft_wrap=True, markup=False, highlight=False)
 
 
+def warn(line: str) -> None:
+    """Print a line about a result to the error stream."""
+    print(f"siteless: {line}", file=sys.stderr)  # noqa: T201
+
+
 @contextmanager
-def shown(*, verbose: bool = False) -> Iterator[ShowStage]:
+def shown(*, verbose: bool) -> Iterator[Stages]:
     """Provide a function that begins a stage of the work, and returns its progress callback."""
     console = Console(stderr=True)
     if verbose or not console.is_terminal:
-        every = 0 if verbose else _LOG_INTERVAL
-        yield lambda title: _LogLines(title, every=every)
+        yield partial(_LogLines, every=0.0 if verbose else _LOG_INTERVAL)
         return
-    bars = Progress(*_COLUMNS, TimeRemainingColumn(), console=console)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    bars = Progress(*columns, TimeRemainingColumn(), console=console)
     last = Text(style="dim")
     with Live(Group(bars, last), console=console, transient=True):
         yield partial(_show_bar, bars, last)
@@ -67,7 +74,7 @@ def _show_bar(bars: Progress, last: Text, title: str) -> ShowProgress:
 class _LogLines:
     """Prints progress at most every few seconds, and at the end."""
 
-    def __init__(self, title: str, every: float = _LOG_INTERVAL) -> None:
+    def __init__(self, title: str, every: float) -> None:
         self.title = title
         self.every = every
         self.last = time.monotonic()

@@ -6,14 +6,16 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from siteless.cli._options import add_nprocs, natural, run_of
+from siteless.cli._options import add_command, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from siteless.evaluation import ScoreTable
 
-_DESCRIPTION = """\
+_HELP = """\
+show everything on simulated scans, ending in a report
+
 Show what siteless does, in a few minutes and without data: simulate people who were scanned at two
 sites, check the scans, learn a model from some people, render the others' scans as one site,
 compare with RISH and with doing nothing, and write a report to open in a browser. Run again to go
@@ -31,34 +33,23 @@ _LINES = {
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to the command line."""
-    parser = commands.add_parser(
-        "demo",
-        help="show everything on simulated scans, ending in a report",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_command(commands, "demo", run, _HELP, goes_on=True)
     parser.add_argument("out", metavar="OUT", type=Path, help="folder for all of it")
-    parser.add_argument(
-        "--seed", type=natural, default=0, help="of all that is random (default: 0)"
-    )
-    add_nprocs(parser)
-    parser.set_defaults(run=run, goes_on=True)
+    parser.add_seed()
+    parser.add_nprocs()
 
 
-def run(options: argparse.Namespace) -> int:
-    """Run the demo and return the exit code."""
-    from siteless.cli._console import shown, stdout
+def run(options: argparse.Namespace) -> None:
+    from siteless.cli._console import say
     from siteless.experiments import run_demo
 
-    with shown(verbose=options.verbose) as progress:
-        demo = run_demo(options.out, run=run_of(options, progress))
+    with running(options) as work:
+        demo = run_demo(options.out, run=work)
     taken = ", ".join(f"{step} {seconds:.0f} s" for step, seconds in demo.seconds.items())
     total = sum(demo.seconds.values()) / 60
-    lines = [f"{taken}; {total:.1f} min in all", *_results(demo.table), f"report: {demo.page}"]
-    for line in lines:
-        stdout().print(line, soft_wrap=True, markup=False, highlight=False)
-    return 0
+    for line in (f"{taken}; {total:.1f} min in all", *_results(demo.table)):
+        say(line)
+    say(f"report: {demo.page}")
 
 
 def _results(table: ScoreTable) -> Iterator[str]:

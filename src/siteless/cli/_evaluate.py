@@ -6,22 +6,16 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from siteless.cli._options import (
-    MAPS,
-    add_dataset_options,
-    add_nprocs,
-    natural,
-    positive_or_all,
-    run_of,
-    selection_of,
-)
-from siteless.cli._report import add_no_report, say_page, warned
+from siteless.cli._options import MAPS, add_command, positive_or_all, running, selection_of
+from siteless.cli._report import report_at_end
 from siteless.errors import DatasetError
 
 if TYPE_CHECKING:
     from siteless.pipelines import Evaluation
 
-_DESCRIPTION = """\
+_HELP = """\
+score what methods have made of scans
+
 Score what methods have made of scans. People who were also scanned at the target site give errors
 of the signal, of maps (FA, MD, MK, RTOP) and of fibre orientations; everybody else how maps differ
 between sites. An adversary tells what is left of the source site, and what must survive is
@@ -31,8 +25,7 @@ test people are scored.
 
 OUT gets scores.tsv, a row for each score (subject, task, method, region, metric, value), with
 scores.json that explains them, pictures, and maps of errors. Run again to go on.
-"""
-_EXAMPLES = """\
+
 examples:
   siteless evaluate my_study --harmonized rish_out invariant_out --out scores
   siteless evaluate my_study --harmonized rish=out/to_leeds rish=out/to_berlin --out scores
@@ -44,15 +37,8 @@ KINDS = ("signal", "maps", "orientation", "leakage", "biology")
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to the command line."""
-    parser = commands.add_parser(
-        "evaluate",
-        help="score what methods have made of scans",
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_dataset_options(parser)
+    parser = add_command(commands, "evaluate", run, _HELP, goes_on=True)
+    parser.add_dataset()
     parser.add_argument(
         "--harmonized",
         nargs="+",
@@ -78,9 +64,7 @@ def add_parser(commands: Any) -> None:
         choices=MAPS,
         help="maps to score (default: all that the shells allow; rtop takes longest)",
     )
-    parser.add_argument(
-        "--to", metavar="SITE", help="the target site, for derivatives that do not tell it"
-    )
+    parser.add_to()
     parser.add_argument(
         "--labels",
         type=Path,
@@ -95,16 +79,12 @@ def add_parser(commands: Any) -> None:
         metavar="N",
         help="voxels of a scan whose fibre orientations are compared, or all (default: 1000)",
     )
-    parser.add_argument(
-        "--seed", type=natural, default=0, help="of adversaries and intervals (default: 0)"
-    )
-    add_no_report(parser)
-    add_nprocs(parser)
-    parser.set_defaults(run=run, goes_on=True)
+    parser.add_seed("of adversaries and intervals")
+    parser.add_no_report()
+    parser.add_nprocs()
 
 
-def run(options: argparse.Namespace) -> int:
-    """Evaluate and return the exit code."""
+def run(options: argparse.Namespace) -> None:
     harmonized = _named(options.harmonized)
     codes = _named(options.codes)
     twice = [name for name, folders in codes.items() if len(folders) > 1]
@@ -116,38 +96,22 @@ def run(options: argparse.Namespace) -> int:
         raise DatasetError(
             "--maps are for scores of maps or biology", remedy="add one to --scores"
         )
-    from siteless.cli._console import shown
     from siteless.pipelines import Derivatives, Scoring, evaluate_dataset
 
-    with shown(verbose=options.verbose) as progress:
+    with running(options) as work:
         evaluation = evaluate_dataset(
             selection_of(options),
             Derivatives(harmonized, options.to),
             options.out,
             codes={name: folder for name, [folder] in codes.items()},
             scoring=Scoring(options.scores, options.maps or MAPS, options.labels, options.fibres),
-            run=run_of(options, progress),
+            run=work,
         )
     _show(evaluation)
     if not options.no_report:
-        _report(options, next(iter(harmonized.values()))[0])
-    return 0
-
-
-def _report(options: argparse.Namespace, folder: Path) -> None:
-    """Write a report with the scores, and scans of the first folder."""
-    from siteless.cli._console import shown
-    from siteless.pipelines import Derivatives, write_report
-
-    with warned(), shown(verbose=options.verbose) as progress:
-        page = write_report(
-            selection_of(options),
-            Derivatives({"harmonized": [folder]}, options.to),
-            options.out / "report",
-            scores=options.out,
-            run=run_of(options, progress),
-        )
-        say_page(page)
+        [first, *_] = harmonized.values()
+        shown = Derivatives({"harmonized": first[:1]}, options.to)
+        report_at_end(options, shown, scores=options.out)
 
 
 def _named(words: list[str]) -> dict[str, list[Path]]:

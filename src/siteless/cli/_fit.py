@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from siteless.cli._options import (
-    add_dataset_options,
-    add_nprocs,
-    natural,
-    positive,
-    run_of,
-    selection_of,
-)
+from siteless.cli._options import add_command, positive, running, selection_of
 from siteless.errors import DatasetError, OutputError
 from siteless.methods.registry import METHODS
 
 if TYPE_CHECKING:
     from siteless.methods import Method
-    from siteless.model import ModelCard
+    from siteless.model import Model
 
-_DESCRIPTION = """\
+_HELP = """\
+learn a model from a dataset
+
 Learn from scans of two or more sites how each site shows a brain. By default: a code of the signal
 that does not tell the site, and how each site renders it; no person needs to be scanned twice.
 `siteless methods` lists the others, which are used alike.
@@ -32,8 +26,7 @@ People are for training, validation or test by the split column of participants.
 test); without it one person in ten validates, where a method needs that. The log (_log.tsv) and,
 of training, a picture of it (_losses.png) are written beside the model, coefficients into a folder
 (_work) that can be deleted afterwards.
-"""
-_EXAMPLES = """\
+
 examples:
   siteless fit my_study --model my_study.safetensors
   siteless fit my_study --model pair.safetensors --sites berlin leeds
@@ -44,19 +37,12 @@ examples:
   torchrun --nproc-per-node=2 -m siteless fit my_study --model my_study.safetensors
 """
 # Number of scans from which a site's effect can be separated from participants.
-_FEW = 3
+_FEW_SCANS = 3
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to the command line."""
-    parser = commands.add_parser(
-        "fit",
-        help="learn a model from a dataset",
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_dataset_options(parser)
+    parser = add_command(commands, "fit", run, _HELP)
+    parser.add_dataset()
     parser.add_argument(
         "--model", type=Path, required=True, metavar="FILE", help="file to write the model to"
     )
@@ -68,7 +54,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--sites", nargs="+", metavar="SITE", help="sites to learn (default: all)")
     parser.add_argument("--resume", action="store_true", help="go on with an interrupted fit")
-    parser.add_argument("--seed", type=natural, default=0, help="random seed (default: 0)")
+    parser.add_seed("random seed")
     parser.add_argument(
         "--work-dir",
         type=Path,
@@ -83,62 +69,65 @@ def add_parser(commands: Any) -> None:
         help="gigabytes that signal and patches may take in it, about; of larger studies the "
         "network learns from as many scans as fit (default: %(default)s)",
     )
-    add_nprocs(parser)
+    parser.add_nprocs()
     _add_method_options(parser)
-    parser.set_defaults(run=run)
 
 
 def _add_method_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of all methods; missing options are not in the namespace."""
     group = parser.add_argument_group("options of methods")
-    owners: dict[str, list[type[Method]]] = {}
-    for method in METHODS.values():
-        for name in method.options():
-            owners.setdefault(name, []).append(method)
-    for name, methods in owners.items():
-        argument = dict(methods[0].options()[name].metadata)
+    for name, methods in _owners().items():
+        argument = dict(METHODS[methods[0]].options()[name].metadata)
         argument.pop("collect", None)
         if len(methods) < len(METHODS):
-            names = ", ".join(method.name for method in methods)
-            argument["help"] = f"{names}: {argument['help']}"
+            argument["help"] = f"{', '.join(methods)}: {argument['help']}"
         group.add_argument(_flag(name), default=argparse.SUPPRESS, **argument)
+
+
+def _owners() -> dict[str, list[str]]:
+    """Return the names of methods that have an option, by the option."""
+    owners: dict[str, list[str]] = {}
+    for method in METHODS.values():
+        for name in method.options():
+            owners.setdefault(name, []).append(method.name)
+    return owners
 
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def method_of(options: argparse.Namespace) -> Method:
+def _method_of(options: argparse.Namespace) -> Method:
     """Return the method with its settings; raise an error for options of other methods."""
     method = METHODS[options.method]
     known = method.options()
     settings = {}
-    for other in METHODS.values():
-        for name in other.options().keys() & vars(options).keys():
-            if name not in known:
-                owners = [owner.name for owner in METHODS.values() if name in owner.options()]
-                raise DatasetError(
-                    f"the method {method.name} has no {_flag(name)}",
-                    remedy=f"leave it out, or use {' or '.join(owners)}",
-                )
-            collect = known[name].metadata.get("collect", lambda value: value)
-            settings[name] = collect(getattr(options, name))
+    for name, owners in _owners().items():
+        if name not in options:
+            continue
+        if name not in known:
+            raise DatasetError(
+                f"the method {method.name} has no {_flag(name)}",
+                remedy=f"leave it out, or use {' or '.join(owners)}",
+            )
+        value = getattr(options, name)
+        collect = known[name].metadata.get("collect")
+        settings[name] = collect(value) if collect else value
     return method(**settings)
 
 
-def run(options: argparse.Namespace) -> int:
-    """Fit and return the exit code."""
+def run(options: argparse.Namespace) -> None:
     if options.model.suffix != ".safetensors":
         raise OutputError(
             "expected a name that ends in .safetensors", remedy="rename it", path=options.model
         )
-    from siteless.cli._console import shown
+    from siteless.cli._console import count, say, warn
     from siteless.cli._info import show_card
     from siteless.distributed import joined, rank
     from siteless.pipelines import fit_model
 
-    method = method_of(options)
-    with joined(getattr(method, "device", "cpu")), shown(verbose=options.verbose) as progress:
+    method = _method_of(options)
+    with joined(getattr(method, "device", "cpu")), running(options) as work:
         model = fit_model(
             selection_of(options),
             options.model,
@@ -146,74 +135,51 @@ def run(options: argparse.Namespace) -> int:
             resume=options.resume,
             work=options.work_dir,
             work_gb=options.work_gb,
-            run=run_of(options, progress),
+            run=work,
         )
         first = rank() == 0
     if first:
-        _tell_few(model.card)
-        _tell_sampled(model.card)
-        _tell_left_out(model.card.summary["left_out"])
-        _tell_interpolated(model.card)
-        _tell_not_registered(model.card.summary.get("not_registered", ()), options.model)
+        for line in _warnings(model, options.model):
+            warn(f"warning: {line}")
+        if names := model.card.summary["left_out"]:
+            scans = f"{count(len(names), 'scan')} ({_first_few(names)})"
+            say(f"left out, as they have no shell: {scans}")
         show_card(model)
-    return 0
 
 
-def _tell_few(card: ModelCard) -> None:
-    few = [site for site, scans in card.summary["training_scans"].items() if scans < _FEW]
-    if few:
-        print(  # noqa: T201
-            f"siteless: warning: expected {_FEW} scans or more of each site to learn from, found "
-            f"fewer of {', '.join(few)}; so few people hardly show what the scanner does, and "
-            "little of it is removed: add scans, or leave such sites out with --sites",
-            file=sys.stderr,
-        )
-    for site in card.summary["single_person_sites"]:
-        print(  # noqa: T201
-            f"siteless: warning: site {site} has one person, who was scanned nowhere else, so "
-            "that nothing separates the scanner from the person; add people to harmonize it",
-            file=sys.stderr,
-        )
-
-
-def _tell_sampled(card: ModelCard) -> None:
-    learning = sum(card.summary["training_scans"].values())
-    used = card.summary.get("network_scans", learning)
-    if used < learning:
-        print(  # noqa: T201
-            f"siteless: warning: the network learned from {used} of {learning} scans, as many as "
-            "--work-gb holds; site effects come from all of them",
-            file=sys.stderr,
-        )
-
-
-def _tell_left_out(names: list[str]) -> None:
-    from siteless.cli._console import count, stdout
-
-    if names:
-        shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-        line = f"left out, as they have no shell: {count(len(names), 'scan')} ({shown})"
-        stdout().print(line, soft_wrap=True, markup=False, highlight=False)
-
-
-def _tell_interpolated(card: ModelCard) -> None:
+def _warnings(model: Model, path: Path) -> Iterator[str]:
+    """Yield what a user should know about the scans that a model was learned from."""
     from siteless.acquisition import show_bs
     from siteless.cli._console import count
 
-    names = card.summary["interpolated"]
-    if names:
-        shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-        print(  # noqa: T201
-            f"siteless: warning: {count(len(names), 'scan')} ({shown}) had other shells; they "
-            f"were brought to {show_bs(card.preparation.shells)}",
-            file=sys.stderr,
+    summary = model.card.summary
+    few = [site for site, scans in summary["training_scans"].items() if scans < _FEW_SCANS]
+    if few:
+        yield (
+            f"expected {_FEW_SCANS} scans or more of each site to learn from, found fewer of "
+            f"{', '.join(few)}; so few people hardly show what the scanner does, and little of it "
+            "is removed: add scans, or leave such sites out with --sites"
         )
+    for site in summary["single_person_sites"]:
+        yield (
+            f"site {site} has one person, who was scanned nowhere else, so that nothing separates "
+            "the scanner from the person; add people to harmonize it"
+        )
+    learning = sum(summary["training_scans"].values())
+    used = summary.get("network_scans", learning)
+    if used < learning:
+        yield (
+            f"the network learned from {used} of {learning} scans, as many as --work-gb holds; "
+            "site effects come from all of them"
+        )
+    if names := summary["interpolated"]:
+        shells = show_bs(model.preparation.shells)
+        scans = f"{count(len(names), 'scan')} ({_first_few(names)})"
+        yield f"{scans} had other shells; they were brought to {shells}"
+    log = path.with_name(f"{path.stem}_log.tsv")
+    for name in summary.get("not_registered", ()):
+        yield f"{name} could not be registered to the template and was left out; see {log}"
 
 
-def _tell_not_registered(names: Sequence[str], model: Path) -> None:
-    for name in names:
-        print(  # noqa: T201
-            f"siteless: warning: {name} could not be registered to the template and was left out; "
-            f"see {model.with_name(f'{model.stem}_log.tsv')}",
-            file=sys.stderr,
-        )
+def _first_few(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")

@@ -4,32 +4,26 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from siteless.cli._options import (
-    add_dataset_options,
-    add_model,
-    add_nprocs,
-    run_of,
-    selection_of,
-)
-from siteless.cli._report import add_no_report, say_page, warned
+from siteless.cli._options import add_command, running, selection_of
+from siteless.cli._report import report_at_end
 from siteless.errors import DatasetError
 
 if TYPE_CHECKING:
     from siteless.pipelines import Gradients, HarmonizeReport
 
-_DESCRIPTION = """\
+_HELP = """\
+render scans as a site
+
 Render scans as another site would show them, at their own b-vectors or others, and write them as a
 BIDS derivative, with maps of how uncertain the rendering is, how much it has changed, and what is
 unlike the scans that the model was learned from. Nothing is fitted again. What an earlier run has
 written with the same model and settings is kept; a scan that fails is named at the end, and the
 others are done. A model of the method combat gives maps (FA, MD, ...) instead of scans.
-"""
-_EXAMPLES = """\
+
 examples:
   siteless harmonize my_study harmonized --model my_study.safetensors --to berlin
   siteless harmonize my_study harmonized --model my_study.safetensors --to average
@@ -40,30 +34,10 @@ examples:
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to the command line."""
-    parser = commands.add_parser(
-        "harmonize",
-        help="render scans as a site",
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_dataset_options(parser)
+    parser = add_command(commands, "harmonize", run, _HELP, goes_on=True)
+    parser.add_dataset()
     parser.add_argument("out", metavar="OUT", type=Path, help="folder for the derivative dataset")
-    add_model(parser)
-    add_rendering(parser)
-    add_nprocs(parser)
-    parser.add_argument(
-        "--dask",
-        metavar="ADDRESS",
-        help="work on a cluster: the address of a Dask scheduler, or the file that has it",
-    )
-    add_no_report(parser)
-    parser.set_defaults(run=run, goes_on=True)
-
-
-def add_rendering(parser: argparse.ArgumentParser) -> None:
-    """Add the options for rendering."""
+    parser.add_model()
     parser.add_argument(
         "--to",
         required=True,
@@ -86,14 +60,21 @@ def add_rendering(parser: argparse.ArgumentParser) -> None:
         "rendered voxels near by)",
     )
     parser.add_argument("--force", action="store_true", help="render again what is there already")
+    parser.add_nprocs()
+    parser.add_argument(
+        "--dask",
+        metavar="ADDRESS",
+        help="work on a cluster: the address of a Dask scheduler, or the file that has it",
+    )
+    parser.add_no_report()
 
 
 def run(options: argparse.Namespace) -> int:
     """Harmonize and return the exit code."""
-    from siteless.cli._console import shown
+    from siteless.cli._console import say
     from siteless.pipelines import RenderingOptions, harmonize_dataset
 
-    with shown(verbose=options.verbose) as progress:
+    with running(options) as work:
         report = harmonize_dataset(
             selection_of(options),
             options.out,
@@ -101,34 +82,18 @@ def run(options: argparse.Namespace) -> int:
             options.to,
             rendering=RenderingOptions(_gradients(options.gradients), options.outside),
             force=options.force,
-            run=run_of(options, progress),
+            run=work,
         )
-    code = show_report(report, options.to, options.out)
-    if (report.written or report.skipped) and not options.no_report:
-        _report(options)
-    return code
-
-
-def _report(options: argparse.Namespace) -> None:
-    """Write a report, or print its command if other jobs may render the same dataset."""
-    from siteless.cli._console import say, shown
-    from siteless.pipelines import write_report
-
-    out = options.out / "report"
-    if options.dask or options.participant_label:
+    _show(report, options.to, options.out)
+    if not (report.written or report.skipped) or options.no_report:
+        pass
+    elif options.dask or options.participant_label:  # other jobs may render the same dataset
         words = ["siteless", "report", options.dataset, "--harmonized", options.out]
-        words += ["--model", options.model, "--out", out]
+        words += ["--model", options.model, "--out", options.out / "report"]
         say(f"for a report of all scans: {shlex.join(map(str, words))}")
-        return
-    with warned(), shown(verbose=options.verbose) as progress:
-        page = write_report(
-            selection_of(options),
-            [options.out],
-            out,
-            model=options.model,
-            run=run_of(options, progress),
-        )
-        say_page(page)
+    else:
+        report_at_end(options, [options.out], model=options.model)
+    return 1 if report.errors else 0
 
 
 def _gradients(words: list[str]) -> Gradients:
@@ -142,36 +107,32 @@ def _gradients(words: list[str]) -> Gradients:
     )
 
 
-def show_report(report: HarmonizeReport, to: str, out: Path) -> int:
-    """Print the outcome of scans and return the exit code."""
+def _show(report: HarmonizeReport, to: str, out: Path) -> None:
+    """Print the outcome of scans."""
     from siteless.acquisition import show_bs
-    from siteless.cli._console import count, stdout
+    from siteless.cli._console import count, say, warn
 
     for image, part in report.unfamiliar.items():
         mask = image.name.replace("desc-harmonized_dwi", "desc-unfamiliar_mask")
-        print(  # noqa: T201
-            f"siteless: warning: {image}: {100 * part:.0f} % of the rendered voxels are unlike "
-            f"the training scans of their site (expected 0.1 %); look at {mask}",
-            file=sys.stderr,
+        warn(
+            f"warning: {image}: {100 * part:.0f} % of the rendered voxels are unlike the training "
+            f"scans of their site (expected 0.1 %); look at {mask}"
         )
     for bs, images in Counter(report.interpolated.values()).items():
-        print(  # noqa: T201
-            f"siteless: note: {count(images, 'scan')} had no {show_bs(bs)}: the signal there is "
-            "interpolated between shells, as the sidecars say (InterpolatedShells)",
-            file=sys.stderr,
+        warn(
+            f"note: {count(images, 'scan')} had no {show_bs(bs)}: the signal there is "
+            "interpolated between shells, as the sidecars say (InterpolatedShells)"
         )
     for line in _error_lines(report):
-        print(f"siteless: {line}", file=sys.stderr)  # noqa: T201
-    parts = [f"{count(len(report.written), 'scan')} rendered as {to}"]
-    if report.skipped:
-        parts.append(f"{len(report.skipped)} there already")
-    if report.left_out:
-        parts.append(f"{len(report.left_out)} without shells left out")
-    if report.errors:
-        parts.append(f"{len(report.errors)} failed")
-    line = f"{', '.join(parts)}: {out}"
-    stdout().print(line, soft_wrap=True, markup=False, highlight=False)
-    return 1 if report.errors else 0
+        warn(line)
+    others = {
+        "there already": report.skipped,
+        "without shells left out": report.left_out,
+        "failed": report.errors,
+    }
+    parts = [f"{len(scans)} {what}" for what, scans in others.items() if scans]
+    rendered = f"{count(len(report.written), 'scan')} rendered as {to}"
+    say(f"{', '.join([rendered, *parts])}: {out}")
 
 
 def _error_lines(report: HarmonizeReport) -> list[str]:

@@ -8,24 +8,25 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from siteless.cli._options import add_command
+
 if TYPE_CHECKING:
     from siteless.model import Model
 
+_HELP = """\
+say what a model is
+
+Print the card of a model: what it was learned from, how, and how well.
+"""
+
 
 def add_parser(commands: Any) -> None:
-    """Add the command to the command line."""
-    parser = commands.add_parser(
-        "info",
-        help="say what a model is",
-        description="Print the card of a model: what it was learned from, how, and how well.",
-    )
+    parser = add_command(commands, "info", run, _HELP)
     parser.add_argument("model", metavar="FILE", type=Path, help="that `siteless fit` wrote")
     parser.add_argument("--json", action="store_true", help="print all of it, for machines")
-    parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> int:
-    """Show a model and return the exit code."""
+def run(options: argparse.Namespace) -> None:
     from siteless.methods import load_model
 
     model = load_model(options.model)
@@ -34,25 +35,24 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(content, indent=2))  # noqa: T201
     else:
         show_card(model)
-    return 0
 
 
 def show_card(model: Model) -> None:
     """Print the description of a model."""
-    from siteless.cli._console import stdout
-
-    console = stdout()
-    for name, value in _lines(model):
-        console.print(f"{name:<12}{value}", soft_wrap=True, markup=False, highlight=False)
-
-
-def _lines(model: Model) -> list[tuple[str, str]]:
     from siteless.acquisition import show_bs
+    from siteless.cli._console import count, say
     from siteless.methods import METHODS
 
     card, preparation, summary = model.card, model.preparation, model.card.summary
-    sites = _site_lines(model)
-    return [
+    sites = [
+        f"{site}: level {known.level:.4g}, protocol of {len(known.bvals)} volumes, "
+        f"{count(summary['training_scans'][site], 'training scan')}, "
+        f"{summary['validation_scans'][site]} for validation"
+        for site, known in card.sites.items()
+    ]
+    computed = summary["masks_computed"]
+    masks = f" (masks computed for {computed} scans)" if computed else ""
+    lines = [
         ("identity", model.identity),
         ("method", f"{card.method}: {METHODS[card.method].summary}"),
         *zip(["sites", *[""] * (len(sites) - 1)], sites, strict=True),
@@ -63,23 +63,9 @@ def _lines(model: Model) -> list[tuple[str, str]]:
         ),
         ("fit", preparation.fit.replace("-", " ")),
         ("denoised", f"by {preparation.denoiser}" if preparation.denoiser else "no"),
-        ("tissue", preparation.tissue.replace("-", " ") + _masks(summary["masks_computed"])),
+        ("tissue", preparation.tissue.replace("-", " ") + masks),
         *model.describe(),
         ("made with", ", ".join(f"{name} {number}" for name, number in card.versions.items())),
     ]
-
-
-def _site_lines(model: Model) -> list[str]:
-    from siteless.cli._console import count
-
-    summary = model.card.summary
-    return [
-        f"{site}: level {known.level:.4g}, protocol of {len(known.bvals)} volumes, "
-        f"{count(summary['training_scans'][site], 'training scan')}, "
-        f"{summary['validation_scans'][site]} for validation"
-        for site, known in model.card.sites.items()
-    ]
-
-
-def _masks(computed: int) -> str:
-    return f" (masks computed for {computed} scans)" if computed else ""
+    for name, value in lines:
+        say(f"{name:<12}{value}")

@@ -7,9 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 from siteless.cli import (
@@ -27,6 +25,7 @@ from siteless.cli import (
     _reproduce,
     _simulate,
 )
+from siteless.cli._options import Command
 from siteless.errors import SitelessError
 
 _DESCRIPTION = """\
@@ -42,52 +41,44 @@ render scans as one site, score them, and look at the report:
   siteless harmonize DATASET OUT --model FILE --to SITE
   siteless evaluate DATASET --harmonized OUT --out SCORES
 """
+# In the order of the help.
+_COMMANDS = (
+    *(_demo, _check, _fit, _methods, _harmonize, _evaluate, _report),
+    *(_info, _adapt, _encode, _simulate, _reproduce, _completion),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, or 1 on an error."""
     options = make_parser().parse_args(arguments)
-    _end_like_an_interrupt(signal.SIGTERM)  # sent by batch systems before they kill
+    _end_like_an_interrupt()
     hint = "; go on with --resume" if hasattr(options, "resume") else ""
     hint = "; run it again to go on" if getattr(options, "goes_on", False) else hint
-    with errors_as_a_line(hint) as outcome:
-        outcome.code = options.run(options)
-    return outcome.code
+    return exit_code(lambda: options.run(options), hint)
 
 
-def _end_like_an_interrupt(number: int) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
+def _end_like_an_interrupt() -> None:
+    """Treat the signal that batch systems send before they kill like an interrupt."""
     if threading.current_thread() is threading.main_thread():
-        signal.signal(number, interrupt)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
-@dataclass
-class Outcome:
-    """The exit code of a command."""
-
-    code: int = 0
-
-
-@contextmanager
-def errors_as_a_line(hint: str = "") -> Iterator[Outcome]:
-    """Turn errors raised inside into one line and an exit code."""
-    outcome = Outcome()
+def exit_code(work: Callable[[], int | None], hint: str = "") -> int:
+    """Do the work, print its error as one line, and return the exit code."""
     try:
-        yield outcome
+        return work() or 0
     except SitelessError as error:
-        outcome.code = 1
         among_others = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK") != "0"
         if not among_others:  # only one process of torchrun prints
             print(f"siteless: {error}", file=sys.stderr)  # noqa: T201
+        return 1
     except KeyboardInterrupt:
-        outcome.code = 130
         print(f"siteless: interrupted{hint}", file=sys.stderr)  # noqa: T201
+        return 130
     except BrokenPipeError:
         # The reader, such as `head`, has closed the pipe; this avoids a second error at exit.
-        outcome.code = 1
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -98,18 +89,9 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"siteless {version('siteless')}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    _demo.add_parser(commands)
-    _check.add_parser(commands)
-    _fit.add_parser(commands)
-    _methods.add_parser(commands)
-    _harmonize.add_parser(commands)
-    _evaluate.add_parser(commands)
-    _report.add_parser(commands)
-    _info.add_parser(commands)
-    _adapt.add_parser(commands)
-    _encode.add_parser(commands)
-    _simulate.add_parser(commands)
-    _reproduce.add_parser(commands)
-    _completion.add_parser(commands)
+    commands = parser.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, parser_class=Command
+    )
+    for command in _COMMANDS:
+        command.add_parser(commands)
     return parser

@@ -5,23 +5,22 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from siteless.cli._options import add_command
+
+_HELP = """\
+list the ways to harmonize
+
+List the methods that `siteless fit --method` has, a line each.
+"""
+
 
 def add_parser(commands: Any) -> None:
-    """Add the command to the command line."""
-    parser = commands.add_parser(
-        "methods",
-        help="list the ways to harmonize",
-        description="List the methods that `siteless fit --method` has, a line each.",
-    )
-    parser.set_defaults(run=run)
+    add_command(commands, "methods", run, _HELP)
 
 
-def run(_options: argparse.Namespace) -> int:
-    """List methods and return the exit code."""
-    from siteless.cli._console import stdout
+def run(_options: argparse.Namespace) -> None:
+    from siteless.cli._console import say
     from siteless.methods import METHODS
 
     for method in METHODS.values():
-        line = f"{method.name:<12}{method.summary}"
-        stdout().print(line, soft_wrap=True, markup=False, highlight=False)
-    return 0
+        say(f"{method.name:<12}{method.summary}")

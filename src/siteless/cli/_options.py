@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from siteless.errors import DatasetError
 
 if TYPE_CHECKING:
     from siteless.bids import ScanSelection
-    from siteless.cli._console import ShowStage
     from siteless.pipelines import Run
 
 # Maps of `siteless.microstructure`, whose import is slow.
@@ -19,80 +20,109 @@ MAPS = ("fa", "md", "mk", "rtop")
 _WITHOUT_CHOICE = ("datatype", "suffix", "extension")
 
 
-def add_dataset_options(parser: argparse.ArgumentParser) -> None:
-    """Add the dataset and the options that select its scans."""
-    parser.add_argument(
-        "dataset",
-        metavar="DATASET",
-        type=Path,
-        help="a BIDS dataset (raw, or a derivative such as QSIPrep's), or a tab-separated "
-        "manifest with the columns subject, site and dwi, and optionally session, bval, bvec, "
-        "mask, wm_mask, age, sex and split",
-    )
-    add_choice(parser)
+class Command(argparse.ArgumentParser):
+    """Parser of a command, with the options that several commands have."""
+
+    def add_dataset(self) -> None:
+        """Add the dataset and the options that select its scans."""
+        self.add_argument(
+            "dataset",
+            metavar="DATASET",
+            type=Path,
+            help="a BIDS dataset (raw, or a derivative such as QSIPrep's), or a tab-separated "
+            "manifest with the columns subject, site and dwi, and optionally session, bval, bvec, "
+            "mask, wm_mask, age, sex and split",
+        )
+        self.add_choice()
+
+    def add_choice(self) -> None:
+        """Add the options that select scans of a dataset."""
+        self.add_argument(
+            "--site-from",
+            metavar="ENTITY",
+            help="take the site from this part of file names, such as ses or acq, for scans that "
+            "no table gives a site",
+        )
+        labels: dict[str, Any] = {"nargs": "+", "metavar": "LABEL"}
+        people, sessions = "only these people (without sub-)", "only these sessions (without ses-)"
+        self.add_argument("--participant-label", "--participant_label", help=people, **labels)
+        self.add_argument("--session-label", "--session_label", help=sessions, **labels)
+        self.add_argument(
+            "--bids-filter-file",
+            type=Path,
+            metavar="FILE",
+            help="only scans that pass this JSON file, such as "
+            '{"dwi": {"acquisition": "multishell"}}',
+        )
+
+    def add_model(self) -> None:
+        """Add the model and the sites to apply it to."""
+        self.add_argument(
+            "--model", type=Path, required=True, metavar="FILE", help="that `siteless fit` wrote"
+        )
+        self.add_argument(
+            "--site",
+            "--sites",
+            dest="sites",
+            nargs="+",
+            metavar="SITE",
+            help="only scans of these sites (default: all)",
+        )
+
+    def add_to(self) -> None:
+        """Add the target site of scans that other tools have rendered."""
+        self.add_argument(
+            "--to", metavar="SITE", help="the target site, for derivatives that do not tell it"
+        )
+
+    def add_seed(self, what: str = "of all that is random") -> None:
+        self.add_argument("--seed", type=natural, default=0, help=f"{what} (default: 0)")
+
+    def add_nprocs(self) -> None:
+        """Add the number of processes, and the verbosity."""
+        self.add_argument(
+            "--nprocs",
+            type=positive,
+            metavar="N",
+            help="processes to work with (default: one for each core that may be used)",
+        )
+        self.add_verbose()
+
+    def add_verbose(self) -> None:
+        self.add_argument(
+            "-v", "--verbose", action="store_true", help="tell of every scan, a line each"
+        )
+
+    def add_no_report(self) -> None:
+        self.add_argument(
+            "--no-report", action="store_true", help="do not write pages about it at the end"
+        )
 
 
-def add_choice(parser: argparse.ArgumentParser) -> None:
-    """Add the options that select scans of a dataset."""
-    parser.add_argument(
-        "--site-from",
-        metavar="ENTITY",
-        help="take the site from this part of file names, such as ses or acq, for scans that no "
-        "table gives a site",
-    )
-    parser.add_argument(
-        "--participant-label",
-        "--participant_label",
-        nargs="+",
-        metavar="LABEL",
-        help="only these people (without sub-)",
-    )
-    parser.add_argument(
-        "--session-label",
-        "--session_label",
-        nargs="+",
-        metavar="LABEL",
-        help="only these sessions (without ses-)",
-    )
-    parser.add_argument(
-        "--bids-filter-file",
-        type=Path,
-        metavar="FILE",
-        help='only scans that pass this JSON file, such as {"dwi": {"acquisition": "multishell"}}',
-    )
+def add_command(
+    commands: Any,
+    name: str,
+    run: Callable[[argparse.Namespace], int | None],
+    text: str,
+    *,
+    goes_on: bool = False,
+) -> Command:
+    """Add a command; one that goes on says so when it is interrupted.
 
-
-def add_model(parser: argparse.ArgumentParser) -> None:
-    """Add the model and the sites to apply it to."""
-    parser.add_argument(
-        "--model", type=Path, required=True, metavar="FILE", help="that `siteless fit` wrote"
+    Its text has a line for the list of commands, a description, and perhaps examples. Its function
+    `run` does the work, and returns an exit code or None for 0.
+    """
+    summary, _, text = text.partition("\n\n")
+    description, _, examples = text.partition("\nexamples:\n")
+    parser: Command = commands.add_parser(
+        name,
+        help=summary,
+        description=description,
+        epilog=examples and f"examples:\n{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--site",
-        "--sites",
-        dest="sites",
-        nargs="+",
-        metavar="SITE",
-        help="only scans of these sites (default: all)",
-    )
-
-
-def add_nprocs(parser: argparse.ArgumentParser) -> None:
-    """Add the number of processes, and the verbosity."""
-    parser.add_argument(
-        "--nprocs",
-        type=positive,
-        metavar="N",
-        help="processes to work with (default: one for each core that may be used)",
-    )
-    add_verbose(parser)
-
-
-def add_verbose(parser: argparse.ArgumentParser) -> None:
-    """Add the verbosity."""
-    parser.add_argument(
-        "-v", "--verbose", action="store_true", help="tell of every scan, a line each"
-    )
+    parser.set_defaults(run=run, goes_on=goes_on)
+    return parser
 
 
 def selection_of(options: argparse.Namespace) -> ScanSelection:
@@ -103,16 +133,19 @@ def selection_of(options: argparse.Namespace) -> ScanSelection:
     return ScanSelection(options.dataset, options.site_from, filters_of(options), sites)
 
 
-def run_of(options: argparse.Namespace, progress: ShowStage) -> Run:
-    """Return the run from options."""
+@contextmanager
+def running(options: argparse.Namespace) -> Iterator[Run]:
+    """Provide the run from options, and show its progress."""
+    from siteless.cli._console import shown
     from siteless.pipelines import Run
 
-    return Run(
-        nprocs=options.nprocs,
-        cluster=getattr(options, "dask", None),
-        progress=progress,
-        seed=getattr(options, "seed", 0),
-    )
+    with shown(verbose=options.verbose) as progress:
+        yield Run(
+            nprocs=options.nprocs,
+            cluster=getattr(options, "dask", None),
+            progress=progress,
+            seed=getattr(options, "seed", 0),
+        )
 
 
 def filters_of(options: argparse.Namespace) -> dict[str, list[str | None]]:

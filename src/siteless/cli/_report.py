@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from siteless.cli._options import (
-    add_dataset_options,
-    add_nprocs,
-    positive_or_all,
-    run_of,
-    selection_of,
-)
+from siteless.cli._options import add_command, positive_or_all, running, selection_of
 from siteless.errors import SitelessError
 
-_DESCRIPTION = """\
+if TYPE_CHECKING:
+    from siteless.pipelines import Derivatives
+
+_HELP = """\
+write pages that show what was done to scans
+
 Write pages that show what harmonizing has done: one of the whole study (what was done, is the site
 gone, is the brain still there, where did it change, how do other methods compare, which scans to
 look at), and one of each person with a viewer of scans before and after. Each page is one file
 that needs no network: send it, or keep it beside the data. `siteless harmonize` and `siteless
 evaluate` write such a report at their end.
-"""
-_EXAMPLES = """\
+
 examples:
   siteless report my_study --harmonized as_berlin --out report
   siteless report my_study --harmonized as_berlin --scores scores --out report
@@ -36,15 +32,8 @@ _PEOPLE = 40
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to the command line."""
-    parser = commands.add_parser(
-        "report",
-        help="write pages that show what was done to scans",
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_dataset_options(parser)
+    parser = add_command(commands, "report", run, _HELP, goes_on=True)
+    parser.add_dataset()
     parser.add_argument(
         "--harmonized",
         nargs="+",
@@ -70,19 +59,15 @@ def add_parser(commands: Any) -> None:
         metavar="N",
         help=f"with a page of their own, those that stand out first, or all (default: {_PEOPLE})",
     )
-    parser.add_argument(
-        "--to", metavar="SITE", help="the target site, for derivatives that do not tell it"
-    )
-    add_nprocs(parser)
-    parser.set_defaults(run=run, goes_on=True)
+    parser.add_to()
+    parser.add_nprocs()
 
 
-def run(options: argparse.Namespace) -> int:
-    """Write the report and return the exit code."""
-    from siteless.cli._console import shown
+def run(options: argparse.Namespace) -> None:
+    from siteless.cli._console import say
     from siteless.pipelines import Derivatives, write_report
 
-    with shown(verbose=options.verbose) as progress:
+    with running(options) as work:
         page = write_report(
             selection_of(options),
             Derivatives({"harmonized": options.harmonized}, options.to),
@@ -90,30 +75,29 @@ def run(options: argparse.Namespace) -> int:
             scores=options.scores,
             model=options.model,
             people=options.people,
-            run=run_of(options, progress),
+            run=work,
         )
-    say_page(page)
-    return 0
-
-
-def say_page(page: Path) -> None:
-    """Print the path of a report."""
-    from siteless.cli._console import say
-
     say(f"report: {page}")
 
 
-@contextmanager
-def warned() -> Iterator[None]:
-    """Turn errors of a report into warnings, as the main work is finished."""
+def report_at_end(
+    options: argparse.Namespace,
+    harmonized: Sequence[Path] | Derivatives,
+    *,
+    scores: Path | None = None,
+    model: Path | None = None,
+) -> None:
+    """Write the report of another command; its errors are warnings, as the main work is done."""
+    from siteless.cli._console import say, warn
+    from siteless.pipelines import write_report
+
+    out = options.out / "report"
     try:
-        yield
+        with running(options) as work:
+            page = write_report(
+                selection_of(options), harmonized, out, scores=scores, model=model, run=work
+            )
     except SitelessError as error:
-        print(f"siteless: warning: no report: {error}", file=sys.stderr)  # noqa: T201
-
-
-def add_no_report(parser: argparse.ArgumentParser) -> None:
-    """Add the option to skip the report."""
-    parser.add_argument(
-        "--no-report", action="store_true", help="do not write pages about it at the end"
-    )
+        warn(f"warning: no report: {error}")
+    else:
+        say(f"report: {page}")

@@ -6,9 +6,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from siteless.cli._options import add_nprocs, natural, run_of
+from siteless.cli._options import add_command, running
 
-_DESCRIPTION = """\
+_HELP = """\
+repeat the paper's experiment
+
 Repeat the experiment of Moyer et al. (2020), from a cohort of travelling people to its tables and
 figures: networks of pairs of sites and of all sites, RISH, the ablations of the loss, post-hoc
 adversaries, errors of signal, maps and fibre orientations, in six tasks. The cohort is simulated,
@@ -16,8 +18,7 @@ or yours: the CDMRI data of 2018, or other travelling people, with a split colum
 
 OUT gets results.md with every table and figure, tables as TSV, and all models, rendered scans and
 scores. Run again to go on after an interruption: what is done is kept.
-"""
-_EXAMPLES = """\
+
 examples:
   siteless reproduce experiment                         a small cohort, in some 15 minutes
   siteless reproduce experiment_full --preset full      as many people and voxels as the paper
@@ -27,14 +28,7 @@ PRESETS = ("quick", "full")
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to the command line."""
-    parser = commands.add_parser(
-        "reproduce",
-        help="repeat the paper's experiment",
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_command(commands, "reproduce", run, _HELP, goes_on=True)
     parser.add_argument("out", metavar="OUT", type=Path, help="folder for all of it")
     parser.add_argument(
         "--dataset",
@@ -49,25 +43,20 @@ def add_parser(commands: Any) -> None:
         metavar="SITE",
         help="the site that scans are rendered from and as (default: prisma30, or the first)",
     )
-    parser.add_argument(
-        "--seed", type=natural, default=0, help="of all that is random (default: 0)"
-    )
-    add_nprocs(parser)
-    parser.set_defaults(run=run, goes_on=True)
+    parser.add_seed()
+    parser.add_nprocs()
 
 
-def run(options: argparse.Namespace) -> int:
-    """Reproduce and return the exit code."""
-    from siteless.cli._console import shown, stdout
+def run(options: argparse.Namespace) -> None:
+    from siteless.cli._console import say
     from siteless.experiments import reproduce_experiment
 
-    with shown(verbose=options.verbose) as progress:
+    with running(options) as work:
         page = reproduce_experiment(
             options.out,
             dataset=options.dataset,
             scale=options.preset,
             hub=options.hub,
-            run=run_of(options, progress),
+            run=work,
         )
-    stdout().print(str(page), soft_wrap=True, markup=False, highlight=False)
-    return 0
+    say(str(page))

@@ -6,19 +6,20 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from siteless.cli._options import add_nprocs, natural, positive, run_of
+from siteless.cli._options import add_command, natural, positive, running
 from siteless.errors import DatasetError
 
 if TYPE_CHECKING:
     from siteless.simulation import Cohort, Scanner
 
-_DESCRIPTION = """\
+_HELP = """\
+write a cohort with known truth
+
 Write a simulated cohort whose truth is known. By default everyone is scanned at every site; in the
 other designs training people belong to one site, and test people travel to all. The result is a
 BIDS dataset with masks and truth in its derivatives folder. The same seed gives the same bytes; an
 interrupted run goes on where it was.
-"""
-_EXAMPLES = """\
+
 examples:
   siteless simulate cohort                              8 people, 4 sites, 3 mm
   siteless simulate cohort --preset cdmri2018           15 people, 4 sites, 2.4 mm
@@ -41,14 +42,7 @@ EFFECTS = (
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to the command line."""
-    parser = commands.add_parser(
-        "simulate",
-        help="write a cohort with known truth",
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_command(commands, "simulate", run, _HELP, goes_on=True)
     parser.add_argument("out", metavar="OUT", type=Path, help="folder for the dataset")
     parser.add_argument(
         "--preset",
@@ -57,10 +51,7 @@ def add_parser(commands: Any) -> None:
         help="cdmri2018: 15 people, 2.4 mm; small: 8, 3 mm; tiny: 3, 6 mm (default: small)",
     )
     parser.add_argument(
-        "--subjects",
-        type=positive,
-        metavar="N",
-        help="travelling people, if not the preset's",
+        "--subjects", type=positive, metavar="N", help="travelling people, if not the preset's"
     )
     parser.add_argument(
         "--sites",
@@ -90,21 +81,14 @@ def add_parser(commands: Any) -> None:
         "--rescans", action="store_true", help="scan each test subject twice in each session"
     )
     parser.add_argument(
-        "--lesions",
-        type=natural,
-        metavar="N",
-        help="travelling people with a lesion (default: 0)",
+        "--lesions", type=natural, metavar="N", help="travelling people with a lesion (default: 0)"
     )
     _add_design(parser)
-    parser.add_argument(
-        "--seed", type=natural, default=0, help="of all that is random (default: 0)"
-    )
-    add_nprocs(parser)
-    parser.set_defaults(run=run, goes_on=True)
+    parser.add_seed()
+    parser.add_nprocs()
 
 
 def _add_design(parser: argparse.ArgumentParser) -> None:
-    """Add the design and its options."""
     parser.add_argument(
         "--design",
         choices=DESIGNS,
@@ -148,19 +132,16 @@ def _add_design(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(options: argparse.Namespace) -> int:
-    """Simulate and return the exit code."""
-    from siteless.cli._console import count, shown, stdout
+def run(options: argparse.Namespace) -> None:
+    from siteless.cli._console import count, say
     from siteless.pipelines import simulate_cohort
 
     cohort = _draw(options)
-    with shown(verbose=options.verbose) as progress:
-        out = simulate_cohort(options.out, cohort, run=run_of(options, progress))
+    with running(options) as work:
+        out = simulate_cohort(options.out, cohort, run=work)
     scans = sum(len(cohort.runs(p)) * len(cohort.visits(p)) for p in cohort.people)
     people = "1 person" if len(cohort.people) == 1 else f"{len(cohort.people)} people"
-    sites = count(len(cohort.scanners), "site")
-    stdout().print(f"{count(scans, 'scan')} of {people} at {sites}: {out}")
-    return 0
+    say(f"{count(scans, 'scan')} of {people} at {count(len(cohort.scanners), 'site')}: {out}")
 
 
 def _draw(options: argparse.Namespace) -> Cohort:
@@ -169,10 +150,11 @@ def _draw(options: argparse.Namespace) -> Cohort:
     from siteless.simulation import choose_design, draw_cohort, draw_design, require_fitting
 
     preset = SIZES[options.preset]
-    values = {name: getattr(options, name) for name in _DESIGN_OPTIONS}
-    settings = {name: value for name, value in values.items() if value is not None}
+    given = {name: getattr(options, name) for name in _DESIGN_OPTIONS}
+    settings = {name: value for name, value in given.items() if value is not None}
     require_fitting(options.design, settings)
-    scanners = _scanners(options, preset.sites)
+    chosen = _scanners(options, preset.sites)
+    scanners = tuple(scanner.without(*options.without) for scanner in chosen)
     shared = {"voxel_size": preset.voxel_size, "seed": options.seed, "rescans": options.rescans}
     if options.design == "travelling":
         return draw_cohort(scanners, **({"subjects": preset.subjects} | settings | shared))
@@ -182,24 +164,16 @@ def _draw(options: argparse.Namespace) -> Cohort:
 
 
 def _scanners(options: argparse.Namespace, usual: tuple[str, ...]) -> tuple[Scanner, ...]:
-    """Return the selected scanners, without the effects that are switched off."""
-    from siteless.simulation import draw_scanners
+    """Return the selected scanners, by default the usual ones and those of the user's file."""
+    from siteless.simulation import draw_scanners, read_scanners
 
-    if not options.random_sites:
-        chosen = _named_scanners(options, usual)
-    elif options.sites or options.sites_file:
+    if options.random_sites and (options.sites or options.sites_file):
         raise DatasetError(
             "--random-sites does not go with named sites",
             remedy="leave out --sites and --sites-file, or --random-sites",
         )
-    else:
-        chosen = draw_scanners(options.random_sites, options.seed)
-    return tuple(scanner.without(*options.without) for scanner in chosen)
-
-
-def _named_scanners(options: argparse.Namespace, usual: tuple[str, ...]) -> tuple[Scanner, ...]:
-    from siteless.simulation import read_scanners
-
+    if options.random_sites:
+        return draw_scanners(options.random_sites, options.seed)
     known = read_scanners(options.sites_file)
     custom = [site for site in known if site not in read_scanners()] if options.sites_file else []
     chosen = options.sites or [*usual, *custom]

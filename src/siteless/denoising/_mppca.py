@@ -22,39 +22,18 @@ _MPPCA = "DIPY mppca"
 
 
 def find_denoiser() -> str:
-    """Return the name and version of the available denoiser: dwidenoise or else DIPY's.
-
-    Raises
-    ------
-    SitelessError
-        When an installed dwidenoise does not work.
-    """
+    """Return the name and version of the available denoiser: dwidenoise or else DIPY's."""
     release = find_version("dwidenoise")
     return f"{_DWIDENOISE} {release}" if release else f"{_MPPCA} {version('dipy')}"
 
 
 def denoise(scan: Scan, denoiser: str) -> Scan:
-    """Denoise a scan within the brain.
+    """Denoise a scan within the brain, where it is not negative then, and leave the rest.
 
-    The window is the smallest cube of odd side with at least as many voxels as there are volumes.
-    The result does not depend on the number of threads.
-
-    Parameters
-    ----------
-    scan
-        Scan as acquired: interpolation or smoothing makes noise look like signal.
-    denoiser
-        Name as returned by `find_denoiser`. Any version of that program is accepted.
-
-    Returns
-    -------
-    Scan
-        Denoised scan, not negative in the brain and unchanged elsewhere.
-
-    Raises
-    ------
-    SitelessError
-        When the denoiser is unknown, missing or fails, or the scan is smaller than the window.
+    The scan must be as acquired: interpolation or smoothing makes noise look like signal. The
+    window is the smallest cube of odd side with at least as many voxels as there are volumes. The
+    result does not depend on the number of threads. Of the denoiser that `find_denoiser` names,
+    any version is accepted.
     """
     kind = denoiser.rpartition(" ")[0]
     if kind not in _DENOISERS:
@@ -88,9 +67,13 @@ def _window(scan: Scan) -> int:
 def _by_dwidenoise(signal: Array, mask: Array, side: int) -> Array:
     """Denoise with MRtrix3; the result is 0 outside the mask."""
     import nibabel as nib
+    from threadpoolctl import threadpool_info
 
+    # Each worker process has its share of threads.
+    blas = [library for library in threadpool_info() if library["user_api"] == "blas"]
+    threads = max((library["num_threads"] for library in blas), default=1)
     options = ["-extent", f"{side},{side},{side}", "-datatype", "float32", "-mask", "mask.nii"]
-    options += ["-quiet", "-nthreads", str(_count_threads())]
+    options += ["-quiet", "-nthreads", str(threads)]
     with scratch_folder() as folder:
         # With the scan's affine, MRtrix3 would reorder the axes.
         nib.Nifti1Image(signal, np.eye(4)).to_filename(folder / "dwi.nii")
@@ -113,21 +96,11 @@ def _by_mppca(signal: Array, mask: Array, side: int) -> Array:
     with threadpool_limits(1, user_api="blas"), warnings.catch_warnings():
         # Voxels without a window give 0 / 0, and windows without noise also warn.
         warnings.simplefilter("ignore", RuntimeWarning)
-        denoised: Array = mppca(
-            np.ascontiguousarray(signal), mask=covered, patch_radius=radius, suppress_warning=True
-        )
-    return denoised
+        signal = np.ascontiguousarray(signal)
+        return mppca(signal, mask=covered, patch_radius=radius, suppress_warning=True)
 
 
 _DENOISERS: dict[str, Callable[[Array, Array, int], Array]] = {
     _DWIDENOISE: _by_dwidenoise,
     _MPPCA: _by_mppca,
 }
-
-
-def _count_threads() -> int:
-    """Count the threads that BLAS may use; each worker process has its share."""
-    from threadpoolctl import threadpool_info
-
-    blas = [library for library in threadpool_info() if library["user_api"] == "blas"]
-    return max((library["num_threads"] for library in blas), default=1)

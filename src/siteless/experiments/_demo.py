@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from siteless.bids import read_json, require_new, write_json
+from siteless.bids import claim_folder
 from siteless.errors import DatasetError, OutputError
 from siteless.evaluation import ScoreTable
 from siteless.experiments._steps import Step, run_steps
@@ -39,17 +39,7 @@ _METHODS: Mapping[str, Method] = {
 
 @dataclass(frozen=True)
 class Demo:
-    """The results of a demo.
-
-    Attributes
-    ----------
-    page
-        Page of the report.
-    seconds
-        Duration of each step by name, seconds.
-    table
-        Scores of the rendered scans.
-    """
+    """The page of a demo's report, the seconds that each step took, and the scores of scans."""
 
     page: Path
     seconds: dict[str, float]
@@ -69,22 +59,14 @@ def run_demo(out: Path | str, *, run: Run = Run()) -> Demo:
         Processes and progress of the work, and the random seed.
     """
     out = Path(out).absolute()
-    _claim(out, run.seed)
-    steps = list(_Steps(out, run.seed).steps())
-    seconds = run_steps(steps, out / "steps", run)
-    return Demo(out / "report" / HOME, seconds, read_scores(out / "scores")[0])
-
-
-def _claim(out: Path, seed: int) -> None:
-    """Raise an error if the folder contains anything but the same demo."""
-    record = out / "demo.json"
-    if not record.exists():
-        require_new(out)
-        write_json(record, {"seed": seed})
-    elif read_json(record).get("seed") != seed:
+    settings = {"seed": run.seed}
+    if claim_folder(out, out / "demo.json", settings) != settings:
         raise OutputError(
             "the folder holds a demo of another seed", remedy="choose another folder", path=out
         )
+    steps = list(_Steps(out, run.seed).steps())
+    seconds = run_steps(steps, out / "steps", run)
+    return Demo(out / "report" / HOME, seconds, read_scores(out / "scores")[0])
 
 
 @dataclass(frozen=True)
@@ -105,18 +87,12 @@ class _Steps:
         return self.out / f"{name}_as_{_TARGET}"
 
     def steps(self) -> Iterator[Step]:
-        """Yield the steps in order."""
         seed = {"seed": self.seed}
         yield Step("simulate", self.simulate, (self.cohort,), seed)
         yield Step("check", self.check, (), seed, ("simulate",))
         for name, method in _METHODS.items():
-            yield Step(
-                f"fit {name}",
-                partial(self.fit, name, method),
-                (self.model(name),),
-                seed,
-                ("check",),
-            )
+            fit = partial(self.fit, name, method)
+            yield Step(f"fit {name}", fit, (self.model(name),), seed, ("check",))
         fits = tuple(f"fit {name}" for name in _METHODS)
         renderings = tuple(self.rendered(name) for name in _METHODS)
         yield Step("harmonize", self.harmonize, renderings, seed, fits)
@@ -137,43 +113,25 @@ class _Steps:
     def check(self, run: Run) -> None:
         report = check_dataset(self.cohort, run=run)
         if report.errors:
-            raise DatasetError(
-                f"the cohort has {len(report.errors)} errors",
-                remedy="run `siteless check` on it",
-                path=self.cohort,
-            )
+            what = f"the cohort has {len(report.errors)} errors"
+            raise DatasetError(what, remedy="run `siteless check` on it", path=self.cohort)
 
     def fit(self, name: str, method: Method, run: Run) -> None:
-        fit_model(
-            self.cohort,
-            self.model(name),
-            method,
-            resume=True,
-            work=self.out / "work",
-            run=run,
-        )
+        work = self.out / "work"
+        fit_model(self.cohort, self.model(name), method, resume=True, work=work, run=run)
 
     def harmonize(self, run: Run) -> None:
         for name in _METHODS:
-            report = harmonize_dataset(
-                self.cohort,
-                self.rendered(name),
-                self.model(name),
-                _TARGET,
-                rendering=RenderingOptions("target"),
-                run=run,
-            )
+            files = self.rendered(name), self.model(name)
+            options = RenderingOptions("target")
+            report = harmonize_dataset(self.cohort, *files, _TARGET, rendering=options, run=run)
             if report.errors:
                 raise report.errors[0]
 
     def evaluate(self, run: Run) -> None:
-        evaluate_dataset(
-            self.cohort,
-            {name: [self.rendered(name)] for name in _METHODS},
-            self.out / "scores",
-            scoring=Scoring(fibres=_FIBRES),
-            run=run,
-        )
+        rendered = {name: [self.rendered(name)] for name in _METHODS}
+        scoring = Scoring(fibres=_FIBRES)
+        evaluate_dataset(self.cohort, rendered, self.out / "scores", scoring=scoring, run=run)
 
     def report(self, run: Run) -> None:
         write_report(

@@ -28,24 +28,15 @@ _PRINTED = "multi, as printed"
 class Scale:
     """The size of the experiment.
 
-    Attributes
-    ----------
-    subjects, voxel_size
-        Number of simulated subjects, and voxel size, mm.
-    updates
-        Training updates of each network.
-    printed_updates
-        Training updates of the network with the paper's settings, whose batches are 16 times
-        smaller.
-    fibres
-        Voxels per scan for comparing fibre orientations.
+    Networks train for a number of updates. The one with the paper's settings has its own, as its
+    batches are 16 times smaller.
     """
 
     subjects: int
-    voxel_size: float
+    voxel_size: float  # mm
     updates: int
     printed_updates: int
-    fibres: int
+    fibres: int  # voxels of a scan whose fibre orientations are compared
 
 
 SCALES = {
@@ -56,18 +47,10 @@ SCALES = {
 
 @dataclass(frozen=True)
 class ComparedModel:
-    """A model of the experiment.
+    """A model of the experiment: who learns it, from which sites.
 
-    Attributes
-    ----------
-    method
-        Name in the tables, shared by the networks of all pairs of sites.
-    name
-        Unique name of the model.
-    sites
-        Training sites.
-    learner
-        Method with its settings.
+    The name is its own. The method is its name in tables, which the networks of all pairs of sites
+    have in common.
     """
 
     method: str
@@ -97,9 +80,8 @@ def compared_models(sites: Sequence[str], hub: str, scale: Scale) -> Iterator[Co
     yield ComparedModel("scaled", "scaled", every, Scaled())
     yield ComparedModel("RISH", "RISH", every, Rish())
     for ablation, weights in ABLATIONS.items():
-        network = Invariant(
-            training=replace(PRESETS["siteless"], updates=scale.updates, **weights)
-        )
+        training = replace(PRESETS["siteless"], updates=scale.updates, **weights)
+        network = Invariant(training=training)
         for other in every:
             if other != hub:
                 name = f"single, {other}{ablation}"

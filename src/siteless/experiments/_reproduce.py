@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -10,11 +11,9 @@ from pathlib import Path
 from siteless.bids import (
     ScanFiles,
     ScanSelection,
+    claim_folder,
     fingerprint,
-    read_json,
-    require_new,
     require_outside,
-    write_json,
     write_table,
     write_text,
 )
@@ -101,13 +100,12 @@ def reproduce_experiment(
             f"there is no preset {scale!r}", remedy=f"choose of {', '.join(SCALES)}"
         )
     experiment = _Experiment(out, source or out / "cohort", SCALES[scale], hub, run.seed)
-    if source is not None:
+    if source:
         experiment.require_travellers()
     _claim(out, source, scale, hub, run.seed)
-    records, seconds = out / "steps", {}
-    if source is None:
-        simulate = Step("cohort", experiment.simulate, (out / "cohort",))
-        seconds = run_steps([simulate], records, run)
+    records = out / "steps"
+    simulate = Step("cohort", experiment.simulate, (out / "cohort",))
+    seconds = run_steps([] if source else [simulate], records, run)
     seconds |= run_steps(list(experiment.steps()), records, run)
     rows = [{"step": name, "seconds": f"{taken:.0f}"} for name, taken in seconds.items()]
     write_table(out / "steps.tsv", rows)
@@ -117,20 +115,15 @@ def reproduce_experiment(
 def _claim(out: Path, dataset: Path | None, scale: str, hub: str | None, seed: int) -> None:
     """Raise an error if the folder contains anything but the same experiment."""
     settings = {"dataset": dataset and str(dataset), "preset": scale, "hub": hub, "seed": seed}
-    record = out / "experiment.json"
-    if record.exists():
-        earlier = read_json(record)
-        changed = [name for name, value in settings.items() if earlier.get(name) != value]
-        if changed:
-            words = (f"{name} {earlier.get(name)}, not {settings[name]}" for name in changed)
-            raise OutputError(
-                f"the folder holds another experiment: {', '.join(words)}",
-                remedy="choose another folder",
-                path=out,
-            )
-    else:
-        require_new(out)
-        write_json(record, settings)
+    earlier = claim_folder(out, out / "experiment.json", settings)
+    changed = [
+        f"{name} {earlier.get(name)}, not {value}"
+        for name, value in settings.items()
+        if earlier.get(name) != value
+    ]
+    if changed:
+        what = f"the folder holds another experiment: {', '.join(changed)}"
+        raise OutputError(what, remedy="choose another folder", path=out)
 
 
 @dataclass(frozen=True)
@@ -182,13 +175,9 @@ class _Experiment:
                 remedy="mark travelling people as test in the split column",
                 path=self.dataset,
             )
-        stems = {model.stem for model in self.models}
-        if len(stems) < len(self.models):
-            raise DatasetError(
-                "two sites have the same name but for punctuation",
-                remedy="rename one",
-                path=self.dataset,
-            )
+        if len({model.stem for model in self.models}) < len(self.models):
+            what = "two sites have the same name but for punctuation"
+            raise DatasetError(what, remedy="rename one", path=self.dataset)
 
     @property
     def tasks(self) -> list[str]:
@@ -251,15 +240,8 @@ class _Experiment:
         simulate_cohort(self.dataset, cohort, run=run)
 
     def fit(self, model: ComparedModel, run: Run) -> None:
-        """Fit a model."""
-        fit_model(
-            ScanSelection(self.dataset, sites=model.sites),
-            self.file(model),
-            model.learner,
-            resume=True,
-            work=self.out / "work",
-            run=run,
-        )
+        scans, work = ScanSelection(self.dataset, sites=model.sites), self.out / "work"
+        fit_model(scans, self.file(model), model.learner, resume=True, work=work, run=run)
 
     def train(self, run: Run) -> None:
         """Train the networks in separate processes, which is faster than one by one."""
@@ -271,34 +253,26 @@ class _Experiment:
         """Render test participants in all tasks, and those for adversaries as the hub."""
         hub, *others = self.sites
         tested, everybody = self.people("test"), self.people("train", "test")
-        jobs = []
+        jobs: list[Job] = []
         for model in self.models:
-            jobs += [self._rendering(model, hub, site, tested) for site in model.sites[1:]]
             shown = model.sites[1:] == tuple(others) and not model.is_ablated
             sources, people = (model.sites, everybody) if shown else (model.sites[1:], tested)
-            jobs += [self._rendering(model, site, hub, people) for site in sources]
+            tasks = [(hub, site, tested) for site in model.sites[1:]]
+            for source, to, who in (*tasks, *((site, hub, people) for site in sources)):
+                files = self.dataset, self.rendered(model, to), self.file(model)
+                name = f"{model.name}, {source}>{to}"
+                jobs.append((name, partial(_render, *files, to, source, who)))
         _run_jobs(jobs, "Rendering scans", run)
-
-    def _rendering(self, model: ComparedModel, source: str, to: str, people: list[str]) -> Job:
-        arguments = self.dataset, self.rendered(model, to), self.file(model), to, source, people
-        return f"{model.name}, {source}>{to}", partial(_render, *arguments)
 
     def encode(self, run: Run) -> None:
         """Encode the training and test participants of adversaries."""
-        people = self.people("train", "test")
-        jobs = [
-            (
-                model.name,
-                partial(
-                    encode_dataset,
-                    self.file(model),
-                    ScanSelection(self.dataset, filters={"sub": people}, sites=model.sites),
-                    self.codes(model),
-                    run=Run(nprocs=1),
-                ),
-            )
-            for model in self.networks
-        ]
+        filters = {"sub": self.people("train", "test")}
+        alone = Run(nprocs=1)
+        jobs: list[Job] = []
+        for model in self.networks:
+            scans = ScanSelection(self.dataset, filters=filters, sites=model.sites)
+            arguments = self.file(model), scans, self.codes(model)
+            jobs.append((model.name, partial(encode_dataset, *arguments, run=alone)))
         _run_jobs(jobs, "Encoding scans", run)
 
     def score(self, run: Run) -> None:
@@ -327,25 +301,15 @@ class _Experiment:
     def report(self, run: Run) -> None:
         """Write a report on the scans rendered by the network of all sites."""
         [network] = [model for model in self.models if model.method == "multi"]
-        write_report(
-            self.dataset,
-            [self.rendered(network, self.sites[0])],
-            self.out / "report",
-            scores=self.out / "scores",
-            run=run,
-        )
+        rendered, scores = [self.rendered(network, self.sites[0])], self.out / "scores"
+        write_report(self.dataset, rendered, self.out / "report", scores=scores, run=run)
 
     def _evaluate(
-        self,
-        name: str,
-        models: Sequence[ComparedModel],
-        kinds: Sequence[Kind],
-        run: Run,
+        self, name: str, models: Sequence[ComparedModel], kinds: Sequence[Kind], run: Run
     ) -> Evaluation:
-        folders: dict[str, list[Path]] = {}
+        folders: defaultdict[str, list[Path]] = defaultdict(list)
         for model in models:
-            rendered = [self.rendered(model, to) for to in model.sites]
-            folders.setdefault(model.method, []).extend(rendered)
+            folders[model.method] += [self.rendered(model, to) for to in model.sites]
         coded = self.networks if "leakage" in kinds else []
         return evaluate_dataset(
             self.dataset,
@@ -366,7 +330,6 @@ class _Experiment:
         yield biology_table(everything, self.sites[0])
 
     def _results(self, tables: Sequence[Table], main: Evaluation) -> str:
-        """Return the page."""
         people = {split: len(self.people(split)) for split in ("train", "val", "test")}
         head = (
             f"Scans of {people['train']} people to learn from, {people['val']} to validate by and "
@@ -396,10 +359,8 @@ def _render(
         if str(files.site) == to:
             tables = (files.bval, files.bvec) if files.bval and files.bvec else None
             scans = ScanSelection(dataset, filters={"sub": [files.subject]}, sites=[source])
-            rendering = RenderingOptions(tables or "target")
-            report = harmonize_dataset(
-                scans, out, model, to, rendering=rendering, run=Run(nprocs=1)
-            )
+            options, alone = RenderingOptions(tables or "target"), Run(nprocs=1)
+            report = harmonize_dataset(scans, out, model, to, rendering=options, run=alone)
             if report.errors:
                 raise report.errors[0]
 

@@ -17,20 +17,10 @@ from siteless.storage import cache_key
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a long computation.
+    """A step of a long computation: what it makes, and the names of steps that it needs.
 
-    Attributes
-    ----------
-    name
-        Unique name of the step.
-    run
-        Function of the step, which may use results of an interrupted run.
-    makes
-        Files or folders that exist after the step.
-    settings
-        Settings that the step depends on, serializable as JSON.
-    needs
-        Names of required steps.
+    Its function may use results of an interrupted run. The settings that it depends on can be
+    written as JSON.
     """
 
     name: str
@@ -41,51 +31,31 @@ class Step:
 
 
 def run_steps(steps: Sequence[Step], records: Path, run: Run) -> dict[str, float]:
-    """Run the steps that are not finished.
+    """Run the steps that are not finished, and return the seconds that each took, now or earlier.
 
-    A step is finished if its outputs exist, with a record of the same settings for it and for the
-    required steps.
-
-    Parameters
-    ----------
-    steps
-        Steps, each after those that it requires.
-    records
-        Folder for records of finished steps.
-    run
-        Processes and progress of the work. Titles of stages start with the name of the step.
-
-    Returns
-    -------
-    dict
-        Duration of each step, now or earlier, seconds.
+    A step comes after those that it needs. It is finished if its outputs exist, with a record, in
+    the folder of records, of the same settings for it and for the steps that it needs. Titles of
+    stages start with the name of the step.
     """
     keys: dict[str, str] = {}
     seconds: dict[str, float] = {}
     for step in steps:
-        keys[step.name] = _key(step, [keys[name] for name in step.needs])
+        key = cache_key(step.name, step.settings, [keys[name] for name in step.needs])
         record = records / f"{step.name}.json"
         is_made = all(path.exists() for path in step.makes)
-        taken = _taken(record, keys[step.name]) if is_made else None
+        taken = _taken(record, key) if is_made else None
         if taken is None:
+            progress = run.progress and partial(_prefixed, run.progress, step.name)
             start = time.monotonic()
-            step.run(_named(run, step.name))
+            step.run(replace(run, progress=progress))
             taken = time.monotonic() - start
-            write_json(record, {"key": keys[step.name], "seconds": round(taken, 1)})
-        seconds[step.name] = taken
+            write_json(record, {"key": key, "seconds": round(taken, 1)})
+        keys[step.name], seconds[step.name] = key, taken
     return seconds
-
-
-def _named(run: Run, name: str) -> Run:
-    return replace(run, progress=run.progress and partial(_prefixed, run.progress, name))
 
 
 def _prefixed(progress: Stages, name: str, title: str) -> Progress:
     return progress(f"{name}: {title[0].lower()}{title[1:]}")
-
-
-def _key(step: Step, needs: Sequence[str]) -> str:
-    return cache_key(step.name, step.settings, needs)
 
 
 def _taken(record: Path, key: str) -> float | None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from siteless._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from siteless.pipelines._check import CheckReport, check_dataset, write_check
+    from siteless.pipelines._check import CheckReport, check_dataset
     from siteless.pipelines._choice import processes_within
     from siteless.pipelines._run import Progress, Run, Stages
     from siteless.pipelines._simulate import simulate_cohort
@@ -47,14 +47,13 @@ __all__ = [
     "harmonize_dataset",
     "processes_within",
     "simulate_cohort",
-    "write_check",
     "write_report",
 ]
 
 __getattr__ = lazy_names(
     __name__,
     {
-        "_check": ("CheckReport", "check_dataset", "write_check"),
+        "_check": ("CheckReport", "check_dataset"),
         "_choice": ("processes_within",),
         "_run": ("Progress", "Run", "Stages"),
         "_simulate": ("simulate_cohort",),

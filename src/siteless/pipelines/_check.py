@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from siteless.bids import (
     read_mask,
     read_sidecar,
     read_volumes,
-    write_json,
 )
 from siteless.errors import SitelessError
 from siteless.pipelines._run import Run
@@ -72,14 +70,9 @@ class CheckReport:
         """Return everything as plain types, for JSON."""
         return {
             "dataset": str(self.dataset),
-            "scans": [_plain(asdict(scan)) for scan in self.scans],
-            "problems": [_plain(asdict(problem)) for problem in self.problems],
+            "scans": [asdict(scan, dict_factory=_plain) for scan in self.scans],
+            "problems": [asdict(problem, dict_factory=_plain) for problem in self.problems],
         }
-
-
-def write_check(report: CheckReport, path: Path) -> None:
-    """Write a report as JSON."""
-    write_json(path, report.as_dict())
 
 
 def check_dataset(
@@ -117,28 +110,31 @@ def _inspect_whatever_comes(files: ScanFiles) -> tuple[ScanFacts, list[Problem]]
     except Exception as error:  # noqa: BLE001
         what = f"siteless failed on this scan ({type(error).__name__}: {error})"
         remedy = "please report it, with the scan's header"
-        problem = Problem("internal", Severity.ERROR, files.dwi, what, remedy)
+        problem = Problem.error("internal", files.dwi, what, remedy)
         site = files.site.label if files.site else None
         return ScanFacts(files.dwi, files.subject, site, dict(files.attributes)), [problem]
 
 
 def inspect_scan(files: ScanFiles) -> tuple[ScanFacts, list[Problem]]:
     """Read a scan part by part, so that one broken part does not hide problems of the others."""
-    problems: list[Problem] = []
-    attempt = partial(_attempt, problems, files.dwi)
-    attempt(read_sidecar, files)
-    header, affine = attempt(read_header, files.dwi) or (None, np.eye(4))
-    signal, _ = (attempt(read_volumes, files) if header else None) or (None, None)
-    gradients = _inspect_gradients(problems, files, affine, signal)
+    parts = _Parts(files)
+    parts.read(files.dwi, read_sidecar, files)
+    header, affine = parts.read(files.dwi, read_header, files.dwi) or (None, np.eye(4))
+    signal, _ = (parts.read(files.dwi, read_volumes, files) if header else None) or (None, None)
+    gradients = parts.read_gradients(affine, signal)
     if header and not header["qform_code"] and not header["sform_code"]:
         what = "the header has neither qform nor sform, so where the image lies is a guess"
         remedy = "convert the scan again"
-        problems.append(Problem("no-orientation", Severity.WARNING, files.dwi, what, remedy))
+        parts.problems.append(Problem.warning("no-orientation", files.dwi, what, remedy))
     brain, origin = None, ""
     if signal is not None:
-        brain, origin = _inspect_masks(problems, files, signal, affine, gradients)
+        brain, origin = parts.read_masks(signal, affine, gradients)
     if signal is not None and brain is not None:
-        problems += _signal_problems(files, signal, affine, brain, gradients)
+        parts.inspect_signal(signal, affine, brain, gradients)
+    shells = None
+    if gradients:
+        axes = gradients.directions
+        shells = tuple((round(s.b, 3), count_axes(axes[s.volumes])) for s in gradients.shells)
     facts = ScanFacts(
         path=files.dwi,
         subject=files.subject,
@@ -146,12 +142,12 @@ def inspect_scan(files: ScanFiles) -> tuple[ScanFacts, list[Problem]]:
         site_origin=files.site.origin if files.site else "",
         attributes=dict(files.attributes),
         brain_mask=origin,
-        shells=_shells(gradients) if gradients else None,
+        shells=shells,
         voxel_size=tuple(np.linalg.norm(affine[:3, :3], axis=0).tolist()) if header else None,
         orientation="".join(nib.aff2axcodes(affine)) if header else None,
-        fingerprint=None if signal is None else _fingerprint(signal),
+        fingerprint=None if signal is None else cache_key(signal.T),
     )
-    return facts, problems
+    return facts, parts.problems
 
 
 def _overruled_option(study: Dataset, site_from: str | None) -> list[Problem]:
@@ -165,83 +161,72 @@ def _overruled_option(study: Dataset, site_from: str | None) -> list[Problem]:
         f"{len(overruled)} scans have another site by it"
     )
     remedy = "remove the site column, or the option"
-    return [Problem("site-from", Severity.WARNING, overruled[0].dwi, what, remedy)]
+    return [Problem.warning("site-from", overruled[0].dwi, what, remedy)]
 
 
-def _inspect_gradients(
-    problems: list[Problem], files: ScanFiles, affine: Array, signal: Array | None
-) -> GradientTable | None:
-    """Read and check the gradient table, apart from its axes."""
-    path = files.world_table or files.bval or files.dwi
-    if signal is None and path == files.dwi:
-        return None  # the missing image is reported elsewhere
-    attempt = partial(_attempt, problems, path)
-    volumes = None if signal is None else signal.shape[3]
-    gradients: GradientTable | None = attempt(read_gradients, files, affine, volumes)
-    if gradients is None or attempt(lambda: gradients.shells) is None:
-        return None
-    if gradients.shells:
-        problems += direction_problems(gradients, path)
-    else:
-        what = "the scan has b0 volumes only, as reversed phase-encoding scans do"
-        remedy = "leave it out, e.g. with --bids-filter-file"
-        problems.append(Problem("b0-only", Severity.WARNING, path, what, remedy))
-    return gradients
+@dataclass
+class _Parts:
+    """Parts of a scan, with the problems that reading and checking them finds."""
+
+    files: ScanFiles
+    problems: list[Problem] = field(default_factory=list)
+
+    def read(self, path: Path, read: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what is read; on an error add a problem of the path and return None."""
+        try:
+            return read(*arguments)
+        except SitelessError as error:
+            self.problems.append(Problem.from_error(error, path))
+            return None
+
+    def read_gradients(self, affine: Array, signal: Array | None) -> GradientTable | None:
+        """Read and check the gradient table, apart from its axes."""
+        files = self.files
+        path = files.world_table or files.bval or files.dwi
+        if signal is None and path == files.dwi:
+            return None  # the missing image is reported elsewhere
+        volumes = None if signal is None else signal.shape[3]
+        gradients: GradientTable | None = self.read(path, read_gradients, files, affine, volumes)
+        if gradients is None or self.read(path, lambda: gradients.shells) is None:
+            return None
+        if gradients.shells:
+            self.problems += direction_problems(gradients, path)
+        else:
+            what = "the scan has b0 volumes only, as reversed phase-encoding scans do"
+            remedy = "leave it out, e.g. with --bids-filter-file"
+            self.problems.append(Problem.warning("b0-only", path, what, remedy))
+        return gradients
+
+    def read_masks(
+        self, signal: Array, affine: Array, gradients: GradientTable | None
+    ) -> tuple[Array | None, str]:
+        """Read and check masks; a missing brain mask is computed if b0 is known."""
+        files, grid = self.files, (signal.shape[:3], affine)
+        if files.white_matter is not None:
+            self.read(files.dwi, read_mask, files.white_matter, *grid)
+        if files.mask is not None:
+            brain = self.read(files.dwi, read_mask, files.mask, *grid)
+            if brain is not None:
+                self.problems += mask_problems(brain, files.mask)
+            return brain, str(files.mask)
+        if gradients is None or not gradients.is_b0.any():
+            return None, ""
+        computed = self.read(files.dwi, read_brain_mask, files, signal, affine, gradients)
+        return computed or (None, "")
+
+    def inspect_signal(
+        self, signal: Array, affine: Array, brain: Array, gradients: GradientTable | None
+    ) -> None:
+        """Check the signal, and the axes of the gradient table if the signal has no error."""
+        files = self.files
+        problems = signal_problems(signal, brain, files.dwi)
+        self.problems += problems
+        broken = any(problem.severity is Severity.ERROR for problem in problems)
+        if gradients and gradients.shells and gradients.is_b0.any() and not broken:
+            scan = Scan(signal, affine, gradients, mask=brain, white_matter=brain)
+            table = files.world_table or files.bvec or files.dwi
+            self.problems += self.read(files.dwi, axis_problems, scan, table) or []
 
 
-def _attempt(
-    problems: list[Problem], path: Path, read: Callable[..., Any], *arguments: Any
-) -> Any:
-    """Return the result of reading; on an error add a problem and return None."""
-    try:
-        return read(*arguments)
-    except SitelessError as error:
-        problems.append(Problem.from_error(error, path))
-        return None
-
-
-def _inspect_masks(
-    problems: list[Problem],
-    files: ScanFiles,
-    signal: Array,
-    affine: Array,
-    gradients: GradientTable | None,
-) -> tuple[Array | None, str]:
-    """Read the masks of a scan; a missing brain mask is computed if b0 is known."""
-    attempt = partial(_attempt, problems, files.dwi)
-    if files.white_matter is not None:
-        attempt(read_mask, files.white_matter, signal.shape[:3], affine)
-    if files.mask is not None:
-        brain = attempt(read_mask, files.mask, signal.shape[:3], affine)
-        if brain is not None:
-            problems += mask_problems(brain, files.mask)
-        return brain, str(files.mask)
-    if gradients is None or not gradients.is_b0.any():
-        return None, ""
-    return attempt(read_brain_mask, files, signal, affine, gradients) or (None, "")
-
-
-def _signal_problems(
-    files: ScanFiles, signal: Array, affine: Array, brain: Array, gradients: GradientTable | None
-) -> list[Problem]:
-    problems = signal_problems(signal, brain, files.dwi)
-    broken = any(problem.severity is Severity.ERROR for problem in problems)
-    if gradients and gradients.shells and gradients.is_b0.any() and not broken:
-        scan = Scan(signal, affine, gradients, mask=brain, white_matter=brain)
-        table = files.world_table or files.bvec or files.dwi
-        problems += _attempt(problems, files.dwi, axis_problems, scan, table) or []
-    return problems
-
-
-def _shells(gradients: GradientTable) -> tuple[tuple[float, int], ...]:
-    """Return each shell's b-value and number of distinct directions."""
-    directions = gradients.directions
-    return tuple((round(s.b, 3), count_axes(directions[s.volumes])) for s in gradients.shells)
-
-
-def _fingerprint(signal: Array) -> str:
-    return cache_key(signal.T)
-
-
-def _plain(content: dict[str, Any]) -> dict[str, Any]:
-    return {key: str(part) if isinstance(part, Path) else part for key, part in content.items()}
+def _plain(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {key: str(part) if isinstance(part, Path) else part for key, part in items}

@@ -35,22 +35,10 @@ def run_all(
 ) -> Iterator[tuple[int, Result]]:
     """Apply a function to every item; yield positions and results as they are completed.
 
-    Parameters
-    ----------
-    function
-        Function that other processes can import by name.
-    items
-        Picklable items.
-    nprocs
-        Number of processes; None for one per core. With 1 no process is started.
-    lost
-        Makes the result of an item that kills its process, for example by lack of memory; without
-        it an error is raised. After a death, remaining items run one by one in separate processes.
-
-    Raises
-    ------
-    SitelessError
-        When a process dies.
+    Other processes must be able to import the function by name and to read the pickled items. With
+    one process none is started; None is one per core. `lost` makes the result of an item that
+    kills its process, for example by lack of memory; without it an error is raised. After a death,
+    remaining items run one by one in separate processes.
     """
     nprocs = min(nprocs or available_cpus(), len(items))
     if nprocs <= 1:
@@ -102,15 +90,8 @@ def run_on_cluster(
 ) -> Iterator[tuple[int, Result]]:
     """Apply a function to every item on the workers of a cluster, like `run_all`.
 
-    When a worker dies, its items are moved to others; `lost` makes the result of an item that has
-    killed several.
-
-    Parameters
-    ----------
-    function, items, lost
-        As for `run_all`. Workers must see the same files by the same paths.
-    client
-        Client from `connected`.
+    Workers must see the same files by the same paths. When one dies, its items are moved to
+    others; `lost` makes the result of an item that has killed several.
     """
     from distributed import KilledWorker
     from distributed import as_completed as as_done
@@ -122,24 +103,16 @@ def run_on_cluster(
             raise SitelessError(
                 "the Dask scheduler is gone", remedy="run again: what is done is kept"
             )
+        position = positions[future.key]
         if lost and isinstance(future.exception(), KilledWorker):
-            yield positions[future.key], lost(items[positions[future.key]])
+            yield position, lost(items[position])
         else:
-            yield positions[future.key], future.result()
+            yield position, future.result()
 
 
 @contextmanager
-def connected(address: str | None) -> Iterator[Any]:
-    """Provide a Dask client, or None without an address.
-
-    Parameters
-    ----------
-    address
-        Address of a scheduler, or a file with its address.
-    """
-    if address is None:
-        yield None
-        return
+def connected(address: str) -> Iterator[Any]:
+    """Provide a Dask client of the scheduler at an address, or in the file that has it."""
     try:
         from distributed import Client
     except ImportError:

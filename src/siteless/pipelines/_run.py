@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
-from siteless.pipelines._parallel import connected, run_all, run_on_cluster
+from siteless.pipelines._parallel import Item, Result, connected, run_all, run_on_cluster
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 # Called with the number of finished items, their total, and the name of the last item.
 Progress = Callable[[int, int, str], None]
 # Returns the progress callback of a stage, given its title.
@@ -44,7 +42,7 @@ class Run:
 
     def stage(self, title: str) -> Progress:
         """Begin a stage, and return its progress callback."""
-        return self.progress(title) if self.progress else _show_nothing
+        return self.progress(title) if self.progress else lambda *_: None
 
     def map(
         self,
@@ -55,26 +53,23 @@ class Run:
         name: Callable[[Item], str] = lambda item: str(getattr(item, "name", item)),
         lost: Callable[[Item], Result] | None = None,
     ) -> list[Result]:
-        """Apply a function to every item, and return the results in order.
+        """Apply a function to every item in a stage of that title; return the results in order.
 
-        Parameters
-        ----------
-        title
-            Title of the stage.
-        function
-            Importable by name, so that other processes can call it.
-        items
-            Picklable.
-        name
-            Returns the name of an item for progress.
-        lost
-            Makes the result of an item whose process dies; without it an error is raised.
+        Other processes must be able to import the function by name and to read the pickled items.
+        `name` makes the name of an item for progress, `lost` the result of an item whose process
+        dies; without it an error is raised.
         """
         show = self.stage(title)
         with self.connected() as run:
-            show(0, len(items), "waiting for workers" if run._has_no_workers else "")
+            if run.client is None:
+                waiting = False
+                finished = run_all(function, items, nprocs=run.nprocs, lost=lost)
+            else:
+                waiting = not run.client.scheduler_info()["workers"]
+                finished = run_on_cluster(function, items, run.client, lost=lost)
+            show(0, len(items), "waiting for workers" if waiting else "")
             results: dict[int, Result] = {}
-            for position, result in run._results(function, items, lost):
+            for position, result in finished:
                 results[position] = result
                 show(len(results), len(items), name(items[position]))
         return [results[position] for position in range(len(items))]
@@ -87,21 +82,3 @@ class Run:
             return
         with connected(self.cluster) as client:
             yield replace(self, client=client)
-
-    @property
-    def _has_no_workers(self) -> bool:
-        return self.client is not None and not self.client.scheduler_info()["workers"]
-
-    def _results(
-        self,
-        function: Callable[[Item], Result],
-        items: Sequence[Item],
-        lost: Callable[[Item], Result] | None,
-    ) -> Iterator[tuple[int, Result]]:
-        if self.client is None:
-            return run_all(function, items, nprocs=self.nprocs, lost=lost)
-        return run_on_cluster(function, items, self.client, lost=lost)
-
-
-def _show_nothing(done: int, total: int, name: str) -> None:
-    """Show no progress."""

@@ -12,9 +12,9 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from siteless.bids import (
+    claim_folder,
     derivative_path,
     make_header,
-    require_new,
     write_description,
     write_dwi,
     write_json,
@@ -76,11 +76,9 @@ _COLUMNS = {
         "Levels": {"train": "training", "val": "validation", "test": "test"},
     },
 }
-_GROUP = {
-    "group": {
-        "Description": "whether the person is ill",
-        "Levels": {"control": "healthy", "patient": "ill"},
-    }
+_HEALTH = {
+    "Description": "whether the person is ill",
+    "Levels": {"control": "healthy", "patient": "ill"},
 }
 
 
@@ -100,9 +98,7 @@ def simulate_cohort(out: Path | str, cohort: Cohort, *, run: Run = Run()) -> Pat
     _claim(out, cohort)
     _write_root(out, cohort)
     simulate = partial(_simulate_person, out, cohort)
-    run.map(
-        "Simulating people", simulate, cohort.people, name=lambda person: f"sub-{person.label}"
-    )
+    run.map("Simulating people", simulate, cohort.people, name=lambda who: f"sub-{who.label}")
     return out
 
 
@@ -110,16 +106,9 @@ def _claim(out: Path, cohort: Cohort) -> None:
     """Raise an error if the folder contains anything but the same simulation."""
     settings = json.loads(json.dumps({"siteless": version("siteless"), **_settings(cohort)}))
     record = out / "derivatives" / "truth" / "simulation.json"
-    if record.exists():
-        if json.loads(record.read_text(encoding="utf-8")) != settings:
-            raise OutputError(
-                "the folder holds another simulation",
-                remedy="choose another folder, or delete it",
-                path=out,
-            )
-    else:
-        require_new(out)
-        write_json(record, settings)
+    if claim_folder(out, record, settings) != settings:
+        remedy = "choose another folder, or delete it"
+        raise OutputError("the folder holds another simulation", remedy=remedy, path=out)
 
 
 def _settings(cohort: Cohort) -> dict[str, Any]:
@@ -144,7 +133,9 @@ def _write_root(out: Path, cohort: Cohort) -> None:
         folder = out / "derivatives" / name
         write_description(folder, name=f"{name} of simulated subjects", ignored=_NOT_IN_BIDS)
     write_table(out / "participants.tsv", [_participant(person) for person in cohort.people])
-    write_json(out / "participants.json", _COLUMNS | (_GROUP if _has_groups(cohort) else {}))
+    write_json(
+        out / "participants.json", _COLUMNS | ({"group": _HEALTH} if _has_groups(cohort) else {})
+    )
     follow_up = _FOLLOW_UP_COLUMNS if any(map(_is_followed_up, cohort.people)) else {}
     write_json(out / "sessions.json", _SESSION_COLUMNS | follow_up)
     for person in cohort.people:
@@ -153,13 +144,9 @@ def _write_root(out: Path, cohort: Cohort) -> None:
 
 
 def _participant(person: Person) -> dict[str, object]:
-    return {
-        "participant_id": f"sub-{person.label}",
-        "age": person.age,
-        "sex": person.sex,
-        "split": person.split,
-        **({"group": person.group} if person.group else {}),
-    }
+    row: dict[str, object] = {"participant_id": f"sub-{person.label}"}
+    row |= {"age": person.age, "sex": person.sex, "split": person.split}
+    return row | ({"group": person.group} if person.group else {})
 
 
 def _session(person: Person, visit: Visit) -> dict[str, object]:
@@ -175,18 +162,20 @@ def _is_followed_up(person: Person) -> bool:
 
 
 def _simulate_person(out: Path, cohort: Cohort, person: Person) -> None:
-    scans = [(v, run) for v in cohort.visits(person) for run in cohort.runs(person)]
-    missing = [scan for scan in scans if not _image(out, person, *scan).exists()]
-    if not missing:
-        return
     scanners = {scanner.site: scanner for scanner in cohort.scanners}
+    scans = [
+        _Scan(person, scanners[visit.site], visit, run)
+        for visit in cohort.visits(person)
+        for run in cohort.runs(person)
+    ]
+    missing = [scan for scan in scans if not scan.image(out).exists()]
     with threadpool_limits(1):  # sums over several threads round differently
-        for years in sorted({visit.years for visit, _ in missing}):
+        for years in sorted({scan.visit.years for scan in missing}):
             anatomy = make_anatomy(person.after(years), voxel_size=cohort.voxel_size)
             _write_truth(out, person, anatomy)
-            for visit, run in missing:
-                if visit.years == years:
-                    _write_scan(out, anatomy, _Scan(person, scanners[visit.site], visit, run))
+            for scan in missing:
+                if scan.visit.years == years:
+                    _write_scan(out, anatomy, scan)
 
 
 def _write_truth(out: Path, person: Person, anatomy: Anatomy) -> None:
@@ -215,35 +204,31 @@ class _Scan:
     visit: Visit
     run: int
 
+    @property
+    def entities(self) -> dict[str, str]:
+        again = {} if self.run == 1 else {"run": str(self.run)}
+        return {"sub": self.person.label, "ses": self.visit.session, **again}
+
+    def image(self, out: Path) -> Path:
+        return derivative_path(out, "scan", self.entities)
+
 
 def _write_scan(out: Path, anatomy: Anatomy, planned: _Scan) -> None:
-    entities = _entities(planned.person, planned.visit, planned.run)
-    scan = scan_person(
-        planned.person, anatomy, planned.scanner, run=planned.run, session=planned.visit.session
-    )
-    header, sidecar = make_header(anatomy.affine), _sidecar(planned.scanner)
+    person, scanner, entities = planned.person, planned.scanner, planned.entities
+    scan = scan_person(person, anatomy, scanner, run=planned.run, session=planned.visit.session)
+    header, sidecar = make_header(anatomy.affine), _sidecar(scanner)
     masks, truth = out / "derivatives" / "masks", out / "derivatives" / "truth"
     write_map(derivative_path(masks, "brain", entities), anatomy.mask, anatomy.affine)
     white = anatomy.on_grid(anatomy.white_matter)
     write_map(derivative_path(masks, "white_matter", entities), white, anatomy.affine)
-    if _is_followed_up(planned.person) and planned.run == 1:
+    if _is_followed_up(person) and planned.run == 1:
         intra = anatomy.on_grid(anatomy.intra_axonal.astype("float32"))
         write_map(derivative_path(truth, "intra_axonal", entities), intra, anatomy.affine)
     noiseless = derivative_path(truth, "noiseless", entities)
     stripped = sidecar | {"SkullStripped": True}
     write_dwi(noiseless, scan.clean, scan.gradients, header, anatomy.affine, stripped)
     measured = scan.signal.round().astype("int16")
-    image = _image(out, planned.person, planned.visit, planned.run)
-    write_dwi(image, measured, scan.gradients, header, anatomy.affine, sidecar)
-
-
-def _image(out: Path, person: Person, visit: Visit, run: int) -> Path:
-    return derivative_path(out, "scan", _entities(person, visit, run))
-
-
-def _entities(person: Person, visit: Visit, run: int) -> dict[str, str]:
-    again = {} if run == 1 else {"run": str(run)}
-    return {"sub": person.label, "ses": visit.session, **again}
+    write_dwi(planned.image(out), measured, scan.gradients, header, anatomy.affine, sidecar)
 
 
 def _sidecar(scanner: Scanner) -> dict[str, Any]:

@@ -32,14 +32,8 @@ _AXES = "xyz"
 class AxisError:
     """A correction of b-vector components that makes a table fit its image.
 
-    Attributes
-    ----------
-    order
-        Component of the stored table to use for x, y and z.
-    flipped
-        Component whose sign then changes; None if no sign changes.
-    gain
-        Ratio of fibre coherence with and without the correction.
+    The order has the stored components to use for x, y and z; the sign of the flipped one, if any,
+    then changes. The gain is the ratio of fibre coherence with and without the correction.
     """
 
     order: tuple[int, ...]
@@ -76,23 +70,20 @@ class AxisError:
 def find_axis_error(scan: Scan, axes: Array | None = None) -> AxisError | None:
     """Find the correction of b-vector axes, if any, that the fibres of a scan indicate.
 
-    Parameters
-    ----------
-    scan
-        Scan with the gradient table to test.
-    axes
-        Axes of the stored table, as columns in world axes: by default those of a ``.bvec`` file;
-        the identity for a ``.b`` file.
+    Axes are those of the stored table, as columns in world axes: by default those of a ``.bvec``
+    file; the identity for a ``.b`` file.
     """
     changes = [
         AxisError(order, flipped, 1.0)
         for order, flipped in product(permutations(range(3)), (None, 0, 1, 2))
     ]
     scores, variances = np.zeros(len(changes)), np.zeros(len(changes))
-    for first, second, step, weights in _neighbour_pairs(
-        scan, fsl_axes(scan.affine) if axes is None else axes
-    ):
-        coherent = np.array([_aligned(first, second, step @ change.matrix) for change in changes])
+    axes = fsl_axes(scan.affine) if axes is None else axes
+    for first, second, step, weights in _neighbour_pairs(scan, axes):
+        # A transformed direction is compared by transforming the step: (M d) . s = d . (M' s).
+        steps = np.array([step @ change.matrix for change in changes])
+        coherent = np.abs(steps @ first.T) > _ALIGNED
+        coherent &= np.abs(steps @ second.T) > _ALIGNED
         scores += coherent @ weights
         variances += (coherent ^ coherent[0]) @ np.square(weights)
     best = int(np.argmax(scores))
@@ -121,11 +112,3 @@ def _neighbour_pairs(scan: Scan, axes: Array) -> Iterator[tuple[Array, Array, Ar
         step = scan.affine[:3, :3] @ [i, j, k] @ axes
         weights = np.minimum(fa[both], fa[there[both]])
         yield directions[both], directions[there[both]], step / np.linalg.norm(step), weights
-
-
-def _aligned(first: Array, second: Array, step: Array) -> Array:
-    """Return which pairs of directions both point along a step.
-
-    Directions are changed by transforming the step inversely: (M d) . s = d . (M' s).
-    """
-    return (np.abs(first @ step) > _ALIGNED) & (np.abs(second @ step) > _ALIGNED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import permutations
@@ -11,11 +11,10 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from siteless.acquisition import Array
 from siteless.errors import DatasetError
 from siteless.population import Covariate, Design, covariate_columns, require_identifiable
 from siteless.preflight._facts import MIN_PEOPLE, ScanFacts, group_scans
-from siteless.preflight._problem import Problem, Severity
+from siteless.preflight._problem import Problem
 
 _SIGNIFICANT = 0.01
 # Years. Scans that are closer in time belong to one visit: travelling takes some weeks.
@@ -25,20 +24,10 @@ _DAYS_PER_YEAR = 365.25
 _SHOWN = 3
 # A number or a category.
 _Value = float | str
-# First and last time at each site, in years.
-_Visits = Mapping[str, tuple[float, float]]
 
 
 def design_problems(scans: Sequence[ScanFacts], dataset: Path) -> list[Problem]:
-    """Report effects that no method can separate from the site.
-
-    Parameters
-    ----------
-    scans
-        All scans of a dataset.
-    dataset
-        Path to report.
-    """
+    """Report effects that no method can separate from the site, in all scans of a dataset."""
     sited = [scan for scan in scans if scan.site is not None]
     return [*_confounds(sited, dataset), *_confounded_change(sited, dataset)]
 
@@ -49,21 +38,16 @@ def _confounds(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Problem]:
         values_by_site = _by_site(scans, name, read)
         refused = len(values_by_site) >= 2 and _is_refused(name, scans)
         if refused or _differ([values for values in values_by_site.values() if len(values) >= 2]):
-            shown = ", ".join(
-                f"{_show(values)} at {site}" for site, values in values_by_site.items()
-            )
-            yield Problem(
-                "confound",
-                Severity.WARNING,
-                dataset,
-                f"{name} is confounded with site: {shown}",
+            shown = [f"{_show(values)} at {site}" for site, values in values_by_site.items()]
+            what = f"{name} is confounded with site: {', '.join(shown)}"
+            remedy = (
                 f"siteless fit will refuse {name} unless people travel between the sites: add "
                 f"people whose {name} overlaps, or leave it out with --covariates and accept that "
                 "its effect is removed"
                 if refused
-                else "harmonize matched groups, or a true difference between people may be "
-                "removed",
+                else "harmonize matched groups, or a true difference between people may be removed"
             )
+            yield Problem.warning("confound", dataset, what, remedy)
 
 
 def _by_site(
@@ -75,9 +59,9 @@ def _by_site(
         value = read(scan.attributes.get(name, ""))
         if scan.site is not None and value is not None:
             people.setdefault((scan.site, scan.subject), value)
-    values_by_site: dict[str, list[_Value]] = {}
+    values_by_site: defaultdict[str, list[_Value]] = defaultdict(list)
     for (site, _), value in people.items():
-        values_by_site.setdefault(site, []).append(value)
+        values_by_site[site].append(value)
     return values_by_site
 
 
@@ -87,19 +71,11 @@ def _number(text: str) -> float | None:
     return float(cut) if cut.replace(".", "", 1).isdecimal() else None
 
 
-def _initial(sex: str) -> str | None:
-    return sex[:1].upper() or None
-
-
-def _word(text: str) -> str | None:
-    return text or None
-
-
 # Default covariates of a fit, and how their cells are parsed.
 _COVARIATES: Mapping[str, Callable[[str], _Value | None]] = {
     "age": _number,
-    "sex": _initial,
-    "group": _word,
+    "sex": lambda text: text[:1].upper() or None,
+    "group": lambda text: text or None,
 }
 
 
@@ -107,19 +83,11 @@ def _differ(sites: Sequence[Sequence[_Value]]) -> bool:
     """Whether sites differ significantly."""
     if len(sites) < 2:
         return False
-    if isinstance(sites[0][0], float):
-        return _numbers_differ([np.array(values) for values in sites])
-    return _words_differ(sites)
-
-
-def _numbers_differ(sites: Sequence[Array]) -> bool:
-    if all(np.ptp(values) == 0 for values in sites):  # an F test would divide by zero
-        return bool(np.ptp(np.concatenate(sites)) > 0)
-    return bool(stats.f_oneway(*sites).pvalue < _SIGNIFICANT)
-
-
-def _words_differ(sites: Sequence[Sequence[_Value]]) -> bool:
     words = set().union(*sites)
+    if isinstance(sites[0][0], float):
+        if all(len(set(values)) == 1 for values in sites):  # an F test would divide by zero
+            return len(words) > 1
+        return bool(stats.f_oneway(*map(np.array, sites)).pvalue < _SIGNIFICANT)
     counts = np.array([[list(values).count(word) for word in words] for values in sites])
     if len(words) < 2:
         return False
@@ -163,29 +131,21 @@ def _confounded_change(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Pr
 
     Visits of both sites at the same or unknown times do not count.
     """
-    people = [
-        _visits(members) for members in group_scans(scans, lambda scan: scan.subject).values()
-    ]
-    followed = {
-        site
-        for visits in people
-        for site, (first, last) in visits.items()
-        if last - first >= _APART
-    }
+    people = [_visits(own) for own in group_scans(scans, lambda scan: scan.subject).values()]
+    times = [item for visits in people for item in visits.items()]
+    followed = {site for site, (first, last) in times if last - first >= _APART}
     moves = []
     sites = sorted({str(scan.site) for scan in scans} - followed)
     for first, second in permutations(sites, 2):
         both = [visits for visits in people if first in visits and second in visits]
         ordered = all(visits[second][0] - visits[first][1] >= _APART for visits in both)
         if ordered and len(both) >= MIN_PEOPLE:
-            moves.append(
-                f"all {len(both)} people seen at {first} and {second} were at {first} first"
-            )
+            who = f"all {len(both)} people seen at {first} and {second}"
+            moves.append(f"{who} were at {first} first")
     if moves:
         more = f", and {len(moves) - _SHOWN} more pairs of sites" if len(moves) > _SHOWN else ""
-        yield Problem(
+        yield Problem.warning(
             "confounded-change",
-            Severity.WARNING,
             dataset,
             f"change over time cannot be separated from the scanner: {', '.join(moves[:_SHOWN])}"
             f"{more}, and nobody was followed up at any of these sites",
@@ -194,8 +154,8 @@ def _confounded_change(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Pr
         )
 
 
-def _visits(scans: Sequence[ScanFacts]) -> _Visits:
-    """Return a participant's first and last time at each site; NaN if unknown."""
+def _visits(scans: Sequence[ScanFacts]) -> dict[str, tuple[float, float]]:
+    """Return a participant's first and last time at each site, years; NaN if unknown."""
     times = next(filter(None, (_times(scans, *column) for column in _TIMES.items())), None)
     visits: dict[str, tuple[float, float]] = {}
     for scan, time in zip(scans, times or [np.nan] * len(scans), strict=True):

@@ -13,30 +13,11 @@ MIN_PEOPLE = 3
 
 @dataclass(frozen=True)
 class ScanFacts:
-    """Properties of a scan for comparison with others.
+    """Properties of a scan for comparison with others; None for what is unknown or unreadable.
 
-    Attributes
-    ----------
-    path
-        Path of the image.
-    subject
-        Label of the participant.
-    site
-        Label of the site; None if unknown.
-    attributes
-        Attributes from tables, such as age and sex.
-    site_origin
-        Origin of the site.
-    brain_mask
-        Path of the brain mask, or how it was computed.
-    shells
-        b-value and number of directions of each shell, ascending; None if they could not be read.
-    voxel_size
-        Voxel size, mm; None if the image could not be read.
-    orientation
-        Anatomical directions of the image axes, such as ``LAS``.
-    fingerprint
-        Hash of the signal; None if it could not be read.
+    Shells are pairs of a b-value and its number of directions, ascending. Voxel sizes are in mm.
+    The orientation names the directions of the image axes, such as ``LAS``. The brain mask is its
+    path, or how it was computed. The fingerprint is a hash of the signal.
     """
 
     path: Path
@@ -49,6 +30,11 @@ class ScanFacts:
     voxel_size: tuple[float, ...] | None = None
     orientation: str | None = None
     fingerprint: str | None = None
+
+    @property
+    def bs(self) -> list[float]:
+        """b-value of each shell."""
+        return [b for b, _ in self.shells or ()]
 
 
 def group_scans(

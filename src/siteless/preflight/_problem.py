@@ -41,6 +41,16 @@ class Problem:
     remedy: str
 
     @classmethod
+    def error(cls, code: str, path: Path, what: str, remedy: str) -> Problem:
+        """Make a problem that must be fixed."""
+        return cls(code, Severity.ERROR, path, what, remedy)
+
+    @classmethod
+    def warning(cls, code: str, path: Path, what: str, remedy: str) -> Problem:
+        """Make a problem that should be inspected."""
+        return cls(code, Severity.WARNING, path, what, remedy)
+
+    @classmethod
     def from_error(cls, error: SitelessError, path: Path) -> Problem:
         """Convert an error from reading; `path` is used if the error names no file."""
         return cls(error.code, Severity.ERROR, error.path or path, error.problem, error.remedy)

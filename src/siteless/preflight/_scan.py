@@ -10,7 +10,7 @@ from scipy import ndimage
 from siteless.acquisition import MIN_DIRECTIONS, Array, GradientTable, Scan, describe_shells
 from siteless.harmonics import sh_basis
 from siteless.preflight._coherence import find_axis_error
-from siteless.preflight._problem import Problem, Severity
+from siteless.preflight._problem import Problem
 
 # Fractions of the brain. A few negative or empty voxels from interpolation are harmless.
 _FEW = 1e-3
@@ -23,17 +23,7 @@ _WORST_CONDITION = 50.0
 
 
 def signal_problems(signal: Array, mask: Array, path: Path) -> list[Problem]:
-    """Check for implausible signal.
-
-    Parameters
-    ----------
-    signal
-        Diffusion signal, shape (x, y, z, volume).
-    mask
-        Brain mask, shape (x, y, z).
-    path
-        Path of the image.
-    """
+    """Check the signal of an image, shape (x, y, z, volume), in its brain mask."""
     bad = flat = negative = 0
     lowest = 0.0
     first = signal.T[0][mask.T]
@@ -50,20 +40,20 @@ def signal_problems(signal: Array, mask: Array, path: Path) -> list[Problem]:
     if bad:
         what = f"{bad} of {volumes} volumes hold NaN or infinity in the brain"
         problems.append(
-            _error("not-finite", path, what, "repair the preprocessing that left them")
+            Problem.error("not-finite", path, what, "repair the preprocessing that left them")
         )
     if flat:
         what = f"{flat} of {volumes} volumes hold one value throughout the brain"
         remedy = "remove them with their b-values and b-vectors, or convert the scan again"
-        problems.append(_error("constant-volume", path, what, remedy))
+        problems.append(Problem.error("constant-volume", path, what, remedy))
     elif constant.mean() > _FEW_CONSTANT:
         what = f"the signal is the same in every volume in {constant.mean():.1%} of the brain"
         remedy = "give a brain mask that lies within the field of view"
-        problems.append(_warning("constant-signal", path, what, remedy))
+        problems.append(Problem.warning("constant-signal", path, what, remedy))
     if part > _FEW:
         what = f"{part:.1%} of brain values are negative, down to {lowest:.3g}"
         remedy = "few come from spline interpolation; many from a wrong scale or a phase image"
-        report = _error if part > _MANY_NEGATIVE else _warning
+        report = Problem.error if part > _MANY_NEGATIVE else Problem.warning
         problems.append(report("negative-signal", path, what, remedy))
     return problems
 
@@ -73,8 +63,9 @@ def mask_problems(mask: Array, path: Path) -> list[Problem]:
     holes = np.count_nonzero(ndimage.binary_fill_holes(mask) & ~mask)
     if not holes:
         return []
+    what = f"the brain mask has holes of {holes} voxels"
     remedy = "fill them, or leave the mask out and let siteless compute one"
-    return [_warning("mask-holes", path, f"the brain mask has holes of {holes} voxels", remedy)]
+    return [Problem.warning("mask-holes", path, what, remedy)]
 
 
 def direction_problems(gradients: GradientTable, path: Path) -> list[Problem]:
@@ -82,18 +73,18 @@ def direction_problems(gradients: GradientTable, path: Path) -> list[Problem]:
     problems = []
     if not gradients.is_b0.any():
         remedy = "siteless needs at least one volume with b <= 50; leave the scan out"
-        problems.append(_error("no-b0", path, f"no b0 volume, found {gradients}", remedy))
+        problems.append(Problem.error("no-b0", path, f"no b0 volume, found {gradients}", remedy))
     thin = [shell for shell in gradients.shells if len(shell) < MIN_DIRECTIONS]
     if thin:
         what = f"at least {MIN_DIRECTIONS} directions a shell are needed, found "
         what += describe_shells(thin)
-        problems.append(_error("few-directions", path, what, "remove these volumes"))
+        problems.append(Problem.error("few-directions", path, what, "remove these volumes"))
     for shell in gradients.shells:
         basis = sh_basis(gradients.directions[shell.volumes], 2)
         if len(shell) >= MIN_DIRECTIONS and np.linalg.cond(basis) > _WORST_CONDITION:
             what = f"the {len(shell)} directions of {shell} repeat themselves or lie in a plane"
             remedy = "correct the b-vectors; directions must spread over the sphere"
-            problems.append(_error("few-directions", path, what, remedy))
+            problems.append(Problem.error("few-directions", path, what, remedy))
     return problems
 
 
@@ -110,13 +101,5 @@ def axis_problems(scan: Scan, path: Path) -> list[Problem]:
     stored = "columns" if in_world else "lines"
     remedy = f"write {stored} {wrong.recipe} of the file as x, y, z, then check again"
     extent = np.ptp(np.nonzero(scan.mask), axis=1) * scan.voxel_size
-    report = _warning if extent.min() < _THIN else _error
+    report = Problem.warning if extent.min() < _THIN else Problem.error
     return [report("gradient-axes", path, what, remedy)]
-
-
-def _error(code: str, path: Path, what: str, remedy: str) -> Problem:
-    return Problem(code, Severity.ERROR, path, what, remedy)
-
-
-def _warning(code: str, path: Path, what: str, remedy: str) -> Problem:
-    return Problem(code, Severity.WARNING, path, what, remedy)

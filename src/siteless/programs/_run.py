@@ -27,13 +27,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def find_version(program: str) -> str | None:
-    """Return the version of an MRtrix3 program; None if it is not installed.
-
-    Raises
-    ------
-    SitelessError
-        When an installed program does not work.
-    """
+    """Return the version of an MRtrix3 program; None if it is not installed."""
     place = shutil.which(program)
     if place is None:
         return None
@@ -49,13 +43,7 @@ def find_version(program: str) -> str | None:
 
 
 def run_program(program: str, arguments: Sequence[str], folder: Path) -> str:
-    """Run an MRtrix3 program in a folder, and return its output.
-
-    Raises
-    ------
-    SitelessError
-        When it is missing or fails, with its first error message.
-    """
+    """Run an MRtrix3 program in a folder, and return its output; raise its first error message."""
     executable = shutil.which(program)
     if executable is None:
         raise SitelessError(
