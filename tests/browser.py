@@ -70,11 +70,11 @@ def watch(page: Page) -> list[str]:
     """Return a list that fills with errors, warnings and requests beyond the page itself."""
     complaints: list[str] = []
 
-    def hear(message):
+    def hear(message) -> None:
         if message.type in ("error", "warning"):
             complaints.append(f"console {message.type}: {message.text}")
 
-    def count(request):
+    def count(request) -> None:
         inside = request.url.startswith(("data:", "blob:"))
         if not inside and not request.is_navigation_request():
             complaints.append(f"request: {request.url}")

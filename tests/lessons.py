@@ -30,7 +30,7 @@ def learned_site(level):
     )
 
 
-def make_card(levels, *, method="invariant", **fields):
+def make_card(levels, *, method: str = "invariant", **fields):
     """Make the card of a model of sites with some levels."""
     told = {
         "method": method,
@@ -65,7 +65,7 @@ def lesson():
     return TrainingSet(scans[:4], scans[4:], ("a", "b"))
 
 
-def write_study(root, people=4, sites="ab", shells=None, **columns):
+def write_study(root, people: int = 4, sites: str = "ab", shells=None, **columns):
     """Write phantoms of people at sites, with masks, and a manifest that lists them.
 
     Some sites may have other shells.

@@ -25,7 +25,7 @@ def write_travellers(root, splits=SPLITS, *, runs=(None,), sites=None, seed=0):
     return root
 
 
-def write_visit(root, who, site, run, *, seed):
+def write_visit(root, who, site, run, *, seed) -> None:
     folder = root / f"sub-{who}" / f"ses-{site}" / "dwi"
     stem = f"sub-{who}_ses-{site}" + (f"_run-{run}" if run else "")
     gradients = make_gradients(SHELLS, seed="ab".index(site))

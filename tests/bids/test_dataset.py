@@ -1,5 +1,6 @@
 import json
 import os
+from pathlib import Path
 
 import nibabel as nib
 import numpy as np
@@ -17,7 +18,7 @@ def scan():
 
 
 @pytest.fixture
-def root(tmp_path):
+def root(tmp_path: Path):
     # Dots, spaces and brackets in folder names break tools that guess or glob.
     root = tmp_path / "my study v1.2 [final]"
     root.mkdir()
@@ -30,7 +31,7 @@ def _write(scan, root, name, sidecar=None):
     return write_raw(scan, root.joinpath(*folders, "dwi"), name, sidecar=sidecar)
 
 
-def test_scans_with_and_without_sessions_are_found_in_order(scan, root):
+def test_scans_with_and_without_sessions_are_found_in_order(scan, root) -> None:
     for name in (
         "sub-02_ses-b_dwi",
         "sub-01_dir-AP_dwi",
@@ -42,14 +43,14 @@ def test_scans_with_and_without_sessions_are_found_in_order(scan, root):
     assert names == ["sub-01_dir-AP_dwi", "sub-02_ses-a_dwi", "sub-02_ses-b_dwi"]
 
 
-def test_phase_images_are_passed_over(scan, root):
+def test_phase_images_are_passed_over(scan, root) -> None:
     for part in ("mag", "phase"):
         _write(scan, root, f"sub-01_part-{part}_dwi")
     assert [files.name for files in find_scans(root).scans] == ["sub-01_part-mag_dwi"]
 
 
 @pytest.mark.parametrize("place", ["", "sub-01", "sub-01/ses-a", "sub-01/ses-a/dwi"])
-def test_gradients_are_inherited_from_every_level(scan, root, place):
+def test_gradients_are_inherited_from_every_level(scan, root, place: str) -> None:
     image = _write(scan, root, "sub-01_ses-a_dir-AP_dwi")
     prefix = "" if not place else "sub-01_" if place == "sub-01" else "sub-01_ses-a_"
     for end in ("bval", "bvec", "json"):
@@ -62,7 +63,7 @@ def test_gradients_are_inherited_from_every_level(scan, root, place):
     assert len(read_scan(files).gradients) == len(scan.gradients)
 
 
-def test_the_nearest_file_wins_and_json_is_merged(scan, root):
+def test_the_nearest_file_wins_and_json_is_merged(scan, root) -> None:
     _write(scan, root, "sub-01_dwi", sidecar={"EchoTime": 0.08})
     (root / "dwi.bval").write_text("not used")
     (root / "dwi.json").write_text(json.dumps({"EchoTime": 0.1, "RepetitionTime": 3}))
@@ -72,7 +73,7 @@ def test_the_nearest_file_wins_and_json_is_merged(scan, root):
     assert read_sidecar(files) == {"EchoTime": 0.08, "RepetitionTime": 3}
 
 
-def test_site_comes_from_the_most_specific_table(scan, root):
+def test_site_comes_from_the_most_specific_table(scan, root) -> None:
     sidecar = {"Manufacturer": "M", "ManufacturersModelName": "X", "DeviceSerialNumber": "7"}
     for name in ("sub-01_ses-a_dwi", "sub-01_ses-b_dwi", "sub-02_dwi", "sub-03_ses-z_dwi"):
         _write(scan, root, name, sidecar)
@@ -110,7 +111,7 @@ def test_site_comes_from_the_most_specific_table(scan, root):
     assert first.attributes["age"] == "21"
 
 
-def test_a_derivative_uses_the_tables_of_its_raw_dataset(scan, root):
+def test_a_derivative_uses_the_tables_of_its_raw_dataset(scan, root) -> None:
     derivative = root / "derivatives" / "preproc"
     _write(scan, derivative, "sub-01_space-ACPC_desc-preproc_dwi")
     write_table(root / "participants.tsv", [{"participant_id": "sub-01", "site": "raw"}])
@@ -118,7 +119,7 @@ def test_a_derivative_uses_the_tables_of_its_raw_dataset(scan, root):
     assert files.site == Site("raw")
 
 
-def test_masks_are_found_beside_and_in_derivatives(scan, root):
+def test_masks_are_found_beside_and_in_derivatives(scan, root) -> None:
     for name in ("sub-01_run-1_dwi", "sub-01_run-2_dwi"):
         _write(scan, root, name)
     masks = root / "derivatives" / "bet" / "sub-01" / "dwi"
@@ -135,7 +136,7 @@ def test_masks_are_found_beside_and_in_derivatives(scan, root):
     assert read.mask_origin == str(run)
 
 
-def test_filters_choose_scans(scan, root):
+def test_filters_choose_scans(scan, root) -> None:
     for name in ("sub-01_ses-a_dwi", "sub-02_ses-a_dwi", "sub-02_ses-b_dwi"):
         _write(scan, root, name)
     found = find_scans(root, filters={"sub": ["02"], "ses": ["b"]}).scans
@@ -147,7 +148,7 @@ def test_filters_choose_scans(scan, root):
         find_scans(root, filters={"sub": ["01"], "ses": ["b"]})
 
 
-def test_a_broken_table_is_noted_and_does_not_stop(scan, root):
+def test_a_broken_table_is_noted_and_does_not_stop(scan, root) -> None:
     _write(scan, root, "sub-01_dwi")
     (root / "participants.tsv").write_text("id,site\nsub-01,a\n")
     found = find_scans(root)
@@ -155,7 +156,7 @@ def test_a_broken_table_is_noted_and_does_not_stop(scan, root):
     assert found.scans[0].site is None
 
 
-def test_folders_without_scans_are_refused(root):
+def test_folders_without_scans_are_refused(root) -> None:
     with pytest.raises(DatasetError, match="no diffusion scan was found"):
         find_scans(root)
     (root / "dataset_description.json").write_text("{")
@@ -163,13 +164,13 @@ def test_folders_without_scans_are_refused(root):
         find_scans(root)
 
 
-def test_single_files_are_no_dataset(scan, root):
+def test_single_files_are_no_dataset(scan, root) -> None:
     image = _write(scan, root, "sub-01_dwi")
     with pytest.raises(DatasetError, match="found a single file"):
         find_scans(image)
 
 
-def test_rival_gradient_files_are_told(scan, root):
+def test_rival_gradient_files_are_told(scan, root) -> None:
     image = _write(scan, root, "sub-01_acq-a_dir-AP_dwi")
     image.with_name("sub-01_acq-a_dir-AP_dwi.bvec").rename(root / "acq-a_dwi.bvec")
     (root / "dir-AP_dwi.bvec").write_text("0")
@@ -177,7 +178,7 @@ def test_rival_gradient_files_are_told(scan, root):
     assert "acq-a_dwi.bvec and dir-AP_dwi.bvec both apply" in str(error)
 
 
-def test_scans_whose_outputs_would_clash_are_told(scan, root):
+def test_scans_whose_outputs_would_clash_are_told(scan, root) -> None:
     for desc in ("preproc", "denoised"):
         _write(scan, root, f"sub-01_desc-{desc}_dwi")
     [error] = find_scans(root).errors
@@ -185,7 +186,7 @@ def test_scans_whose_outputs_would_clash_are_told(scan, root):
     assert find_scans(root, filters={"desc": ["preproc"]}).errors == ()
 
 
-def test_travellers_of_a_manifest_are_told_apart(scan, root):
+def test_travellers_of_a_manifest_are_told_apart(scan, root) -> None:
     write_raw(scan, root, "x")
     rows = [{"subject": 1, "site": site, "dwi": "x.nii.gz"} for site in ("a", "b")]
     found = find_scans(write_table(root / "scans.tsv", rows))
@@ -193,7 +194,7 @@ def test_travellers_of_a_manifest_are_told_apart(scan, root):
     assert [files.entities["ses"] for files in found.scans] == ["a", "b"]
 
 
-def test_sites_of_a_manifest_can_come_from_sessions(scan, root):
+def test_sites_of_a_manifest_can_come_from_sessions(scan, root) -> None:
     write_raw(scan, root, "x")
     row = {"subject": 1, "site": "n/a", "dwi": "x.nii.gz", "session": "late"}
     [files] = find_scans(write_table(root / "m.tsv", [row]), site_from="session").scans
@@ -201,13 +202,13 @@ def test_sites_of_a_manifest_can_come_from_sessions(scan, root):
 
 
 @pytest.mark.parametrize("word", ["bogus", "acq"])
-def test_sites_from_an_entity_that_no_name_has_are_refused(scan, root, word):
+def test_sites_from_an_entity_that_no_name_has_are_refused(scan, root, word: str) -> None:
     _write(scan, root, "sub-01_ses-a_dwi")
     with pytest.raises(DatasetError, match="choose of ses, sub"):
         find_scans(root, site_from=word)
 
 
-def test_tables_are_read_as_people_write_them(scan, root):
+def test_tables_are_read_as_people_write_them(scan, root) -> None:
     for name in ("sub-01_ses-a_dwi", "sub-02_dwi", "sub-03_dwi"):
         _write(scan, root, name)
     text = 'Participant_ID\tSite\tnote\n01\tnorth\t5" coil\n\nsub-02\tNA\tn/a\nsub-03\tsouth\t"\n'
@@ -218,17 +219,17 @@ def test_tables_are_read_as_people_write_them(scan, root):
     assert "sub-01 is listed twice" in str(find_scans(root).errors[0])
 
 
-def test_misnamed_files_do_not_stop_the_search(scan, root):
+def test_misnamed_files_do_not_stop_the_search(scan, root) -> None:
     write_raw(scan, root / "sub-01" / "dwi", "sub-09_dwi")
     assert [files.name for files in find_scans(root).scans] == ["sub-09_dwi"]
 
 
-def test_a_missing_dataset_is_named(root):
+def test_a_missing_dataset_is_named(root) -> None:
     with pytest.raises(MissingFileError, match="nowhere"):
         find_scans(root / "nowhere")
 
 
-def test_manifest_paths_are_relative_to_it_and_defaults_lie_beside(scan, root):
+def test_manifest_paths_are_relative_to_it_and_defaults_lie_beside(scan, root) -> None:
     image = write_raw(scan, root / "scans", "first scan.v2")
     mask = write_mask(scan.mask, scan.affine, root / "masks" / "m.nii.gz")
     rows = [
@@ -244,13 +245,13 @@ def test_manifest_paths_are_relative_to_it_and_defaults_lie_beside(scan, root):
     assert read_scan(first).mask_origin.startswith("computed")
 
 
-def test_manifest_without_its_columns_is_refused_with_what_was_found(root):
+def test_manifest_without_its_columns_is_refused_with_what_was_found(root) -> None:
     path = write_table(root / "scans.tsv", [{"subject": "1", "path": "x"}])
     with pytest.raises(DatasetError, match=r"site, dwi, found subject \| path; add site, dwi"):
         find_scans(path)
 
 
-def test_probabilities_count_from_one_half_and_only_in_the_brain(scan, root):
+def test_probabilities_count_from_one_half_and_only_in_the_brain(scan, root) -> None:
     _write(scan, root, "sub-01_dwi")
     folder = root / "sub-01" / "dwi"
     write_mask(scan.mask, scan.affine, folder / "sub-01_desc-brain_mask.nii.gz")
@@ -262,7 +263,7 @@ def test_probabilities_count_from_one_half_and_only_in_the_brain(scan, root):
     assert np.array_equal(read_scan(files).white_matter, scan.white_matter)
 
 
-def test_an_explicit_bvec_goes_before_a_world_table(scan, root):
+def test_an_explicit_bvec_goes_before_a_world_table(scan, root) -> None:
     image = write_raw(scan, root, "x")
     (root / "x.b").write_text("not used")
     row = {"subject": 1, "site": "a", "dwi": image.name, "bvec": "x.bvec"}
@@ -271,7 +272,9 @@ def test_an_explicit_bvec_goes_before_a_world_table(scan, root):
 
 
 @pytest.mark.parametrize("told", [{"Name": "qsiprep"}, [{"Name": "QSIPrep"}], 3])
-def test_qsiprep_is_known_by_whatever_form_its_description_has(lps_scan, root, told):
+def test_qsiprep_is_known_by_whatever_form_its_description_has(
+    lps_scan, root, told: dict[str, str] | int | list[dict[str, str]]
+) -> None:
     _qsiprep(lps_scan, root)
     (root / "dataset_description.json").write_text(json.dumps({"GeneratedBy": told}))
     [files] = find_scans(root).scans
@@ -303,7 +306,7 @@ def lps_scan():
     return make_scan(make_gradients(ONE_SHELL), affine=affine)
 
 
-def test_qsiprep_gradients_come_from_the_world_table(lps_scan, root):
+def test_qsiprep_gradients_come_from_the_world_table(lps_scan, root) -> None:
     world = _qsiprep(lps_scan, root)
     [files] = find_scans(root).scans
     assert files.world_table == world
@@ -312,7 +315,7 @@ def test_qsiprep_gradients_come_from_the_world_table(lps_scan, root):
     assert np.array_equal(read.mask, lps_scan.mask)
 
 
-def test_qsiprep_vectors_without_the_world_table_are_refused_not_guessed(lps_scan, root):
+def test_qsiprep_vectors_without_the_world_table_are_refused_not_guessed(lps_scan, root) -> None:
     _qsiprep(lps_scan, root).unlink()
     [files] = find_scans(root).scans
     with pytest.raises(GradientTableError, match="do not follow FSL's convention"):

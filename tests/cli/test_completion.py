@@ -16,7 +16,7 @@ def _script(shell):
 
 
 @pytest.fixture(scope="module")
-def complete(tmp_path_factory):
+def complete(tmp_path_factory: pytest.TempPathFactory):
     """Ask a real bash how the last of some words may go on."""
     folder = tmp_path_factory.mktemp("completion")
     (folder / "script").write_text(_script("bash"))
@@ -40,24 +40,24 @@ def _commands():
     return commands.choices
 
 
-def test_commands_are_completed(complete):
+def test_commands_are_completed(complete) -> None:
     assert complete("siteless", "") >= set(_commands())
     assert complete("siteless", "har") == {"harmonize"}
 
 
 @pytest.mark.parametrize("name", sorted(_commands()))
-def test_all_options_of_a_command_are_completed(complete, name):
+def test_all_options_of_a_command_are_completed(complete, name) -> None:
     options = {option for action in _commands()[name]._actions for option in action.option_strings}
     assert complete("siteless", name, "--") == {word for word in options if word[:2] == "--"}
 
 
-def test_choices_and_files_are_completed(complete):
+def test_choices_and_files_are_completed(complete) -> None:
     assert complete("siteless", "fit", "my_study", "--method", "ri") == {"rish", "rish-glm"}
     assert complete("siteless", "check", "my_") == {"my_study"}
     assert complete("siteless", "evaluate", "my_study", "--harmonized", "my_") == {"my_study"}
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_every_shell_has_a_script_that_names_all_commands(shell):
+def test_every_shell_has_a_script_that_names_all_commands(shell) -> None:
     script = _script(shell)
     assert all(name in script for name in _commands())

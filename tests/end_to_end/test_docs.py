@@ -90,7 +90,7 @@ RUN = [page for page in PAGES if any(map(_is_run, _commands(page)))]
 
 
 @pytest.fixture(scope="module")
-def my_study(tmp_path_factory):
+def my_study(tmp_path_factory: pytest.TempPathFactory):
     """Four people at two sites, raw and as QSIPrep would leave them."""
     root = tmp_path_factory.mktemp("docs") / "my_study"
     rows = [{"session_id": f"ses-{site}", "site": site} for site in SITES]
@@ -108,7 +108,7 @@ def my_study(tmp_path_factory):
     return root
 
 
-def _write_visit(root, person, site):
+def _write_visit(root, person, site) -> None:
     visit, stem = Path(person, f"ses-{site}", "dwi"), f"{person}_ses-{site}"
     scan = make_scan(make_gradients(ONE_SHELL), seed=zlib.crc32(stem.encode()))
     preprocessed = root / "derivatives" / "qsiprep" / visit
@@ -121,7 +121,7 @@ def _write_visit(root, person, site):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_command_has_words_that_siteless_knows(page):
+def test_every_command_has_words_that_siteless_knows(page) -> None:
     for language in ("console", "bash"):
         for command in _commands(page, language):
             assert _is_known(*shlex.split(command)), command
@@ -135,7 +135,7 @@ def _is_known(program, *words):
     return True
 
 
-def _parse(program, *words):
+def _parse(program, *words) -> None:
     if program == "siteless":
         make_parser().parse_args(words)
         return
@@ -145,7 +145,13 @@ def _parse(program, *words):
 
 
 @pytest.mark.parametrize("page", RUN)
-def test_commands_run(page, my_study, tmp_path, monkeypatch, capsys):
+def test_commands_run(
+    page,
+    my_study,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(_adapt, "_UPDATES", 20)  # for which there is no option
     for name in ("my_study", "new_scans"):
@@ -177,12 +183,14 @@ def _quick(name, *words):
     return ["--nprocs", "1", *QUICK_FIT[method]]
 
 
-def test_what_is_not_run_is_still_shown():
+def test_what_is_not_run_is_still_shown() -> None:
     shown = [command for page in PAGES for command in _commands(page)]
     assert all(any(words in command for command in shown) for words in NOT_RUN)
 
 
-def test_public_datasets_are_listed_with_their_sites(tmp_path, monkeypatch):
+def test_public_datasets_are_listed_with_their_sites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     layout = {
         "ds004712/derivatives/qsiprep": {
@@ -222,7 +230,7 @@ def test_public_datasets_are_listed_with_their_sites(tmp_path, monkeypatch):
     assert all(s.mask for s in siteless.find_scans("on_harmony.tsv").scans)
 
 
-def _touch(root, person, session):
+def _touch(root, person, session) -> None:
     folder = root / person / f"ses-{session}" / "dwi"
     folder.mkdir(parents=True)
     stem = f"{person}_ses-{session}"
@@ -234,6 +242,6 @@ def _touch(root, person, session):
         (folder / f"{stem}_acq-b2000n96r25x25x25peAPP_run-115_dwi.nii.gz").touch()
 
 
-def test_the_interface_lists_every_public_name():
+def test_the_interface_lists_every_public_name() -> None:
     shown = re.findall(r"auto\w+:: (\w+)$", (DOCS / "api.md").read_text(), flags=re.MULTILINE)
     assert sorted(shown) == sorted(siteless.__all__)

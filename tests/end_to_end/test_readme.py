@@ -19,7 +19,7 @@ README = Path(__file__).parents[2] / "README.md"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("readme")
     rows = [{"session_id": f"ses-{name}", "site": name} for name in ("berlin", "leeds")]
     for subject in ("sub-01", "sub-02", "sub-03", "sub-04"):
@@ -35,7 +35,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def _blocks(language):
+def _blocks(language: str):
     return re.findall(rf"```{language}\n(.*?)```", README.read_text(), flags=re.DOTALL)
 
 
@@ -87,20 +87,20 @@ def _run(folder, words):
     return " ".join(words), code, out.getvalue(), err.getvalue()
 
 
-def test_siteless_commands_run(shown):
+def test_siteless_commands_run(shown) -> None:
     for command, code, out, err in shown:
         assert code == 0, f"{command}\n{out}{err}"
         assert out, command
 
 
-def test_programs_are_installed():
+def test_programs_are_installed() -> None:
     for program in PROGRAMS:
         command = [Path(sys.executable).with_name(program), "--version"]
         assert subprocess.run(command, capture_output=True, check=True).stdout
 
 
 @pytest.mark.usefixtures("shown")
-def test_python_runs(folder):
+def test_python_runs(folder) -> None:
     [code] = _blocks("python")
     checks = "assert signal.shape == (len(coefficients.values), len(scan.gradients))"
     command = [sys.executable, "-c", f"{code}\n{checks}"]
@@ -108,7 +108,7 @@ def test_python_runs(folder):
     assert shown.returncode == 0, shown.stderr
 
 
-def test_make_commands_are_there():
+def test_make_commands_are_there() -> None:
     makefile = (README.parent / "Makefile").read_text()
     targets = re.findall(r"^make (\w+)", README.read_text(), flags=re.MULTILINE)
     assert set(targets) >= {"demo", "test"}

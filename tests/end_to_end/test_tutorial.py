@@ -16,7 +16,7 @@ def cells():
     return json.loads(NOTEBOOK.read_text())["cells"]
 
 
-def test_code_runs(cells, tmp_path):
+def test_code_runs(cells, tmp_path: Path) -> None:
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     checks = """
 assert rendered.site.label == "connectom60"
@@ -33,5 +33,5 @@ assert abs(brightness(scan) / brightness(there) - 1) > 0.1
     assert "prisma30: " in shown.stdout
 
 
-def test_no_output_is_stored(cells):
+def test_no_output_is_stored(cells) -> None:
     assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells)

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 
@@ -6,9 +7,9 @@ from siteless.experiments._steps import Step, run_steps
 from siteless.pipelines import Run
 
 
-def _steps(root, log, *, setting=1, fails=()):
+def _steps(root: Path, log, *, setting: int = 1, fails=()):
     def step(name, *needs, **settings):
-        def run(_):
+        def run(_) -> None:
             log.append(name)
             if name in fails:
                 raise KeyboardInterrupt
@@ -19,7 +20,7 @@ def _steps(root, log, *, setting=1, fails=()):
     return [step("a", value=setting), step("b", "a"), step("c", "b"), step("other")]
 
 
-def test_a_finished_step_is_not_done_again(tmp_path):
+def test_a_finished_step_is_not_done_again(tmp_path: Path) -> None:
     log = []
     first = run_steps(_steps(tmp_path, log), tmp_path / "records", Run())
     second = run_steps(_steps(tmp_path, log), tmp_path / "records", Run())
@@ -28,7 +29,7 @@ def test_a_finished_step_is_not_done_again(tmp_path):
     assert {n: json.loads((tmp_path / f"records/{n}.json").read_text())["seconds"] for n in first}
 
 
-def test_an_interrupted_run_goes_on_where_it_was(tmp_path):
+def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     log = []
     with pytest.raises(KeyboardInterrupt):
         run_steps(_steps(tmp_path, log, fails=["c"]), tmp_path / "records", Run())
@@ -36,7 +37,7 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path):
     assert log == ["a", "b", "c", "c", "other"]
 
 
-def test_what_a_changed_step_leads_to_is_done_again_and_nothing_else(tmp_path):
+def test_what_a_changed_step_leads_to_is_done_again_and_nothing_else(tmp_path: Path) -> None:
     log = []
     run_steps(_steps(tmp_path, log), tmp_path / "records", Run())
     log.clear()
@@ -45,7 +46,7 @@ def test_what_a_changed_step_leads_to_is_done_again_and_nothing_else(tmp_path):
 
 
 @pytest.mark.parametrize("spoil", ["remove what it makes", "break its record"])
-def test_a_step_whose_result_is_gone_is_done_again(tmp_path, spoil):
+def test_a_step_whose_result_is_gone_is_done_again(tmp_path: Path, spoil: str) -> None:
     log = []
     run_steps(_steps(tmp_path, log), tmp_path / "records", Run())
     log.clear()

@@ -1,4 +1,5 @@
 import subprocess
+from pathlib import Path
 
 import nibabel as nib
 import numpy as np
@@ -14,14 +15,14 @@ def _angles(directions):
 
 
 @pytest.mark.parametrize("order", [0, 2, 8, 12])
-def test_basis_is_dipys_tournier(order):
+def test_basis_is_dipys_tournier(order: int) -> None:
     directions = spread_directions(40)
     expected, _, _ = real_sh_tournier(order, *_angles(directions), legacy=False)
     np.testing.assert_allclose(sh_basis(directions, order), expected, atol=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_dipys_conversion_leads_to_descoteaux():
+def test_dipys_conversion_leads_to_descoteaux() -> None:
     directions = spread_directions(60)
     coefficients = np.random.default_rng(0).normal(size=45)
     descoteaux, _, _ = real_sh_descoteaux(8, *_angles(directions), legacy=True)
@@ -32,7 +33,7 @@ def test_dipys_conversion_leads_to_descoteaux():
 
 
 @pytest.mark.usefixtures("mrtrix")
-def test_basis_is_mrtrix(tmp_path):
+def test_basis_is_mrtrix(tmp_path: Path) -> None:
     directions = spread_directions(60)
     np.savetxt(tmp_path / "directions.txt", directions)
     unit = np.eye(45, dtype=np.float32).reshape(45, 1, 1, 45)
@@ -43,7 +44,7 @@ def test_basis_is_mrtrix(tmp_path):
     np.testing.assert_allclose(amplitudes, sh_basis(directions, 8), atol=1e-6)
 
 
-def test_basis_is_orthonormal_and_even():
+def test_basis_is_orthonormal_and_even() -> None:
     nodes, weights = np.polynomial.legendre.leggauss(20)
     azimuth = np.arange(40) * 2 * np.pi / 40
     cosine, phi = (grid.ravel() for grid in np.meshgrid(nodes, azimuth, indexing="ij"))
@@ -55,13 +56,13 @@ def test_basis_is_orthonormal_and_even():
     np.testing.assert_allclose(sh_basis(-directions, 8), basis, atol=1e-10)
 
 
-def test_orders_of_an_even_basis_are_even():
+def test_orders_of_an_even_basis_are_even() -> None:
     with pytest.raises(ValueError, match="got 3"):
         count_coefficients(3)
 
 
 @pytest.mark.parametrize("directions", range(1, 100))
-def test_supported_order_has_two_directions_for_three_coefficients(directions):
+def test_supported_order_has_two_directions_for_three_coefficients(directions) -> None:
     order = max_order(directions)
     assert order == 0 or 3 * directions >= 2 * count_coefficients(order)
     assert 3 * directions < 2 * count_coefficients(order + 2)

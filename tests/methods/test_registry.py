@@ -14,7 +14,7 @@ from siteless.model import Model
 
 
 @pytest.fixture
-def toy(monkeypatch):
+def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = importlib.util.spec_from_file_location("toy", Path(__file__).with_name("toy.py"))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -22,7 +22,9 @@ def toy(monkeypatch):
 
 
 @pytest.mark.usefixtures("toy")
-def test_a_method_from_its_own_file_is_fitted_shown_used_and_reported(tmp_path, capsys):
+def test_a_method_from_its_own_file_is_fitted_shown_used_and_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     manifest = write_study(tmp_path / "data", people=2)
     model, out = tmp_path / "m.safetensors", tmp_path / "out"
     words = ["fit", manifest, "--model", model, "--method", "toy", "--factor", "1.5"]
@@ -45,14 +47,16 @@ def test_a_method_from_its_own_file_is_fitted_shown_used_and_reported(tmp_path, 
 
 
 @pytest.mark.usefixtures("toy")
-def test_a_setting_of_another_method_is_refused(tmp_path, capsys):
+def test_a_setting_of_another_method_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["fit", str(tmp_path), "--model", str(tmp_path / "m.safetensors"), "--factor", "2"]
     assert main([*words, "--method", "scaled"]) == 1
     assert "the method scaled has no --factor; leave it out, or use toy" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_says_what_it_is(name):
+def test_every_method_says_what_it_is(name) -> None:
     method = METHODS[name]
     assert issubclass(method, Method)
     assert issubclass(method.model_type(), Model)
@@ -63,18 +67,18 @@ def test_every_method_says_what_it_is(name):
         assert option.metadata["help"]
 
 
-def test_options_of_one_name_are_the_same_for_all_methods():
+def test_options_of_one_name_are_the_same_for_all_methods() -> None:
     for method in METHODS.values():
         for other in METHODS.values():
             for name in method.options().keys() & other.options().keys():
                 assert method.options()[name].metadata == other.options()[name].metadata
 
 
-def test_the_presets_that_may_be_chosen_are_those_there_are():
+def test_the_presets_that_may_be_chosen_are_those_there_are() -> None:
     assert tuple(PRESETS) == Invariant.options()["preset"].metadata["choices"]
 
 
-def test_settings_of_a_method_do_not_change():
+def test_settings_of_a_method_do_not_change() -> None:
     for method in METHODS.values():
         made = method()
         for one in fields(method):

@@ -30,7 +30,7 @@ class FactorModel(ScalingModel):
         gains[0, 0] = 1
         return gains
 
-    def describe(self):
+    def describe(self) -> list[tuple[str, str]]:
         """Say the factor."""
         return [("factor", f"{self.card.settings['factor']:g}")]
 

@@ -26,7 +26,7 @@ TENSORS = [  # mm2/s
 ]
 
 
-def _noisy_scan(shells, snr):
+def _noisy_scan(shells, snr: int):
     """Make a noisy scan with every level of kurtosis: each voxel holds two diffusivities."""
     scan = make_scan(make_gradients(shells), shape=(6, 6, 5), snr=np.inf)
     rng = np.random.default_rng(5)
@@ -67,7 +67,7 @@ def _dipy_mk(scan):
 
 @pytest.mark.parametrize("snr", [30, 6])
 @pytest.mark.parametrize("shells", SHELLS, ids=str)
-def test_return_to_origin_is_dipys_in_each_voxel(shells, snr):
+def test_return_to_origin_is_dipys_in_each_voxel(shells, snr: int) -> None:
     scan = _noisy_scan(shells, snr)
     expected = _dipy_rtop(scan)
     found = compute_maps(scan, ["rtop"])["rtop"][scan.mask]
@@ -77,7 +77,7 @@ def test_return_to_origin_is_dipys_in_each_voxel(shells, snr):
 
 @pytest.mark.parametrize("snr", [30, 6])
 @pytest.mark.parametrize("shells", SHELLS, ids=str)
-def test_kurtosis_is_dipys_in_each_voxel(shells, snr):
+def test_kurtosis_is_dipys_in_each_voxel(shells, snr: int) -> None:
     scan = _noisy_scan(shells, snr)
     expected = _dipy_mk(scan)
     found = compute_maps(scan, ["mk"])["mk"][scan.mask]
@@ -87,7 +87,7 @@ def test_kurtosis_is_dipys_in_each_voxel(shells, snr):
 
 @pytest.mark.parametrize("diffusivity", TENSORS, ids=str)
 @pytest.mark.parametrize("shells", [SHELLS[0], SHELLS[2]], ids=str)
-def test_a_gaussian_has_its_closed_forms(shells, diffusivity):
+def test_a_gaussian_has_its_closed_forms(shells, diffusivity) -> None:
     maps = compute_maps(_gaussian_scan(diffusivity, make_gradients(shells)), ["mk", "rtop"])
     np.testing.assert_allclose(maps["mk"], 0, atol=1e-5)
     time = 1 / (4 * np.pi**2)
@@ -96,7 +96,7 @@ def test_a_gaussian_has_its_closed_forms(shells, diffusivity):
     np.testing.assert_allclose(maps["rtop"], closed, rtol=0.06)
 
 
-def test_extreme_voxels_are_dipys():
+def test_extreme_voxels_are_dipys() -> None:
     scan = _gaussian_scan(TENSORS[1], make_gradients())
     b = scan.gradients.b
     signal = scan.signal.copy()
@@ -111,7 +111,7 @@ def test_extreme_voxels_are_dipys():
     np.testing.assert_allclose(maps["mk"][scan.mask], _dipy_mk(scan), atol=1e-4)
 
 
-def test_a_small_b_is_none():
+def test_a_small_b_is_none() -> None:
     scan = _noisy_scan(SHELLS[0], 20)
     bvals, bvecs = scan.gradients.bvals.copy(), scan.gradients.bvecs.copy()
     bvals[0], bvecs[0] = 15, [0, 0.6, 0.8]
@@ -122,7 +122,7 @@ def test_a_small_b_is_none():
         np.testing.assert_array_equal(found[name], values)
 
 
-def test_units_of_the_signal_do_not_matter():
+def test_units_of_the_signal_do_not_matter() -> None:
     scan = _noisy_scan(SHELLS[0], 20)
     names = ["mk", "rtop"]
     plain, scaled = (compute_maps(scan.with_signal(k * scan.signal), names) for k in (1, 0.037))
@@ -130,7 +130,7 @@ def test_units_of_the_signal_do_not_matter():
         np.testing.assert_allclose(plain[name], scaled[name], rtol=1e-4, atol=1e-5)
 
 
-def test_axes_of_the_scanner_do_not_matter():
+def test_axes_of_the_scanner_do_not_matter() -> None:
     scan = _noisy_scan(SHELLS[0], 20)
     turn, _ = np.linalg.qr(np.random.default_rng(4).normal(size=(3, 3)))
     table = GradientTable(scan.gradients.bvals, scan.gradients.bvecs @ turn)
@@ -139,7 +139,7 @@ def test_axes_of_the_scanner_do_not_matter():
         np.testing.assert_allclose(turned[name], values, rtol=1e-4, atol=1e-5)
 
 
-def test_a_voxel_does_not_depend_on_the_others():
+def test_a_voxel_does_not_depend_on_the_others() -> None:
     scan = make_scan(snr=15)
     part = scan.mask & (np.random.default_rng(0).random(scan.mask.shape) < 0.1)
     few = replace(scan, mask=part, white_matter=scan.white_matter & part)
@@ -148,7 +148,7 @@ def test_a_voxel_does_not_depend_on_the_others():
         np.testing.assert_allclose(of_part[name][part], values[part], rtol=1e-5, atol=1e-6)
 
 
-def test_the_number_of_threads_does_not_change_a_byte():
+def test_the_number_of_threads_does_not_change_a_byte() -> None:
     scan = make_scan(snr=15)
     made = []
     for threads in (1, 2):
@@ -158,7 +158,7 @@ def test_the_number_of_threads_does_not_change_a_byte():
         np.testing.assert_array_equal(made[0][name], made[1][name])
 
 
-def test_voxels_without_diffusion_are_finite():
+def test_voxels_without_diffusion_are_finite() -> None:
     scan = _gaussian_scan(TENSORS[1], make_gradients())
     signal = scan.signal.copy()
     signal[0, 0] = 0
@@ -173,7 +173,7 @@ def test_voxels_without_diffusion_are_finite():
     assert maps["mk"][1, 1, 0] == 0
 
 
-def test_directions_in_a_plane_leave_maps_finite():
+def test_directions_in_a_plane_leave_maps_finite() -> None:
     scan = _noisy_scan(SHELLS[0], 20)
     angles = np.linspace(0, np.pi, len(scan.gradients), endpoint=False)
     flat = np.stack([np.cos(angles), np.sin(angles), np.zeros_like(angles)], axis=1)

@@ -23,7 +23,7 @@ def _listing(root):
 
 
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory):
+def planted(tmp_path_factory: pytest.TempPathFactory):
     root = tmp_path_factory.mktemp("in") / "a study v1.0"
     plants = plant_defects(root)
     before = _listing(root)
@@ -31,29 +31,29 @@ def planted(tmp_path_factory):
     return root, plants, before, report
 
 
-def test_every_planted_defect_is_reported_with_its_file(planted):
+def test_every_planted_defect_is_reported_with_its_file(planted) -> None:
     _, plants, _, report = planted
     found = {(problem.code, problem.path.name) for problem in report.problems}
     assert {(plant.code, plant.file) for plant in plants} - found == set()
 
 
-def test_nothing_else_is_reported(planted):
+def test_nothing_else_is_reported(planted) -> None:
     _, plants, _, report = planted
     expected = {(plant.code, plant.file) for plant in plants}
     assert {(problem.code, problem.path.name) for problem in report.problems} <= expected
 
 
-def test_the_dataset_is_left_as_it_was(planted):
+def test_the_dataset_is_left_as_it_was(planted) -> None:
     root, _, before, _ = planted
     assert _listing(root) == before
 
 
-def test_one_process_and_two_report_the_same(planted):
+def test_one_process_and_two_report_the_same(planted) -> None:
     root, _, _, report = planted
     assert check_dataset(root, order=4, run=Run(nprocs=1)) == report
 
 
-def test_problems_are_plain_for_machines_and_errors_come_first(planted):
+def test_problems_are_plain_for_machines_and_errors_come_first(planted) -> None:
     _, _, _, report = planted
     content = json.loads(json.dumps(report.as_dict()))
     assert {"code", "severity", "path", "what", "remedy"} == set(content["problems"][0])
@@ -62,14 +62,14 @@ def test_problems_are_plain_for_machines_and_errors_come_first(planted):
     assert len(content["scans"]) == len(report.scans)
 
 
-def test_a_confound_is_the_first_warning_of_many(planted):
+def test_a_confound_is_the_first_warning_of_many(planted) -> None:
     _, _, _, report = planted
     codes = [problem.code for problem in report.warnings]
     assert len(codes) > 5
     assert [code for code in codes if code != "confound"] == codes[codes.count("confound") :]
 
 
-def test_a_healthy_dataset_has_no_problem(tmp_path):
+def test_a_healthy_dataset_has_no_problem(tmp_path: Path) -> None:
     rows = []
     for number in range(6):
         scan = make_scan(make_gradients(seed=number), seed=number)
@@ -84,7 +84,7 @@ def test_a_healthy_dataset_has_no_problem(tmp_path):
     assert [call[:2] for call in calls] == [(done, 6) for done in range(7)]
 
 
-def test_one_broken_part_does_not_hide_the_others(tmp_path):
+def test_one_broken_part_does_not_hide_the_others(tmp_path: Path) -> None:
     scan = make_scan(make_gradients(ONE_SHELL))
     broken = scan.signal.copy()
     broken[13, 11, 9, 2] = np.nan
@@ -104,7 +104,9 @@ def test_one_broken_part_does_not_hide_the_others(tmp_path):
     }
 
 
-def test_an_unexpected_failure_is_named_and_the_rest_is_done(tmp_path, monkeypatch):
+def test_an_unexpected_failure_is_named_and_the_rest_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(2):
         write_raw(make_scan(make_gradients(ONE_SHELL)), tmp_path, f"s{number}")
     rows = [{"subject": n, "site": "a", "dwi": f"s{n}.nii.gz"} for n in range(2)]
@@ -123,7 +125,7 @@ def test_an_unexpected_failure_is_named_and_the_rest_is_done(tmp_path, monkeypat
     assert report.scans[1].fingerprint is not None
 
 
-def test_an_option_that_a_table_overrules_is_told(tmp_path):
+def test_an_option_that_a_table_overrules_is_told(tmp_path: Path) -> None:
     for session in ("a", "b"):
         folder = tmp_path / "sub-1" / f"ses-{session}" / "dwi"
         write_raw(make_scan(make_gradients(ONE_SHELL)), folder, f"sub-1_ses-{session}_dwi")
@@ -133,18 +135,18 @@ def test_an_option_that_a_table_overrules_is_told(tmp_path):
     assert "participants.tsv goes before --site-from ses: 2 scans" in told.what
 
 
-def test_a_worker_that_dies_is_told():
+def test_a_worker_that_dies_is_told() -> None:
     with pytest.raises(SitelessError, match="smaller --nprocs"):
         list(run_all(os._exit, [3, 3], nprocs=2))
 
 
-def test_a_worker_that_fails_unexpectedly_is_not_hidden():
+def test_a_worker_that_fails_unexpectedly_is_not_hidden() -> None:
     with pytest.raises(TypeError):
         list(run_all(len, [1, 2], nprocs=2))
 
 
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root reads everything")
-def test_folders_without_permission_are_named(tmp_path):
+def test_folders_without_permission_are_named(tmp_path: Path) -> None:
     (tmp_path / "sub-1").mkdir(mode=0)
     scan = make_scan(make_gradients(ONE_SHELL))
     write_raw(scan, tmp_path / "sub-2" / "dwi", "sub-2_dwi")

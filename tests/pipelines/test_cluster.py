@@ -23,7 +23,7 @@ DASK = Path(sys.executable).with_name("dask")
 PATIENCE = 60
 
 
-def _wait_for(condition):
+def _wait_for(condition) -> None:
     end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end, "waited in vain"
@@ -31,7 +31,7 @@ def _wait_for(condition):
 
 
 @pytest.fixture
-def cluster(tmp_path):
+def cluster(tmp_path: Path):
     """A scheduler's file and the processes of two workers."""
     told = tmp_path / "scheduler.json"
     local = ["--host", "127.0.0.1", "--no-dashboard"]
@@ -53,7 +53,7 @@ def _bytes(root):
     return {path.relative_to(root): path.read_bytes() for path in paths}
 
 
-def _more_people(study, tmp_path):
+def _more_people(study, tmp_path: Path):
     """Copy a study, with the same scans under more names."""
     data = tmp_path / "data"
     shutil.copytree(study / "data", data)
@@ -66,7 +66,9 @@ def _more_people(study, tmp_path):
     return data
 
 
-def test_a_cluster_writes_the_same_bytes_though_a_worker_dies(study, tmp_path, cluster):
+def test_a_cluster_writes_the_same_bytes_though_a_worker_dies(
+    study, tmp_path: Path, cluster
+) -> None:
     told, workers = cluster
     data = _more_people(study, tmp_path)
     broken = data / "sub-04/ses-b/dwi/sub-04_ses-b_dwi.nii.gz"
@@ -95,7 +97,7 @@ def test_a_cluster_writes_the_same_bytes_though_a_worker_dies(study, tmp_path, c
     assert ours == _bytes(tmp_path / "serial")
 
 
-def test_what_a_killed_run_leaves_is_not_taken_for_a_result(study, tmp_path):
+def test_what_a_killed_run_leaves_is_not_taken_for_a_result(study, tmp_path: Path) -> None:
     data, out = _more_people(study, tmp_path), tmp_path / "out"
     words = ["-m", "siteless", *RENDER, str(data), str(out), "--to", "b"]
     words += ["--model", str(study / "m.safetensors"), "--nprocs", "2"]
@@ -114,7 +116,7 @@ def test_what_a_killed_run_leaves_is_not_taken_for_a_result(study, tmp_path):
     assert not list(out.rglob(".siteless-*"))
 
 
-def test_a_run_that_is_asked_to_end_does_so_with_its_workers(study, tmp_path):
+def test_a_run_that_is_asked_to_end_does_so_with_its_workers(study, tmp_path: Path) -> None:
     data, out = _more_people(study, tmp_path), tmp_path / "out"
     words = ["-m", "siteless", *RENDER, str(data), str(out), "--to", "b"]
     words += ["--model", str(study / "m.safetensors"), "--nprocs", "2"]
@@ -126,10 +128,10 @@ def test_a_run_that_is_asked_to_end_does_so_with_its_workers(study, tmp_path):
     assert shown.splitlines()[-1] == "siteless: interrupted; run it again to go on"
 
 
-def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(study, tmp_path):
+def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(study, tmp_path: Path) -> None:
     """A limit on the size of files stands in for the disk."""
 
-    def limit():
+    def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 
     words = ["-m", "siteless", *RENDER, str(study / "data"), str(tmp_path), "--to", "b"]
@@ -144,7 +146,9 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(study, tmp_path
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_no_permission_is_one_line(study, tmp_path, capsys):
+def test_no_permission_is_one_line(
+    study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     tmp_path.chmod(0o500)
     words = [*RENDER, str(study / "data"), str(tmp_path / "out"), "--to", "b"]
     assert main([*words, "--model", str(study / "m.safetensors")]) == 1

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+from pathlib import Path
 
 import nibabel as nib
 import numpy as np
@@ -67,12 +68,12 @@ def _words(manifest, out, *more):
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory):
+def manifest(tmp_path_factory: pytest.TempPathFactory):
     return _write(tmp_path_factory.mktemp("some data v1.0"))
 
 
 @pytest.fixture(scope="module")
-def fitted(manifest, tmp_path_factory):
+def fitted(manifest, tmp_path_factory: pytest.TempPathFactory):
     out = tmp_path_factory.mktemp("fit") / "a model.safetensors"
     assert main(_words(manifest, out, "--maps", "fa", "md")) == 0
     return out
@@ -85,7 +86,7 @@ def own_maps(manifest):
     return [(files, scan, compute_maps(scan, ["fa", "md"])) for files, scan in scans]
 
 
-def test_training_scans_become_what_neurocombat_makes_of_them(fitted, own_maps):
+def test_training_scans_become_what_neurocombat_makes_of_them(fitted, own_maps) -> None:
     model = load_model(fitted)
     assert model.known.sum() > 0.9 * own_maps[0][1].mask.sum()
     table = pd.DataFrame(
@@ -104,7 +105,7 @@ def test_training_scans_become_what_neurocombat_makes_of_them(fitted, own_maps):
             np.testing.assert_allclose(made[model.known], one, atol=1e-4 * expected.max())
 
 
-def test_the_offset_of_sites_goes_and_the_effect_of_age_stays(fitted, own_maps):
+def test_the_offset_of_sites_goes_and_the_effect_of_age_stays(fitted, own_maps) -> None:
     model = load_model(fitted)
     white = own_maps[0][1].white_matter
     ages = np.array([float(files.attributes["age"]) for files, _, _ in own_maps])
@@ -128,7 +129,9 @@ def test_the_offset_of_sites_goes_and_the_effect_of_age_stays(fitted, own_maps):
     np.testing.assert_array_equal(at_home["fa"], own_maps[-1][2]["fa"])
 
 
-def test_maps_are_written_told_of_and_kept(fitted, manifest, tmp_path, capsys):
+def test_maps_are_written_told_of_and_kept(
+    fitted, manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "maps of scans"
     words = [*RENDER, str(manifest), str(out), "--model", str(fitted), "--to", "b"]
     words += ["--site", "a", "--nprocs", "1"]
@@ -159,7 +162,9 @@ def test_maps_are_written_told_of_and_kept(fitted, manifest, tmp_path, capsys):
     assert sum(path.stat().st_mtime_ns != times[path] for path in images) == 2
 
 
-def test_maps_are_made_again_when_a_covariate_changes(fitted, manifest, tmp_path, capsys):
+def test_maps_are_made_again_when_a_covariate_changes(
+    fitted, manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = manifest.read_text().splitlines()
     copy = manifest.with_name("other.tsv")
     copy.write_text("\n".join([rows[0], *rows[1:3]]) + "\n")
@@ -178,8 +183,8 @@ def test_maps_are_made_again_when_a_covariate_changes(fitted, manifest, tmp_path
 
 @pytest.mark.parametrize("nprocs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_same_fit_gives_the_same_bytes_and_is_known_again(
-    fitted, manifest, tmp_path, capsys, nprocs
-):
+    fitted, manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str], nprocs: int
+) -> None:
     """In several processes test_fit.py has it quickly, of another method."""
     again = tmp_path / "again.safetensors"
     combat = Combat(same_space=True, maps=["fa", "md"])
@@ -190,7 +195,7 @@ def test_the_same_fit_gives_the_same_bytes_and_is_known_again(
     assert "differs from what is asked for in settings" in capsys.readouterr().err
 
 
-def test_info_and_methods_tell_of_it(fitted, capsys):
+def test_info_and_methods_tell_of_it(fitted, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", str(fitted)]) == 0
     shown = capsys.readouterr().out
     for part in ("method      combat", "fa, md, by neuroCombat", "groups, beside age"):
@@ -201,13 +206,15 @@ def test_info_and_methods_tell_of_it(fitted, capsys):
     assert tuple(MAPS) == _options.MAPS
 
 
-def test_kurtosis_is_among_the_maps_by_default(manifest, tmp_path):
+def test_kurtosis_is_among_the_maps_by_default(manifest, tmp_path: Path) -> None:
     out = tmp_path / "m.safetensors"
     model = fit_model(manifest, out, Combat(same_space=True), run=Run(nprocs=1))
     assert list(model.estimates) == ["fa", "md", "mk"]
 
 
-def test_covariates_can_be_left_out(manifest, tmp_path, capsys):
+def test_covariates_can_be_left_out(
+    manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "m.safetensors"
     assert main(_words(manifest, out, "--maps", "md", "--covariates")) == 0
     assert "compared    groups\n" in capsys.readouterr().out
@@ -215,7 +222,9 @@ def test_covariates_can_be_left_out(manifest, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("words", [["--gradients", "target"], ["--outside", "unchanged"]])
-def test_maps_have_no_gradients_and_no_outside(fitted, manifest, tmp_path, capsys, words):
+def test_maps_have_no_gradients_and_no_outside(
+    fitted, manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
     start = [*RENDER, str(manifest), str(tmp_path / "out"), "--model", str(fitted)]
     assert main([*start, "--to", "b", *words]) == 1
     [line] = capsys.readouterr().err.splitlines()
@@ -223,7 +232,9 @@ def test_maps_have_no_gradients_and_no_outside(fitted, manifest, tmp_path, capsy
     assert not (tmp_path / "out").exists()
 
 
-def test_maps_and_scans_are_not_mixed(fitted, manifest, tmp_path, capsys):
+def test_maps_and_scans_are_not_mixed(
+    fitted, manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     scaled = tmp_path / "scaled.safetensors"
     fit_model(manifest, scaled, Scaled(), run=Run(nprocs=1))
     start = [*RENDER, str(manifest), str(tmp_path / "out"), "--site", "a", "--nprocs", "1"]
@@ -241,14 +252,18 @@ def test_maps_and_scans_are_not_mixed(fitted, manifest, tmp_path, capsys):
         (["--sites", "a"], "expected scans of at least two sites"),
     ],
 )
-def test_mistaken_words_are_one_line(manifest, tmp_path, capsys, more, message):
+def test_mistaken_words_are_one_line(
+    manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], message: str
+) -> None:
     assert main(_words(manifest, tmp_path / "m.safetensors", *more)) == 1
     [line] = capsys.readouterr().err.splitlines()
     assert message in line
     assert not list(tmp_path.iterdir())
 
 
-def test_maps_are_an_option_of_no_other_method(manifest, tmp_path, capsys):
+def test_maps_are_an_option_of_no_other_method(
+    manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(TypeError, match="maps"):
         Rish(maps=["fa"])
     words = ["fit", str(manifest), "--model", str(tmp_path / "m.safetensors"), "--method", "rish"]
@@ -256,13 +271,15 @@ def test_maps_are_an_option_of_no_other_method(manifest, tmp_path, capsys):
     assert "the method rish has no --maps; leave it out, or use combat" in capsys.readouterr().err
 
 
-def test_too_few_people_are_refused(tmp_path, capsys):
+def test_too_few_people_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     manifest = _write(tmp_path, {"a": [20, 30, 40], "b": [40, 50]})
     assert main(_words(manifest, tmp_path / "fit" / "m.safetensors")) == 1
     assert "at least 3 training people of site b" in capsys.readouterr().err
 
 
-def test_scans_that_covariates_explain_all_of_are_refused(tmp_path, capsys):
+def test_scans_that_covariates_explain_all_of_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     manifest = _write(tmp_path, {"a": [20, 30, 40], "b": [40, 50, 65]})
     rows = [line.split("\t") for line in manifest.read_text().splitlines()]
     words = [["v", "w", "x"], *([str(n**2), str(n**3), "uv"[n % 2]] for n in range(6))]
@@ -274,7 +291,9 @@ def test_scans_that_covariates_explain_all_of_are_refused(tmp_path, capsys):
     assert "expected more training scans than sites and covariates, found 6" in shown
 
 
-def test_kurtosis_of_one_shell_and_a_missing_package_are_refused(tmp_path, capsys, monkeypatch):
+def test_kurtosis_of_one_shell_and_a_missing_package_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     manifest = _write(tmp_path, {"a": [20, 30, 40], "b": [40, 50, 60]}, ONE_SHELL)
     words = _words(manifest, tmp_path / "fit" / "m.safetensors", "--maps", "mk")
     assert main(words) == 1

@@ -4,8 +4,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import nibabel as nib
 import numpy as np
@@ -24,19 +26,19 @@ from siteless.pipelines.fit._cohort import _split
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory):
+def manifest(tmp_path_factory: pytest.TempPathFactory):
     splits = ["train", "train", "val", "test"]
     return write_study(tmp_path_factory.mktemp("some data v1.0"), split=splits)
 
 
 @pytest.fixture(scope="module")
-def fitted(manifest, tmp_path_factory):
+def fitted(manifest, tmp_path_factory: pytest.TempPathFactory):
     out = tmp_path_factory.mktemp("fit") / "a model.safetensors"
     fit_model(manifest, out, Invariant(training=QUICK), run=Run(nprocs=1))
     return out
 
 
-def test_a_fit_leaves_the_model_its_log_and_a_picture(fitted):
+def test_a_fit_leaves_the_model_its_log_and_a_picture(fitted) -> None:
     files = FitFiles(fitted)
     assert sorted(path.name for path in fitted.parent.iterdir()) == [
         "a model.safetensors",
@@ -57,13 +59,13 @@ def test_a_fit_leaves_the_model_its_log_and_a_picture(fitted):
     assert card.sites["a"].level == pytest.approx(1200, rel=0.05)
 
 
-def test_the_same_fit_gives_the_same_bytes(fitted, manifest, tmp_path):
+def test_the_same_fit_gives_the_same_bytes(fitted, manifest, tmp_path: Path) -> None:
     again = tmp_path / "again.safetensors"
     fit_model(manifest, again, Invariant(training=QUICK), run=Run(nprocs=2))
     assert again.read_bytes() == fitted.read_bytes()
 
 
-def test_coefficients_are_used_again(fitted, manifest, tmp_path):
+def test_coefficients_are_used_again(fitted, manifest, tmp_path: Path) -> None:
     work = FitFiles(fitted).work
     before = {path: path.stat().st_mtime_ns for path in work.rglob("patches/*")}
     assert before
@@ -78,7 +80,9 @@ def test_coefficients_are_used_again(fitted, manifest, tmp_path):
     assert {path: path.stat().st_mtime_ns for path in work.rglob("patches/*")} == before
 
 
-def test_a_finished_fit_is_resumed_at_once_and_not_overwritten(fitted, manifest, capsys):
+def test_a_finished_fit_is_resumed_at_once_and_not_overwritten(
+    fitted, manifest, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = fitted.read_bytes()
     again = fit_model(manifest, fitted, Invariant(training=QUICK), resume=True)
     assert again.identity == load_model(fitted).identity
@@ -95,7 +99,7 @@ def test_a_finished_fit_is_resumed_at_once_and_not_overwritten(fitted, manifest,
     assert fitted.read_bytes() == before
 
 
-def test_info_is_for_people_and_machines(fitted, capsys):
+def test_info_is_for_people_and_machines(fitted, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", str(fitted)]) == 0
     shown = capsys.readouterr().out
     identity = load_model(fitted).identity
@@ -105,7 +109,9 @@ def test_info_is_for_people_and_machines(fitted, capsys):
     assert json.loads(capsys.readouterr().out)["identity"] == identity
 
 
-def test_encode_writes_images_and_a_table(fitted, manifest, tmp_path, capsys):
+def test_encode_writes_images_and_a_table(
+    fitted, manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "codes of scans"
     words = ["encode", str(manifest), str(out), "--model", str(fitted), "--nprocs", "1"]
     assert main(words) == 0
@@ -123,7 +129,9 @@ def test_encode_writes_images_and_a_table(fitted, manifest, tmp_path, capsys):
     assert float(first["sd_0"]) == pytest.approx(image[white][:, 0].std(), rel=1e-3, abs=1e-5)
 
 
-def test_rows_of_earlier_runs_are_kept_and_other_models_refused(fitted, manifest, tmp_path):
+def test_rows_of_earlier_runs_are_kept_and_other_models_refused(
+    fitted, manifest, tmp_path: Path
+) -> None:
     out = tmp_path / "codes"
     for person in ("1", "0", "1"):
         table = encode_dataset(
@@ -137,7 +145,9 @@ def test_rows_of_earlier_runs_are_kept_and_other_models_refused(fitted, manifest
         encode_dataset(other, manifest, out, run=Run(nprocs=1))
 
 
-def test_encode_tells_what_it_cannot_encode_before_it_writes(fitted, tmp_path, capsys):
+def test_encode_tells_what_it_cannot_encode_before_it_writes(
+    fitted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     three = write_study(tmp_path / "three", people=1, sites="abc")
     out = tmp_path / "codes"
     words = ["encode", str(three), str(out), "--model", str(fitted), "--nprocs", "1"]
@@ -149,7 +159,7 @@ def test_encode_tells_what_it_cannot_encode_before_it_writes(fitted, tmp_path, c
     assert len((out / "codes.tsv").read_text().splitlines()) == 3
 
 
-def test_scans_of_b0_only_are_left_out(fitted, tmp_path):
+def test_scans_of_b0_only_are_left_out(fitted, tmp_path: Path) -> None:
     root = tmp_path / "data"
     write_study(root, people=2)
     write_raw(make_scan(make_gradients({})), root, "s9a")
@@ -166,7 +176,7 @@ def test_scans_of_b0_only_are_left_out(fitted, tmp_path):
     assert len(table.read_text().splitlines()) == 5
 
 
-def test_a_model_that_was_fitted_again_is_read_again(manifest, tmp_path):
+def test_a_model_that_was_fitted_again_is_read_again(manifest, tmp_path: Path) -> None:
     tables = []
     for seed in (0, 1):
         out = tmp_path / "m.safetensors"
@@ -187,7 +197,7 @@ def _words(manifest, out, *words):
 
 
 @contextmanager
-def _one_thread():
+def _one_thread() -> Iterator[None]:
     """Compute as a program whose environment has OMP_NUM_THREADS=1."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -199,7 +209,7 @@ def _one_thread():
 
 
 @pytest.fixture(scope="module")
-def whole(manifest, tmp_path_factory):
+def whole(manifest, tmp_path_factory: pytest.TempPathFactory):
     """Return the file of a fit that nothing has ended."""
     out = tmp_path_factory.mktemp("whole") / "model.safetensors"
     with _one_thread():
@@ -208,7 +218,7 @@ def whole(manifest, tmp_path_factory):
 
 
 @pytest.fixture
-def heeds_interrupts():
+def heeds_interrupts() -> Iterator[None]:
     """Let programs that a test starts heed SIGINT, which shells let background jobs ignore."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
@@ -217,7 +227,7 @@ def heeds_interrupts():
 
 @pytest.mark.usefixtures("heeds_interrupts")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_an_ended_fit_goes_on_to_the_same_bytes(manifest, whole, tmp_path, how):
+def test_an_ended_fit_goes_on_to_the_same_bytes(manifest, whole, tmp_path: Path, how) -> None:
     out = tmp_path / "out" / "model.safetensors"
     state = FitFiles(out).state
     process = subprocess.Popen(
@@ -240,11 +250,11 @@ def test_an_ended_fit_goes_on_to_the_same_bytes(manifest, whole, tmp_path, how):
     assert not state.exists()
 
 
-def test_another_fit_is_not_gone_on_with(manifest, tmp_path):
+def test_another_fit_is_not_gone_on_with(manifest, tmp_path: Path) -> None:
     out = tmp_path / "m.safetensors"
 
     def interrupt(title):
-        def show(done, *_):
+        def show(done, *_) -> None:
             if (title, done) == ("Training", 25):
                 raise KeyboardInterrupt
 
@@ -262,7 +272,7 @@ def test_another_fit_is_not_gone_on_with(manifest, tmp_path):
         )
 
 
-def test_splits_come_from_the_table_or_from_the_seed(manifest):
+def test_splits_come_from_the_table_or_from_the_seed(manifest) -> None:
     scans = find_scans(manifest).scans
     learning, validating = _split(scans, validate=True, seed=0, root=manifest)
     assert {scan.subject for scan in learning} == {"0", "1"}
@@ -283,7 +293,7 @@ def test_splits_come_from_the_table_or_from_the_seed(manifest):
     assert ({scan.subject for scan in learning}, validating) == ({"0", "1"}, [])
 
 
-def test_only_the_sites_that_are_named_are_learned(tmp_path):
+def test_only_the_sites_that_are_named_are_learned(tmp_path: Path) -> None:
     root = tmp_path / "three"
     three = write_study(root, people=2, sites="abc")
     out = tmp_path / "m.safetensors"
@@ -297,7 +307,9 @@ def test_only_the_sites_that_are_named_are_learned(tmp_path):
     assert list(model.card.sites) == ["a", "c"]
 
 
-def test_sites_of_other_shells_are_learned_and_rendered_at_common_b_values(tmp_path, capsys):
+def test_sites_of_other_shells_are_learned_and_rendered_at_common_b_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     study = write_study(tmp_path / "study", people=3, shells={"b": {1000: 30, 2000: 30}})
     model = tmp_path / "m.safetensors"
     fitted = fit_model(study, model, Invariant(training=QUICK), run=Run(nprocs=1))
@@ -317,7 +329,7 @@ def test_sites_of_other_shells_are_learned_and_rendered_at_common_b_values(tmp_p
         assert len(bvals) == 2 + (60 if at_home else 40)
 
 
-def test_shells_that_all_sites_have_are_taken_as_they_are(tmp_path):
+def test_shells_that_all_sites_have_are_taken_as_they_are(tmp_path: Path) -> None:
     own = {"a": {700: 12, 1000: 20, 2000: 20}, "b": {1000: 20, 2010: 20, 3000: 12}}
     study = write_study(tmp_path / "study", people=3, shells=own)
     fitted = fit_model(study, tmp_path / "m.safetensors", Scaled(), run=Run(nprocs=1))
@@ -328,7 +340,7 @@ def test_shells_that_all_sites_have_are_taken_as_they_are(tmp_path):
 
 
 @pytest.mark.parametrize("method", [Scaled(), Rish(same_space=True)], ids=lambda one: one.name)
-def test_other_methods_take_other_shells_alike(tmp_path, method):
+def test_other_methods_take_other_shells_alike(tmp_path: Path, method) -> None:
     study = write_study(tmp_path / "study", people=3, shells={"b": {1000: 30, 2000: 30}})
     fitted = fit_model(study, tmp_path / "m.safetensors", method, run=Run(nprocs=1))
     scan = read_scan(find_scans(study).scans[0])
@@ -395,7 +407,9 @@ def _misspelled_split(root):
         _misspelled_split,
     ],
 )
-def test_data_that_cannot_be_learned_from_are_one_line(make, tmp_path, capsys):
+def test_data_that_cannot_be_learned_from_are_one_line(
+    make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     manifest, message = make(tmp_path / "data")
     out = tmp_path / "m.safetensors"
     assert main(["fit", str(manifest), "--model", str(out), "--nprocs", "1"]) == 1
@@ -417,7 +431,14 @@ def test_data_that_cannot_be_learned_from_are_one_line(make, tmp_path, capsys):
         (["--model", "file/m.safetensors"], "file: cannot write here"),
     ],
 )
-def test_mistaken_words_are_one_line(manifest, tmp_path, monkeypatch, capsys, words, message):
+def test_mistaken_words_are_one_line(
+    manifest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    message: str,
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("mine")
     assert main(["fit", str(manifest), *words]) == 1
@@ -425,7 +446,9 @@ def test_mistaken_words_are_one_line(manifest, tmp_path, monkeypatch, capsys, wo
     assert message in line
 
 
-def test_nothing_is_written_into_a_dataset(tmp_path, capsys):
+def test_nothing_is_written_into_a_dataset(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "data").mkdir()
     assert main(["fit", str(tmp_path / "data"), "--model", str(tmp_path / "data/m.safetensors")])
     assert "the output is inside the dataset" in capsys.readouterr().err

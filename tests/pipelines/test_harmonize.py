@@ -3,6 +3,7 @@ import os
 import shutil
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import nibabel as nib
 import numpy as np
@@ -21,7 +22,9 @@ def _times(folder):
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-def test_every_scan_is_rendered_and_said_how(study, tmp_path, capsys):
+def test_every_scan_is_rendered_and_said_how(
+    study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = _times(study)
     out = tmp_path / "as b"
     words = [*RENDER, str(study / "data"), str(out), "--model", str(study / "m.safetensors")]
@@ -61,7 +64,7 @@ def test_every_scan_is_rendered_and_said_how(study, tmp_path, capsys):
     assert "the folder holds another dataset (Scans rendered as b by" in capsys.readouterr().err
 
 
-def test_the_report_shows_what_the_model_has_learned_of_sites(study, tmp_path):
+def test_the_report_shows_what_the_model_has_learned_of_sites(study, tmp_path: Path) -> None:
     model, out = study / "m.safetensors", tmp_path / "out"
     words = ["harmonize", study / "data", out, "--model", model, "--to", "b", "--nprocs", "1"]
     assert main([*map(str, words), "--site", "a"]) == 0
@@ -85,7 +88,9 @@ def test_the_report_shows_what_the_model_has_learned_of_sites(study, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["dwi.nii.gz", "dwi.bvec", "desc-brain_mask.nii.gz"])
-def test_a_scan_is_rendered_again_when_a_file_of_it_changes(study, tmp_path, name):
+def test_a_scan_is_rendered_again_when_a_file_of_it_changes(
+    study, tmp_path: Path, name: str
+) -> None:
     shutil.copytree(study / "data", tmp_path / "data")
     again = partial(
         harmonize_dataset, tmp_path / "data", tmp_path / "out", study / "m.safetensors", "b"
@@ -98,7 +103,7 @@ def test_a_scan_is_rendered_again_when_a_file_of_it_changes(study, tmp_path, nam
     assert len(report.skipped) == 3
 
 
-def test_no_other_dataset_is_written_into(study, tmp_path):
+def test_no_other_dataset_is_written_into(study, tmp_path: Path) -> None:
     model = study / "m.safetensors"
     shutil.copytree(study / "data", tmp_path / "raw")
     description = tmp_path / "raw" / "dataset_description.json"
@@ -120,7 +125,7 @@ def test_no_other_dataset_is_written_into(study, tmp_path):
     assert _times(tmp_path) == before
 
 
-def test_one_and_two_processes_give_the_same_bytes(study, tmp_path):
+def test_one_and_two_processes_give_the_same_bytes(study, tmp_path: Path) -> None:
     for number in (1, 2):
         harmonize_dataset(
             study / "data",
@@ -137,7 +142,9 @@ def test_one_and_two_processes_give_the_same_bytes(study, tmp_path):
     assert len(first) == 4 * 6  # the scan, three maps and two masks
 
 
-def test_other_gradients_are_rendered_at_and_written(study, tmp_path, capsys):
+def test_other_gradients_are_rendered_at_and_written(
+    study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     name = "sub-01/ses-a/dwi/sub-01_ses-a_desc-harmonized_dwi"
     words = [*RENDER, str(study / "data"), str(tmp_path), "--model"]
     words += [str(study / "m.safetensors"), "--to", "b", "--participant-label", "01"]
@@ -163,7 +170,7 @@ def test_other_gradients_are_rendered_at_and_written(study, tmp_path, capsys):
     assert "b=700" in line
 
 
-def test_maps_say_where_and_how_much(study, tmp_path):
+def test_maps_say_where_and_how_much(study, tmp_path: Path) -> None:
     harmonize_dataset(
         study / "data", tmp_path, study / "m.safetensors", "average", run=Run(nprocs=1)
     )
@@ -182,7 +189,7 @@ def test_maps_say_where_and_how_much(study, tmp_path):
     assert mask.get_data_dtype() == np.uint8
 
 
-def test_the_names_of_sites_decide_nothing(study, tmp_path):
+def test_the_names_of_sites_decide_nothing(study, tmp_path: Path) -> None:
     """Exchange them in the tables, learn again, and render as the average: nothing changes."""
     swapped = tmp_path / "data"
     shutil.copytree(study / "data", swapped)
@@ -203,7 +210,9 @@ def test_the_names_of_sites_decide_nothing(study, tmp_path):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-3)
 
 
-def test_a_scan_unlike_those_that_were_learned_is_warned_of(study, tmp_path, capsys):
+def test_a_scan_unlike_those_that_were_learned_is_warned_of(
+    study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = tmp_path / "data"
     shutil.copytree(study / "data", data)
     image = data / "sub-01/ses-a/dwi/sub-01_ses-a_dwi.nii.gz"
@@ -222,7 +231,9 @@ def test_a_scan_unlike_those_that_were_learned_is_warned_of(study, tmp_path, cap
         assert "look at sub-01_ses-a_desc-unfamiliar_mask.nii.gz" in line
 
 
-def test_a_scan_that_fails_is_named_and_the_others_are_done(study, tmp_path, capsys):
+def test_a_scan_that_fails_is_named_and_the_others_are_done(
+    study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = tmp_path / "data"
     shutil.copytree(study / "data", data)
     broken = data / "sub-01/ses-a/dwi/sub-01_ses-a_dwi.nii.gz"
@@ -241,7 +252,9 @@ def test_a_scan_that_fails_is_named_and_the_others_are_done(study, tmp_path, cap
     assert not list(out.rglob(".siteless-*"))
 
 
-def test_what_is_wrong_with_all_scans_is_said_once(study, tmp_path, capsys):
+def test_what_is_wrong_with_all_scans_is_said_once(
+    study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = [
         {"subject": f"0{n}", "site": "a", "dwi": write_raw(make_scan(), tmp_path, f"{n}")}
         for n in range(3)
@@ -272,7 +285,9 @@ def test_what_is_wrong_with_all_scans_is_said_once(study, tmp_path, capsys):
         (["--to", "a", "--participant-label", "09"], "no scan has sub-09"),
     ],
 )
-def test_mistakes_are_one_line_and_write_nothing(study, tmp_path, capsys, words, message):
+def test_mistakes_are_one_line_and_write_nothing(
+    study, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
     out = tmp_path / "out"
     start = [*RENDER, str(study / "data"), str(out), "--model", str(study / "m.safetensors")]
     assert main([*start, *words]) == 1

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import nibabel as nib
 import numpy as np
@@ -28,7 +29,7 @@ OPTIONS = {
 }
 
 
-def _write(root, people=4, sites="ab", columns=(), only=None):
+def _write(root, people: int = 4, sites: str = "ab", columns=(), only=None):
     """Write phantoms of people at sites that differ in gain, and a manifest that lists them."""
     rows = []
     for person in range(people):
@@ -46,13 +47,13 @@ def _write(root, people=4, sites="ab", columns=(), only=None):
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory):
+def manifest(tmp_path_factory: pytest.TempPathFactory):
     ages = {"age": [20, 50, 30, 70], "sex": list("FMMF")}
     return _write(tmp_path_factory.mktemp("some data v1.0"), columns=ages)
 
 
 @pytest.fixture(autouse=True)
-def _brief_training(monkeypatch):
+def _brief_training(monkeypatch: pytest.MonkeyPatch) -> None:
     brief = partial(PairedSettings, updates=60, batch=256)
     monkeypatch.setattr("siteless.methods.paired._training.PairedSettings", brief)
 
@@ -64,7 +65,9 @@ def _fit(manifest, out, name, *more):
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_a_method_is_fitted_shown_and_used(manifest, tmp_path, capsys, name):
+def test_a_method_is_fitted_shown_and_used(
+    manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str], name
+) -> None:
     out = tmp_path / "a model.safetensors"
     assert _fit(manifest, out, name) == 0
     assert main(["info", str(out)]) == 0
@@ -81,7 +84,7 @@ def test_a_method_is_fitted_shown_and_used(manifest, tmp_path, capsys, name):
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_the_same_command_twice_gives_the_same_bytes(manifest, tmp_path, name):
+def test_the_same_command_twice_gives_the_same_bytes(manifest, tmp_path: Path, name) -> None:
     for place in ("first", "second"):
         assert _fit(manifest, tmp_path / place / "m.safetensors", name) == 0
     first, second = ((tmp_path / p / "m.safetensors").read_bytes() for p in ("first", "second"))
@@ -89,7 +92,9 @@ def test_the_same_command_twice_gives_the_same_bytes(manifest, tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["scaled", "rish", "paired"])
-def test_a_finished_fit_is_kept_and_another_is_refused(manifest, tmp_path, capsys, name):
+def test_a_finished_fit_is_kept_and_another_is_refused(
+    manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
     out = tmp_path / "m.safetensors"
     assert _fit(manifest, out, name) == 0
     content = out.read_bytes()
@@ -100,7 +105,7 @@ def test_a_finished_fit_is_kept_and_another_is_refused(manifest, tmp_path, capsy
     assert "differs from what is asked for in method" in capsys.readouterr().err
 
 
-def test_denoising_is_part_of_the_model(tmp_path, monkeypatch):
+def test_denoising_is_part_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A scan is denoised as training scans were, before anything else."""
     monkeypatch.setenv("PATH", "")  # so that DIPY's is used, which is everywhere
     manifest = _write(tmp_path / "data", people=1)
@@ -137,7 +142,7 @@ def _write_people(root, people):
     return write_table(root / "scans.tsv", rows)
 
 
-def test_ages_that_differ_between_sites_are_told_from_them(tmp_path):
+def test_ages_that_differ_between_sites_are_told_from_them(tmp_path: Path) -> None:
     """Site b shows 0.9 of the signal, and people lose some with age; they are older at b."""
     ages = {"a": (20, 30, 40, 50, 60), "b": (40, 50, 60, 70, 80)}
     people = [
@@ -155,7 +160,7 @@ def test_ages_that_differ_between_sites_are_told_from_them(tmp_path):
     assert found["rish"] < 0.9 * 0.975  # the difference of 20 years is taken for the site's
 
 
-def test_travelling_people_are_told_from_sites(tmp_path):
+def test_travelling_people_are_told_from_sites(tmp_path: Path) -> None:
     """Each person shows another part of the signal; few were at both sites."""
     part = {"v": 0.80, "w": 0.85, "x": 1.0, "y": 1.1, "z": 1.15}
     visits = [("v", "a"), ("w", "a"), ("x", "a"), ("x", "b"), ("y", "a"), ("y", "b"), ("z", "b")]
@@ -173,7 +178,7 @@ def test_travelling_people_are_told_from_sites(tmp_path):
     assert abs(found["rish"] - 0.9) > 0.05
 
 
-def test_scales_follow_a_person_who_lies_elsewhere(tmp_path):
+def test_scales_follow_a_person_who_lies_elsewhere(tmp_path: Path) -> None:
     """Heads lie at other places; the site's effect lies at a place of the head."""
     rows, root = [], tmp_path / "data"
     for person, shift in enumerate([(0, 0, 0), (25, -10, 5), (-12, 18, -20)]):
@@ -222,7 +227,9 @@ def _write_with_a_broken_scan(root):
     return manifest
 
 
-def test_scans_are_registered_and_one_that_cannot_be_is_named(tmp_path, monkeypatch, capsys):
+def test_scans_are_registered_and_one_that_cannot_be_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     manifest = _write_with_a_broken_scan(tmp_path / "data")
     out = tmp_path / "m.safetensors"
     words = ["fit", str(manifest), "--model", str(out), "--method", "rish", "--nprocs", "1"]
@@ -248,7 +255,7 @@ def test_scans_are_registered_and_one_that_cannot_be_is_named(tmp_path, monkeypa
 
 
 @pytest.mark.slow
-def test_registrations_in_two_processes_give_the_same_bytes(tmp_path):
+def test_registrations_in_two_processes_give_the_same_bytes(tmp_path: Path) -> None:
     """Quickly, test_fit.py has it of another method, and test_register.py of registration."""
     manifest = _write_with_a_broken_scan(tmp_path / "data")
     outs = {number: tmp_path / number / "m.safetensors" for number in ("1", "2")}
@@ -317,7 +324,9 @@ def _other_shells(root):
         _other_shells,
     ],
 )
-def test_what_a_method_cannot_do_is_one_line(make, tmp_path, capsys):
+def test_what_a_method_cannot_do_is_one_line(
+    make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     manifest, name, message = make(tmp_path / "data")
     out = tmp_path / "m.safetensors"
     assert _fit(manifest, out, name) == 1
@@ -341,7 +350,9 @@ def test_what_a_method_cannot_do_is_one_line(make, tmp_path, capsys):
         ),
     ],
 )
-def test_an_option_of_another_method_is_refused(manifest, tmp_path, capsys, words, message):
+def test_an_option_of_another_method_is_refused(
+    manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
     out = tmp_path / "m.safetensors"
     assert main(["fit", str(manifest), "--model", str(out), *words]) == 1
     [line] = capsys.readouterr().err.splitlines()
@@ -349,7 +360,7 @@ def test_an_option_of_another_method_is_refused(manifest, tmp_path, capsys, word
     assert not list(tmp_path.iterdir())
 
 
-def test_a_damaged_work_folder_is_made_again(manifest, tmp_path):
+def test_a_damaged_work_folder_is_made_again(manifest, tmp_path: Path) -> None:
     first, again = tmp_path / "first.safetensors", tmp_path / "again.safetensors"
     work = ["--work-dir", str(tmp_path / "work")]
     assert _fit(manifest, first, "rish", *work) == 0
@@ -361,7 +372,9 @@ def test_a_damaged_work_folder_is_made_again(manifest, tmp_path):
     assert again.read_bytes() == first.read_bytes()
 
 
-def test_pairs_that_nobody_travelled_are_refused(tmp_path, capsys):
+def test_pairs_that_nobody_travelled_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     manifest = _write(tmp_path / "data", sites="abc", only=["ab", "bc", "ab", "bc"])
     out = tmp_path / "m.safetensors"
     assert _fit(manifest, out, "paired") == 0
@@ -371,7 +384,7 @@ def test_pairs_that_nobody_travelled_are_refused(tmp_path, capsys):
     assert "the model has seen nobody at both a and c" in capsys.readouterr().err
 
 
-def test_methods_are_listed_a_line_each(capsys):
+def test_methods_are_listed_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["methods"]) == 0
     lines = capsys.readouterr().out.splitlines()
     names = [line.split()[0] for line in lines]
@@ -379,7 +392,9 @@ def test_methods_are_listed_a_line_each(capsys):
     assert {"rish", "rish-glm", "paired", "scaled", "unchanged"} <= set(names)
 
 
-def test_only_codes_can_be_encoded(manifest, tmp_path, capsys):
+def test_only_codes_can_be_encoded(
+    manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "m.safetensors"
     assert _fit(manifest, out, "scaled") == 0
     capsys.readouterr()
@@ -389,7 +404,9 @@ def test_only_codes_can_be_encoded(manifest, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("people", "told"), [(2, ["a, b"]), (3, [])])
-def test_sites_of_few_scans_are_warned_of(tmp_path, capsys, people, told):
+def test_sites_of_few_scans_are_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], people: int, told
+) -> None:
     study = write_study(tmp_path / "study", people=people)
     words = [str(study), "--model", str(tmp_path / "m.safetensors"), "--method", "scaled"]
     assert main(["fit", *words, "--nprocs", "1"]) == 0

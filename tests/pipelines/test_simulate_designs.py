@@ -20,7 +20,7 @@ FEW = ["--people-per-site", "3", "--test-people", "1"]
 
 
 @pytest.fixture(scope="module")
-def simulated(tmp_path_factory):
+def simulated(tmp_path_factory: pytest.TempPathFactory):
     """Simulate tiny cohorts, each design once."""
     made = {}
 
@@ -39,7 +39,7 @@ def _rows(path):
         return list(csv.DictReader(lines, delimiter="\t"))
 
 
-def test_only_the_sessions_that_people_have_are_written(simulated):
+def test_only_the_sessions_that_people_have_are_written(simulated) -> None:
     out = simulated("confounded")
     scans = find_scans(out).scans
     assert len(scans) == 2 * 3 + 2
@@ -54,19 +54,19 @@ def test_only_the_sessions_that_people_have_are_written(simulated):
 
 
 @pytest.mark.parametrize("design", ["confounded", "patients", "longitudinal"])
-def test_the_check_can_read_it(simulated, design):
+def test_the_check_can_read_it(simulated, design: str) -> None:
     found = {problem.code for problem in check_dataset(simulated(design)).problems}
     assert found <= {"few-scans", "confounded"}
 
 
-def test_the_record_has_the_design(simulated):
+def test_the_record_has_the_design(simulated) -> None:
     record = simulated("confounded") / "derivatives" / "truth" / "simulation.json"
     design = json.loads(record.read_text())["design"]
     assert design["name"] == "confounded"
     assert design["age_gap"] == 20
 
 
-def test_groups_and_what_they_change_are_written(simulated):
+def test_groups_and_what_they_change_are_written(simulated) -> None:
     out = simulated("patients")
     groups = {row["participant_id"]: row["group"] for row in _rows(out / "participants.tsv")}
     truth = out / "derivatives" / "truth"
@@ -80,7 +80,7 @@ def test_groups_and_what_they_change_are_written(simulated):
     assert {files.attributes["group"] for files in find_scans(out).scans} == set(groups.values())
 
 
-def test_ages_of_follow_ups_are_those_at_the_session(simulated):
+def test_ages_of_follow_ups_are_those_at_the_session(simulated) -> None:
     out = simulated("longitudinal")
     start = {row["participant_id"]: float(row["age"]) for row in _rows(out / "participants.tsv")}
     scans = find_scans(out).scans
@@ -92,7 +92,7 @@ def test_ages_of_follow_ups_are_those_at_the_session(simulated):
         assert files.entities["ses"].startswith(str(files.site))
 
 
-def test_the_truth_of_both_visits_is_written(simulated):
+def test_the_truth_of_both_visits_is_written(simulated) -> None:
     truth = simulated("longitudinal") / "derivatives" / "truth" / "sub-01"
     [before, after] = (
         nib.load(path).get_fdata()
@@ -106,7 +106,7 @@ def test_the_truth_of_both_visits_is_written(simulated):
     assert not list((truth / "dwi").glob("*intraaxonal*"))
 
 
-def test_an_interrupted_run_goes_on(simulated, tmp_path):
+def test_an_interrupted_run_goes_on(simulated, tmp_path: Path) -> None:
     whole, again = simulated("longitudinal"), tmp_path / "again"
     shutil.copytree(whole, again)
     lost = "sub-01/ses-connectom60followup/dwi/sub-01_ses-connectom60followup_dwi.nii.gz"
@@ -118,7 +118,7 @@ def test_an_interrupted_run_goes_on(simulated, tmp_path):
 
 @pytest.mark.parametrize("part", ["", "derivatives/truth"])
 @pytest.mark.parametrize("design", ["patients", "longitudinal"])
-def test_the_validator_finds_no_error(simulated, design, part):
+def test_the_validator_finds_no_error(simulated, design: str, part: str) -> None:
     validator = Path(sys.executable).with_name("bids-validator-deno")
     command = [validator, "--format", "json", simulated(design) / part]
     shown = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -126,7 +126,7 @@ def test_the_validator_finds_no_error(simulated, design, part):
     assert [issue for issue in issues if issue["severity"] == "error"] == []
 
 
-def test_the_record_of_travelling_people_has_no_settings_of_other_designs(tmp_path):
+def test_the_record_of_travelling_people_has_no_settings_of_other_designs(tmp_path: Path) -> None:
     assert main(["simulate", str(tmp_path), "--preset", "tiny", "--sites", "prisma30"]) == 0
     record = json.loads((tmp_path / "derivatives" / "truth" / "simulation.json").read_text())
     assert set(record) == {"siteless", "people", "scanners", "voxel_size", "seed", "rescans"}
@@ -144,14 +144,16 @@ def test_the_record_of_travelling_people_has_no_settings_of_other_designs(tmp_pa
         (["--random-sites", "3"], "--random-sites does not go with named sites; leave out"),
     ],
 )
-def test_options_that_do_not_fit_are_one_line(tmp_path, capsys, words, message):
+def test_options_that_do_not_fit_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
     assert main(["simulate", str(tmp_path / "out"), *TINY, *words]) == 1
     [line] = capsys.readouterr().err.splitlines()
     assert message in line
     assert not (tmp_path / "out").exists()
 
 
-def test_random_sites_are_those_of_the_seed(tmp_path):
+def test_random_sites_are_those_of_the_seed(tmp_path: Path) -> None:
     words = ["--preset", "tiny", "--random-sites", "2", "--seed", "5", "--design", "unpaired"]
     few = ["--people-per-site", "1", "--test-people", "0"]
     assert main(["simulate", str(tmp_path / "out"), *words, *few]) == 0
@@ -160,5 +162,5 @@ def test_random_sites_are_those_of_the_seed(tmp_path):
     assert recorded == json.loads(json.dumps([asdict(one) for one in draw_scanners(2, seed=5)]))
 
 
-def test_the_command_line_names_all_designs():
+def test_the_command_line_names_all_designs() -> None:
     assert set(_simulate.DESIGNS) == {"travelling", *DESIGNS}

@@ -27,7 +27,12 @@ VOXEL = 4.0
 SEMIAXES = np.array([48.0, 60.0, 42.0])
 
 
-def make_grid(shape=(34, 40, 30), voxels=(VOXEL, VOXEL, VOXEL), turn=(0, 0, 0), centre=(0, 0, 0)):
+def make_grid(
+    shape=(34, 40, 30),
+    voxels=(VOXEL, VOXEL, VOXEL),
+    turn: tuple[int, int, int] = (0, 0, 0),
+    centre=(0, 0, 0),
+):
     """Make a grid around a centre (mm), turned by angles in degrees; negative voxels flip."""
     affine = np.eye(4)
     affine[:3, :3] = Rotation.from_euler("xyz", turn, degrees=True).as_matrix() * voxels
@@ -80,7 +85,7 @@ SHIFT = np.array([11.0, -8.0, 14.0])
     ],
     ids=["same", "flipped", "anisotropic-oblique"],
 )
-def test_a_moved_head_is_brought_back(matrix, moving_grid):
+def test_a_moved_head_is_brought_back(matrix, moving_grid) -> None:
     static_grid = make_grid()
     inverse = np.linalg.inv(matrix)
     moving = draw(moving_grid, lambda points: (points - SHIFT) @ inverse.T)
@@ -89,7 +94,7 @@ def test_a_moved_head_is_brought_back(matrix, moving_grid):
     assert mean_error(found, static_grid, linear(matrix, SHIFT)) < 0.25 * VOXEL
 
 
-def test_the_worlds_origin_does_not_matter():
+def test_the_worlds_origin_does_not_matter() -> None:
     near, far = make_grid(), make_grid(centre=(300, -500, 200))
     moving, shift = draw(near, linear(TURN, [0, 0, 0])), far.affine[:3, 3] - near.affine[:3, 3]
     expected = register_affine(moving, near, draw(near), near)
@@ -116,7 +121,7 @@ def bent():
     return moving, static, register_affine(*arguments), register(*arguments)
 
 
-def test_a_bent_head_is_straightened(bent):
+def test_a_bent_head_is_straightened(bent) -> None:
     moving, static, affine, smooth = bent
     inside, blobs = static > 0.1, static > 0.6
     before = place(affine.moving, affine.static)
@@ -128,7 +133,7 @@ def test_a_bent_head_is_straightened(bent):
     assert overlaps[2] > 0.85
 
 
-def test_points_follow_the_bend(bent):
+def test_points_follow_the_bend(bent) -> None:
     _, static, affine, smooth = bent
     points = centres(smooth.static)[static > 0.1]
     normal = points / SEMIAXES**2
@@ -142,7 +147,7 @@ def test_points_follow_the_bend(bent):
     assert across[1] < 0.15 * VOXEL < 0.5 * across[0]
 
 
-def test_an_alignment_comes_back_from_its_arrays(bent):
+def test_an_alignment_comes_back_from_its_arrays(bent) -> None:
     *_, found = bent
     back = Alignment.from_arrays(found.moving, found.static, found.arrays)
     points = np.random.default_rng(0).uniform(-30, 30, size=(3, 50))
@@ -150,7 +155,7 @@ def test_an_alignment_comes_back_from_its_arrays(bent):
     np.testing.assert_array_equal(back.points_in_static(points), found.points_in_static(points))
 
 
-def test_to_moving_undoes_to_static(bent):
+def test_to_moving_undoes_to_static(bent) -> None:
     _, _, _, smooth = bent
     x, y, z = np.moveaxis(centres(smooth.moving), -1, 0)
     values = np.stack([np.sin(x / 40) + y / 60, np.cos(z / 30)], axis=-1).astype(np.float32)
@@ -161,14 +166,14 @@ def test_to_moving_undoes_to_static(bent):
     assert np.abs(back - values)[inside].max() < 0.1
 
 
-def test_points_return_where_they_were(bent):
+def test_points_return_where_they_were(bent) -> None:
     _, static, _, smooth = bent
     points = centres(smooth.static)[static > 0.1].T
     back = smooth.points_in_static(smooth.points_in_moving(points))
     assert np.linalg.norm(back - points, axis=0).mean() < 0.1 * VOXEL
 
 
-def test_what_is_constant_stays_so_inside_and_is_zero_beyond(bent):
+def test_what_is_constant_stays_so_inside_and_is_zero_beyond(bent) -> None:
     _, static, _, smooth = bent
     constant = smooth.to_static(np.full(smooth.moving.shape, 3.0, dtype=np.float32))
     assert constant.dtype == np.float32
@@ -177,14 +182,14 @@ def test_what_is_constant_stays_so_inside_and_is_zero_beyond(bent):
     assert not place(smooth.moving, far).to_static(np.ones(smooth.moving.shape)).any()
 
 
-def test_features_are_moved_one_by_one(bent):
+def test_features_are_moved_one_by_one(bent) -> None:
     moving, _, _, smooth = bent
     stacked = smooth.to_static(np.stack([moving, moving**2], axis=-1))
     np.testing.assert_array_equal(stacked[..., 0], smooth.to_static(moving))
     np.testing.assert_array_equal(stacked[..., 1], smooth.to_static(moving**2))
 
 
-def test_place_interpolates_at_world_coordinates():
+def test_place_interpolates_at_world_coordinates() -> None:
     moving = make_grid((9, 8, 7), voxels=(-2, 2, 3), turn=(10, 20, 30))
     static = make_grid((12, 11, 10), voxels=(1.5, 1.5, 1.5), turn=(0, -5, 0), centre=(2, 1, 0))
     values = np.random.default_rng(0).normal(size=moving.shape).astype(np.float32)
@@ -197,7 +202,7 @@ def test_place_interpolates_at_world_coordinates():
     assert np.ptp(expected) > 1
 
 
-def test_placing_on_the_same_grid_changes_nothing_not_even_the_edge():
+def test_placing_on_the_same_grid_changes_nothing_not_even_the_edge() -> None:
     grid = make_grid((9, 8, 7), voxels=(-2, 2, 3), turn=(10, 20, 30), centre=(7, 3, 1))
     values = np.random.default_rng(0).normal(size=grid.shape).astype(np.float32)
     np.testing.assert_allclose(place(grid, grid).to_static(values), values, atol=1e-5)
@@ -205,7 +210,7 @@ def test_placing_on_the_same_grid_changes_nothing_not_even_the_edge():
 
 @pytest.mark.parametrize("turn", [(0, 0, 0), (10, 20, 30)])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_resampled_grid_covers_the_field_of_view(turn, sign):
+def test_a_resampled_grid_covers_the_field_of_view(turn: tuple[int, int, int], sign: int) -> None:
     grid = make_grid((9, 8, 7), voxels=(sign * 2, 2, 3), turn=turn, centre=(7, 3, 1))
     resampled = resample_grid(grid, 1.7)
     np.testing.assert_array_equal(resampled.affine[:3, :3], np.diag([1.7, 1.7, 1.7]))
@@ -219,7 +224,7 @@ def test_a_resampled_grid_covers_the_field_of_view(turn, sign):
     np.testing.assert_allclose((low + high) / 2, (7, 3, 1))
 
 
-def test_measures_of_agreement():
+def test_measures_of_agreement() -> None:
     a, b = np.zeros((2, 4, 4, 4), dtype=bool)
     assert overlap(a, b) == 0
     a[:2], b[1:3] = True, True
@@ -232,7 +237,7 @@ def test_measures_of_agreement():
 
 
 @pytest.mark.parametrize("value", [0.0, 0.7, np.nan])
-def test_an_image_that_shows_nothing_is_refused(value):
+def test_an_image_that_shows_nothing_is_refused(value) -> None:
     grid = make_grid()
     nothing, image = np.full(grid.shape, value, dtype=np.float32), draw(grid)
     for arguments in ((nothing, grid, image, grid), (image, grid, nothing, grid)):
@@ -241,7 +246,7 @@ def test_an_image_that_shows_nothing_is_refused(value):
         assert caught.value.remedy
 
 
-def test_values_of_another_shape_are_refused():
+def test_values_of_another_shape_are_refused() -> None:
     grid = make_grid()
     with pytest.raises(SitelessError, match="got"):
         place(grid, grid).to_static(np.zeros((3, 3, 3)))
@@ -251,7 +256,7 @@ def test_values_of_another_shape_are_refused():
     ("shape", "affine"),
     [((4, 4), np.eye(4)), ((4, 4, 0), np.eye(4)), ((4, 4, 4), np.diag([1.0, 1, 0, 1]))],
 )
-def test_a_grid_that_cannot_be_is_refused(shape, affine):
+def test_a_grid_that_cannot_be_is_refused(shape: tuple[int, ...], affine) -> None:
     with pytest.raises(SitelessError):
         Grid(shape, affine)
 
@@ -271,7 +276,7 @@ print(digest_of_a_small_head())
 """
 
 
-def test_bytes_are_the_same_whatever_the_threads(capfd):
+def test_bytes_are_the_same_whatever_the_threads(capfd: pytest.CaptureFixture[str]) -> None:
     expected = digest_of_a_small_head()
     assert capfd.readouterr() == ("", "")
     for threads in ("1", "2"):
@@ -284,7 +289,7 @@ def test_bytes_are_the_same_whatever_the_threads(capfd):
 
 
 @pytest.mark.parametrize("slices", [2, 7])
-def test_a_slab_of_few_slices_is_registered_too(slices):
+def test_a_slab_of_few_slices_is_registered_too(slices: int) -> None:
     grid = make_grid(shape=(34, 40, slices))
     image = draw(grid)
     moved = draw(grid, linear(np.eye(3), [3.0, -2.0, 0.0]))

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
@@ -16,7 +17,7 @@ def _draw(path, strength):
     return np.asarray(Image.open(path).convert("RGB")).astype(int)
 
 
-def test_a_field_is_seen(tmp_path):
+def test_a_field_is_seen(tmp_path: Path) -> None:
     flat, tilted = (_draw(tmp_path / f"{s}.png", s) for s in (0.0, 0.1))
     assert flat.shape == tilted.shape
     coloured = [(np.ptp(image, axis=2) > 60).sum() for image in (flat, tilted)]

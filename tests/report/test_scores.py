@@ -1,5 +1,7 @@
 """Pictures of scores: whole, repeatable, and true to the numbers."""
 
+from pathlib import Path
+
 import matplotlib as mpl
 import numpy as np
 import pytest
@@ -40,12 +42,12 @@ def fods():
 
 
 @pytest.fixture
-def figures(monkeypatch):
+def figures(monkeypatch: pytest.MonkeyPatch):
     """The figures that are drawn, as matplotlib holds them when it writes them."""
     seen = []
     save = _style.save_figure
 
-    def keep(figure, path, *, dpi):
+    def keep(figure, path, *, dpi) -> None:
         seen.append(figure)
         save(figure, path, dpi=dpi)
 
@@ -63,7 +65,7 @@ def draw_all(scores, fods, folder):
     return sorted(folder.iterdir())
 
 
-def test_pictures_are_whole_and_as_wide_as_a_page(scores, fods, tmp_path):
+def test_pictures_are_whole_and_as_wide_as_a_page(scores, fods, tmp_path: Path) -> None:
     drawn = draw_all(scores, fods, tmp_path)
     assert [path.name for path in drawn] == ["boxes.png", "fods.png", "maps.png"]
     for path in drawn:
@@ -76,7 +78,9 @@ def test_pictures_are_whole_and_as_wide_as_a_page(scores, fods, tmp_path):
         assert grey.std() > 5
 
 
-def test_the_same_numbers_give_the_same_bytes_whatever_the_users_settings(scores, fods, tmp_path):
+def test_the_same_numbers_give_the_same_bytes_whatever_the_users_settings(
+    scores, fods, tmp_path: Path
+) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     one = draw_all(scores, fods, tmp_path / "one")
@@ -86,7 +90,7 @@ def test_the_same_numbers_give_the_same_bytes_whatever_the_users_settings(scores
 
 
 @pytest.mark.parametrize("place", ["file/picture.png", "folder"])
-def test_a_place_that_cannot_be_written_is_named(place, scores, fods, tmp_path):
+def test_a_place_that_cannot_be_written_is_named(place: str, scores, fods, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "folder").mkdir()
     path = tmp_path / place
@@ -102,7 +106,7 @@ def test_a_place_that_cannot_be_written_is_named(place, scores, fods, tmp_path):
     assert sorted(found.name for found in tmp_path.iterdir()) == ["file", "folder"]
 
 
-def test_a_picture_of_nothing_is_refused(tmp_path):
+def test_a_picture_of_nothing_is_refused(tmp_path: Path) -> None:
     nothing = {TASKS[0]: {METHODS[0]: np.full((3, 3), np.nan)}}
     with pytest.raises(OutputError, match="nothing to draw"):
         draw_boxes(nothing, tmp_path / "a.png", label="error (1)")
@@ -118,7 +122,9 @@ def words(figure):
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 5])
-def test_methods_that_a_task_lacks_leave_their_place_empty(count, scores, figures, tmp_path):
+def test_methods_that_a_task_lacks_leave_their_place_empty(
+    count: int, scores, figures, tmp_path: Path
+) -> None:
     table = {f"task {n}": dict(scores[TASKS[n % 2]]) for n in range(count)}
     del table["task 0"][METHODS[1]]
     table["task 0"] |= {METHODS[0]: np.full((12, 10), np.nan)}
@@ -129,7 +135,7 @@ def test_methods_that_a_task_lacks_leave_their_place_empty(count, scores, figure
     assert [words(figure).count("no values") for figure in figures] == [empty, empty]
 
 
-def test_percentiles_are_those_of_what_is_finite():
+def test_percentiles_are_those_of_what_is_finite() -> None:
     values = np.random.default_rng(0).gamma(2.0, size=(50, 41))
     holed = np.where(values > 4, np.nan, values)
     expected = np.percentile(values[values <= 4], [5, 25, 50, 75, 95])
@@ -137,7 +143,7 @@ def test_percentiles_are_those_of_what_is_finite():
     np.testing.assert_array_equal(percentiles(values, [90]), np.percentile(values, [90]))
 
 
-def test_boxes_are_drawn_at_their_percentiles(scores, figures, tmp_path):
+def test_boxes_are_drawn_at_their_percentiles(scores, figures, tmp_path: Path) -> None:
     draw_boxes(
         scores, tmp_path / "boxes.png", label="error (1)", floors={TASKS[1]: 0.07}, marked=90
     )
@@ -162,7 +168,9 @@ def test_boxes_are_drawn_at_their_percentiles(scores, figures, tmp_path):
     assert legend[2:] == ["percentiles 5 to 95", "percentile 90", "noise floor"]
 
 
-def test_maps_share_limits_that_only_all_panels_together_decide(scores, figures, tmp_path):
+def test_maps_share_limits_that_only_all_panels_together_decide(
+    scores, figures, tmp_path: Path
+) -> None:
     limit = shared_limit(scores)
     pooled = np.concatenate(
         [values[1:].ravel() for row in scores.values() for values in row.values()]
@@ -174,7 +182,7 @@ def test_maps_share_limits_that_only_all_panels_together_decide(scores, figures,
     assert {image.get_clim() for image in shown} == {(0, limit)}
 
 
-def test_maps_are_as_wide_and_high_as_the_slice(scores, figures, tmp_path):
+def test_maps_are_as_wide_and_high_as_the_slice(scores, figures, tmp_path: Path) -> None:
     draw_maps(scores, tmp_path / "maps.png", label="error (1)", voxel_size=(2.0, 2.5))
     panel = figures[0].axes[0]
     assert (panel.get_xlim(), panel.get_ylim()) == ((0, 24), (0, 25))
@@ -184,12 +192,12 @@ def test_maps_are_as_wide_and_high_as_the_slice(scores, figures, tmp_path):
     assert (image.origin, tuple(image.get_extent())) == ("lower", (0, 24, 0, 25))
 
 
-def test_maps_of_zeros_can_be_drawn(tmp_path):
+def test_maps_of_zeros_can_be_drawn(tmp_path: Path) -> None:
     draw_maps({"a": {"b": np.zeros((3, 3))}}, tmp_path / "a.png", label="1", voxel_size=(1.0, 1.0))
     assert (tmp_path / "a.png").exists()
 
 
-def test_the_sphere_is_closed_even_and_symmetric():
+def test_the_sphere_is_closed_even_and_symmetric() -> None:
     points, faces = sphere()
     corners = points[faces]
     # Euler: a closed surface of triangles has 2 V - 4 faces.
@@ -204,7 +212,7 @@ def test_the_sphere_is_closed_even_and_symmetric():
     np.testing.assert_array_equal(points[: len(points) // 2], -points[len(points) // 2 :])
 
 
-def test_radii_are_a_delta_function_of_order_8(fods):
+def test_radii_are_a_delta_function_of_order_8(fods) -> None:
     """By the addition theorem, a delta function is a sum of Legendre polynomials."""
     fibre = np.array([0.6, 0.0, 0.8])
     found = radii(sh_basis(fibre[None], 8))[0]
@@ -216,7 +224,7 @@ def test_radii_are_a_delta_function_of_order_8(fods):
     assert radii(fods[1, :, :15]).shape == (3, len(sphere()[0]))
 
 
-def test_glyphs_share_a_scale_and_lie_in_their_voxels(fods, figures, tmp_path):
+def test_glyphs_share_a_scale_and_lie_in_their_voxels(fods, figures, tmp_path: Path) -> None:
     panels = {"a": fods, "b": fods / 2}
     scale = shared_scale(panels)
     peaks = radii(fods[np.isfinite(fods).all(axis=-1)]).max(axis=1)
@@ -242,7 +250,7 @@ def seen_areas(panel):
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
-def test_a_fibre_is_drawn_along_its_axis_in_its_colour(axis, figures, tmp_path):
+def test_a_fibre_is_drawn_along_its_axis_in_its_colour(axis: int, figures, tmp_path: Path) -> None:
     fibre = sh_basis(np.eye(3)[[axis]], 8).reshape(1, 1, 45)
     draw_fods({"a": fibre}, tmp_path / "a.png")
     (panel,) = figures[0].axes
@@ -256,7 +264,7 @@ def test_a_fibre_is_drawn_along_its_axis_in_its_colour(axis, figures, tmp_path):
         assert reach.max() < 0.15
 
 
-def test_what_is_near_hides_what_is_behind(figures, tmp_path):
+def test_what_is_near_hides_what_is_behind(figures, tmp_path: Path) -> None:
     """A fibre that comes out of the slice to the right shows its right end whole."""
     fibre = sh_basis(np.array([[0.6, 0.0, 0.8]]), 8).reshape(1, 1, 45)
     draw_fods({"a": fibre}, tmp_path / "a.png")

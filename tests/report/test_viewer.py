@@ -3,6 +3,7 @@ import gzip
 import io
 import re
 import sys
+from pathlib import Path
 
 import nibabel as nib
 import numpy as np
@@ -27,7 +28,11 @@ def turned(degrees: float) -> np.ndarray:
     return turn
 
 
-def make_affine(signs=(1, 1, 1), degrees: float = 0.0, order=(0, 1, 2)) -> np.ndarray:
+def make_affine(
+    signs: tuple[int, int, int] = (1, 1, 1),
+    degrees: float = 0.0,
+    order: tuple[int, int, int] = (0, 1, 2),
+) -> np.ndarray:
     """Return the affine of a grid whose middle is at 3, -5, 11 mm."""
     affine = np.eye(4)
     affine[:3, :3] = turned(degrees) @ np.diag(np.array([8.0, 7.0, 6.0]) * signs)[:, order]
@@ -59,7 +64,9 @@ def decode(packed: bytes) -> nib.Nifti1Image:
     return nib.Nifti1Image.from_bytes(gzip.decompress(packed))
 
 
-def make_volume(seed: int, affine: np.ndarray, low=0.0, high=1.0, **more) -> Volume:
+def make_volume(
+    seed: int, affine: np.ndarray, low: float = 0.0, high: float = 1.0, **more
+) -> Volume:
     values = np.random.default_rng(seed).uniform(low, high, SHAPE)
     return Volume(np.where(make_brain(), values, np.nan), affine, low, high, **more)
 
@@ -88,7 +95,7 @@ def make_scan(name: str = "sub-01, leeds", affine: np.ndarray = AFFINES["oblique
 # The bundle
 
 
-def test_the_bundle_is_found_and_exports_its_class_without_importing_the_package():
+def test_the_bundle_is_found_and_exports_its_class_without_importing_the_package() -> None:
     source = find_niivue()
     assert re.search(r"export\{[\w$]+ as Niivue\};\s*$", source)
     assert "Redistribution" in source.split("*/")[0]  # the licence asks to be kept
@@ -96,14 +103,16 @@ def test_the_bundle_is_found_and_exports_its_class_without_importing_the_package
     assert "ipyniivue" not in sys.modules
 
 
-def test_a_class_is_found_by_what_it_attaches():
+def test_a_class_is_found_by_what_it_attaches() -> None:
     source = "this.attachToCanvas(x);var a=new Blob(b),vA=new t$2(C);vA.attachToCanvas(g,1)"
     assert find_class(source) == "t$2"
     assert find_class("this.attachToCanvas(x)") is None
 
 
 @pytest.mark.parametrize("package", ["no-such-package", "nibabel"])
-def test_without_the_package_or_its_file_there_is_no_bundle(package, monkeypatch):
+def test_without_the_package_or_its_file_there_is_no_bundle(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(_niivue, "PACKAGE", package)
     assert find_niivue() is None
 
@@ -113,7 +122,9 @@ def test_without_the_package_or_its_file_there_is_no_bundle(package, monkeypatch
 
 @pytest.mark.parametrize("name", AFFINES)
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-0.3, 0.3), (0.5, 3000.0)])
-def test_a_volume_is_read_back_within_half_a_level_where_it_was(name, low, high):
+def test_a_volume_is_read_back_within_half_a_level_where_it_was(
+    name, low: float, high: float
+) -> None:
     volume = make_volume(0, AFFINES[name], low, high)
     image = decode(encode_volume(volume))
     assert image.get_data_dtype() == np.uint8
@@ -127,7 +138,7 @@ def test_a_volume_is_read_back_within_half_a_level_where_it_was(name, low, high)
 
 
 @pytest.mark.parametrize("name", AFFINES)
-def test_colours_are_read_back_within_half_a_level_where_they_were(name):
+def test_colours_are_read_back_within_half_a_level_where_they_were(name) -> None:
     colours = np.random.default_rng(1).uniform(0.1, 1, (*SHAPE, 3))
     colours[~make_brain()] = 0
     image = decode(encode_volume(Volume(colours, AFFINES[name])))
@@ -140,7 +151,7 @@ def test_colours_are_read_back_within_half_a_level_where_they_were(name):
         np.testing.assert_allclose(read[part] / 255, colours[cut][..., n], atol=0.501 / 255)
 
 
-def test_a_volume_is_cut_to_what_is_seen_and_takes_a_byte_a_voxel():
+def test_a_volume_is_cut_to_what_is_seen_and_takes_a_byte_a_voxel() -> None:
     volume = make_volume(0, AFFINES["oblique"])
     packed = encode_volume(volume)
     assert decode(packed).shape == tuple(np.ptp(np.argwhere(make_brain()), axis=0) + 1)
@@ -148,7 +159,7 @@ def test_a_volume_is_cut_to_what_is_seen_and_takes_a_byte_a_voxel():
     assert encode_volume(volume) == packed
 
 
-def test_outside_is_below_the_scale_and_what_is_beyond_it_is_drawn_in():
+def test_outside_is_below_the_scale_and_what_is_beyond_it_is_drawn_in() -> None:
     data = np.full(SHAPE, np.nan)
     data[5, 5, 5:9] = [-7, 0, 1, 7]
     box = (slice(4, 6), slice(4, 6), slice(5, 9))
@@ -160,7 +171,7 @@ def test_outside_is_below_the_scale_and_what_is_beyond_it_is_drawn_in():
 
 
 @pytest.mark.parametrize("name", AFFINES)
-def test_left_is_on_the_left_and_front_on_top_of_a_still(name):
+def test_left_is_on_the_left_and_front_on_top_of_a_still(name) -> None:
     affine = AFFINES[name]
     x, y = np.moveaxis(world(affine)[..., :2], -1, 0)
     box = tuple(slice(0, n) for n in SHAPE)
@@ -175,7 +186,7 @@ def test_left_is_on_the_left_and_front_on_top_of_a_still(name):
         assert (width, height) == pytest.approx(sides)
 
 
-def test_what_cannot_be_compared_is_refused():
+def test_what_cannot_be_compared_is_refused() -> None:
     affine = np.eye(4)
     with pytest.raises(ValueError, match="one scale"):
         ViewedScan(
@@ -198,11 +209,13 @@ def write_page(path, fragment: str, above: str = "") -> None:
     path.write_text(f'<!doctype html><html lang="en">{head}{above}{fragment}', encoding="utf-8")
 
 
-def test_the_same_scans_give_the_same_page():
+def test_the_same_scans_give_the_same_page() -> None:
     assert viewer_html([make_scan()]) == viewer_html([make_scan()])
 
 
-def test_without_niivue_the_page_says_what_to_install_and_shows_stills(monkeypatch):
+def test_without_niivue_the_page_says_what_to_install_and_shows_stills(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(_viewer, "find_niivue", lambda: None)
     page = viewer_html([make_scan(), make_scan("sub-02")])
     assert "pip install ipyniivue" in page
@@ -220,7 +233,7 @@ def browser():
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory):
+def written(tmp_path_factory: pytest.TempPathFactory):
     path = tmp_path_factory.mktemp("a page") / "viewer.html"
     names = ("sub-01, leeds", "sub-02 </script><b>")
     write_page(path, viewer_html([make_scan(name) for name in names]))
@@ -269,7 +282,7 @@ def read_place(page) -> dict[str, float]:
     return {a: float(t.replace("\N{MINUS SIGN}", "-")) for a, t in zip("xyz", texts, strict=True)}
 
 
-def test_every_panel_shows_a_brain_and_no_two_the_same(page):
+def test_every_panel_shows_a_brain_and_no_two_the_same(page) -> None:
     shown = look(page)
     assert list(shown) == list(PANELS)
     for picture in shown.values():
@@ -279,7 +292,7 @@ def test_every_panel_shows_a_brain_and_no_two_the_same(page):
     assert_all_differ(shown, {panel: shown[PANELS[n - 1]] for n, panel in enumerate(PANELS)})
 
 
-def test_arrows_on_the_slider_move_all_panels(page):
+def test_arrows_on_the_slider_move_all_panels(page) -> None:
     before, told = look(page), page.locator(".viewer-where").inner_text()
     page.locator("input[name=slice]").focus()
     page.keyboard.press("ArrowRight")
@@ -291,27 +304,27 @@ def test_arrows_on_the_slider_move_all_panels(page):
 
 
 @pytest.mark.parametrize("plane", ["coronal", "sagittal"])
-def test_another_plane_changes_all_panels(page, plane):
+def test_another_plane_changes_all_panels(page, plane: str) -> None:
     before = look(page)
     page.get_by_label(plane).check()
     assert_all_differ(before, look(page))
 
 
-def test_another_map_changes_all_panels_and_their_bars(page):
+def test_another_map_changes_all_panels_and_their_bars(page) -> None:
     before = look(page)
     page.select_option("select[name=quantity]", "MD")
     assert_all_differ(before, look(page))
     assert page.locator("figcaption").filter(has_text="3 µm²/ms").count() == 4
 
 
-def test_panels_without_a_volume_are_hidden(page):
+def test_panels_without_a_volume_are_hidden(page) -> None:
     page.select_option("select[name=quantity]", "fibre directions")
     shown = look(page)
     assert list(shown) == ["before", "after"]
     assert np.asarray(shown["after"]).std() > 20
 
 
-def test_another_scan_is_shown_and_its_name_is_text(page):
+def test_another_scan_is_shown_and_its_name_is_text(page) -> None:
     page.select_option("select[name=scan]", label="sub-02 </script><b>")
     assert list(look(page)) == list(PANELS)
 
@@ -319,7 +332,7 @@ def test_another_scan_is_shown_and_its_name_is_text(page):
 @pytest.mark.parametrize(
     ("plane", "axes"), [("axial", "xyz"), ("coronal", "xzy"), ("sagittal", "yzx")]
 )
-def test_positions_of_an_oblique_image_are_those_of_the_world(page, plane, axes):
+def test_positions_of_an_oblique_image_are_those_of_the_world(page, plane: str, axes: str) -> None:
     """Panels show each voxel's place, so that a value tells where it was read."""
     page.select_option("select[name=quantity]", "position")
     wait(page)
@@ -342,7 +355,7 @@ def test_positions_of_an_oblique_image_are_those_of_the_world(page, plane, axes)
     assert abs(above[across] - origin[across]) < 9
 
 
-def test_the_cross_is_where_the_click_was_in_all_panels(page):
+def test_the_cross_is_where_the_click_was_in_all_panels(page) -> None:
     canvas = page.locator("figure[data-panel=after] canvas")
     size = canvas.bounding_box()["width"]
     canvas.click(position={"x": 0.4 * size, "y": 0.55 * size})
@@ -353,7 +366,9 @@ def test_the_cross_is_where_the_click_was_in_all_panels(page):
         assert abs(y - 55) < 1
 
 
-def test_a_narrow_page_has_two_square_panels_a_row_and_does_not_scroll_sideways(browser, written):
+def test_a_narrow_page_has_two_square_panels_a_row_and_does_not_scroll_sideways(
+    browser, written
+) -> None:
     with open_page(browser, written, width=360, height=740) as narrow:
         wait(narrow)
         assert narrow.evaluate("document.documentElement.scrollWidth") <= 360
@@ -362,7 +377,7 @@ def test_a_narrow_page_has_two_square_panels_a_row_and_does_not_scroll_sideways(
         assert boxes[0]["y"] == boxes[1]["y"] < boxes[2]["y"] == boxes[3]["y"]
 
 
-def test_a_value_has_the_colour_of_the_bar(browser, tmp_path):
+def test_a_value_has_the_colour_of_the_bar(browser, tmp_path: Path) -> None:
     wanted = {"low": 0.0, "middle": 0.5, "high": 1.0}
     solid = {
         name: Volume(np.where(make_brain(), 2 + value, np.nan), np.eye(4), 2, 3, colours="viridis")
@@ -377,7 +392,7 @@ def test_a_value_has_the_colour_of_the_bar(browser, tmp_path):
             np.testing.assert_allclose(shown, np.array(colour, dtype=int), atol=4)
 
 
-def test_the_viewer_starts_when_it_comes_near(browser, tmp_path):
+def test_the_viewer_starts_when_it_comes_near(browser, tmp_path: Path) -> None:
     path = tmp_path / "tall.html"
     write_page(path, viewer_html([make_scan()]), above='<div style="height: 5000px"></div>')
     with open_page(browser, path) as tall:
@@ -389,7 +404,7 @@ def test_the_viewer_starts_when_it_comes_near(browser, tmp_path):
         assert tall.locator(".viewer-frame img").count() == 0
 
 
-def test_without_webgl_a_sentence_says_so_and_stills_stay(browser, written):
+def test_without_webgl_a_sentence_says_so_and_stills_stay(browser, written) -> None:
     blind = "HTMLCanvasElement.prototype.getContext = () => null"
     with open_page(browser, written, first=blind) as opened:
         opened.get_by_text("needs WebGL 2").wait_for()

@@ -1,6 +1,7 @@
 """Numbers that a diffusion researcher would accept."""
 
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ def _fa(scan, fine):
 
 
 @pytest.mark.parametrize("site", ["prisma30", "prisma60", "connectom30", "connectom60"])
-def test_anisotropy_diffusivity_and_noise(scans, fine, site):
+def test_anisotropy_diffusivity_and_noise(scans, fine, site: str) -> None:
     scan = scans[site, 1]
     tensor = fit_tensor(_volumes(scan), _white(fine), scan.gradients)
     assert 0.40 < tensor.fa.mean() < 0.55
@@ -48,7 +49,7 @@ def test_anisotropy_diffusivity_and_noise(scans, fine, site):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_kurtosis(scans, fine):
+def test_kurtosis(scans, fine) -> None:
     scan = scans["prisma60", 1]
     table = gradient_table(scan.gradients.b, bvecs=scan.gradients.directions)
     some = _volumes(scan)[:, _white(fine)[::60]].T.astype(float)
@@ -56,7 +57,7 @@ def test_kurtosis(scans, fine):
     assert 0.8 < np.median(fitted.mk(min_kurtosis=0, max_kurtosis=3)) < 1.3
 
 
-def test_sites_differ_by_a_few_per_cent_and_more_than_rescans(scans, fine):
+def test_sites_differ_by_a_few_per_cent_and_more_than_rescans(scans, fine) -> None:
     means = {pair: _fa(scans[pair], fine).mean() for pair in scans}
     sites = [mean for (_, run), mean in means.items() if run == 1]
     assert 0.02 < np.ptp(sites) / np.mean(sites) < 0.15
@@ -64,7 +65,7 @@ def test_sites_differ_by_a_few_per_cent_and_more_than_rescans(scans, fine):
     assert rescan < 0.1 * np.ptp(sites)
 
 
-def test_equal_protocols_on_two_scanners_differ_where_their_fields_do(scans, fine):
+def test_equal_protocols_on_two_scanners_differ_where_their_fields_do(scans, fine) -> None:
     """The receive field shows in b0 and the coils in MD, far above a rescan; FA hardly changes."""
 
     def maps(pair):
@@ -86,7 +87,7 @@ def test_equal_protocols_on_two_scanners_differ_where_their_fields_do(scans, fin
 
 
 @pytest.mark.usefixtures("mrtrix")
-def test_mrtrix_finds_ordered_responses(scans, fine, tmp_path):
+def test_mrtrix_finds_ordered_responses(scans, fine, tmp_path: Path) -> None:
     scan = scans["prisma30", 1]
     whole = Scan(scan.signal, fine.affine, scan.gradients, mask=fine.mask, white_matter=fine.mask)
     image = write_raw(whole, tmp_path, "s", dtype=np.float32)

@@ -14,25 +14,25 @@ def network():
     return made
 
 
-def _train_a_little(network):
+def _train_a_little(network) -> None:
     with torch.no_grad():
         network.correction.weight.normal_()
 
 
-def test_it_starts_as_the_identity(network):
+def test_it_starts_as_the_identity(network) -> None:
     patch = torch.randn(5, 7 * 31)
     translated = network(patch, torch.zeros(5, dtype=int), torch.ones(5, dtype=int))
     assert torch.equal(translated, patch[:, :31])
 
 
-def test_it_can_learn_from_the_start(network):
+def test_it_can_learn_from_the_start(network) -> None:
     patch, site = torch.randn(5, 7 * 31), torch.zeros(5, dtype=int)
     network(patch, site, site).square().sum().backward()
     assert network.correction.weight.grad.abs().min() > 0
 
 
 @pytest.mark.parametrize("changed", ["patch", "source", "target"])
-def test_neighbours_and_both_sites_matter(network, changed):
+def test_neighbours_and_both_sites_matter(network, changed: str) -> None:
     _train_a_little(network)
     given = {"patch": torch.randn(5, 7 * 31)} | {
         name: torch.zeros(5, dtype=int) for name in ("source", "target")
@@ -46,7 +46,7 @@ def test_neighbours_and_both_sites_matter(network, changed):
     assert not torch.allclose(network(**given), network(**other))
 
 
-def test_corrections_are_in_the_units_of_the_channels():
+def test_corrections_are_in_the_units_of_the_channels() -> None:
     """A patch in other units, with the network's to match, is translated to those units."""
     torch.manual_seed(0)
     plain, scaled = Translator(SETTINGS), Translator(SETTINGS)
@@ -60,7 +60,7 @@ def test_corrections_are_in_the_units_of_the_channels():
     torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_patches_of_several_sites_are_translated_as_each_alone(network):
+def test_patches_of_several_sites_are_translated_as_each_alone(network) -> None:
     _train_a_little(network)
     with torch.no_grad():
         network.linear.normal_()

@@ -57,7 +57,7 @@ def at_site_b(scan, known=KNOWN):
     return scan.with_signal(signal, site=Site("b"))
 
 
-def noisy(scan, seed, sigma=10.0):
+def noisy(scan, seed, sigma: float = 10.0):
     noise = np.random.default_rng(seed).normal(scale=sigma, size=(2, *scan.signal.shape))
     return scan.with_signal(np.hypot(scan.signal + noise[0], noise[1]).astype(np.float32))
 
@@ -103,7 +103,7 @@ def model(scans):
     return RishModel(card, template, signal, noise)
 
 
-def test_known_scales_are_found(model, scans):
+def test_known_scales_are_found(model, scans) -> None:
     white = scans[0].white_matter
     b0, *degrees = np.moveaxis(model.scales(0, [1])[white], -1, 0)
     levels = [model.level(site) for site in "ab"]
@@ -112,20 +112,20 @@ def test_known_scales_are_found(model, scans):
     np.testing.assert_allclose(found, np.tile(KNOWN[1:], (len(BS), 1)), rtol=0.05)
 
 
-def test_scales_there_and_back_cancel(model):
+def test_scales_there_and_back_cancel(model) -> None:
     there, back = model.scales(0, [1]), model.scales(1, [0])
     np.testing.assert_allclose(there * back, 1, rtol=1e-5)
     assert (there >= CLIP[0]).all()
     assert (there <= CLIP[1]).all()
 
 
-def test_the_average_is_half_way(model):
+def test_the_average_is_half_way(model) -> None:
     half = model.scales(0, [0, 1])
     inside = (half > 1.01 * CLIP[0]) & (half < 0.99 * CLIP[1])
     np.testing.assert_allclose((half**2)[inside], model.scales(0, [1])[inside], rtol=1e-4)
 
 
-def test_scale_maps_are_those_of_the_formula_voxel_by_voxel(model, scans):
+def test_scale_maps_are_those_of_the_formula_voxel_by_voxel(model, scans) -> None:
     """A double loop over voxels and neighbours, with nothing shared but the fit."""
     grid = scans[0].mask.shape
     chosen = [v for v in np.argwhere(scans[0].white_matter)[::97] if np.abs(v - 9).max() < 6][:4]
@@ -187,7 +187,7 @@ def _energy(own, noise, row):
     return signal / noise.kept - of_noise, of_noise
 
 
-def test_a_scan_comes_close_to_the_target(model, scans):
+def test_a_scan_comes_close_to_the_target(model, scans) -> None:
     clean = make_scan(GRADIENTS, snr=np.inf, site=Site("a"))
     goal = at_site_b(clean)
     made = render(model, scans[0], "b").scan.signal[clean.white_matter]
@@ -199,7 +199,7 @@ def test_a_scan_comes_close_to_the_target(model, scans):
     assert off < 1.3 * fit_only * KNOWN[0]
 
 
-def test_b0_and_diffusivities_stay_together(model, scans):
+def test_b0_and_diffusivities_stay_together(model, scans) -> None:
     """Scaling the weighted volumes but not b0 would change the diffusivities of a third scan."""
     made = render(model, scans[0], "b")
     white = scans[0].white_matter
@@ -211,7 +211,7 @@ def test_b0_and_diffusivities_stay_together(model, scans):
     assert (shell / b0) / (own_shell / own_b0) == pytest.approx(KNOWN[1], rel=0.02)
 
 
-def test_at_home_nothing_changes(model, scans):
+def test_at_home_nothing_changes(model, scans) -> None:
     made = render(model, scans[0], "a")
     own = project(fit_coefficients(scans[0], order=ORDER), GRADIENTS).clip(min=0)
     np.testing.assert_allclose(made.scan.signal.T[:, scans[0].mask.T].T, own, rtol=1e-4, atol=1e-2)
@@ -219,7 +219,7 @@ def test_at_home_nothing_changes(model, scans):
     assert made.rendered.sum() == scans[0].mask.sum()
 
 
-def test_a_lesion_keeps_its_contrast(model, scans):
+def test_a_lesion_keeps_its_contrast(model, scans) -> None:
     """Scales of the person would flatten it: it is larger than energies are averaged over."""
     scan = scans[1]
     place_ = np.argwhere(scan.white_matter)[200]
@@ -236,19 +236,19 @@ def test_a_lesion_keeps_its_contrast(model, scans):
     np.testing.assert_allclose(ill[outside], well[outside], rtol=0.01, atol=5)
 
 
-def test_a_scan_elsewhere_is_refused(model, scans):
+def test_a_scan_elsewhere_is_refused(model, scans) -> None:
     moved = replace(scans[0], affine=scans[0].affine + np.eye(4, k=3) * 60)
     with pytest.raises(SignalError, match="could not be registered"):
         render(model, moved, "b")
 
 
-def test_a_model_comes_back_from_its_arrays(model):
+def test_a_model_comes_back_from_its_arrays(model) -> None:
     back = RishModel.from_arrays(model.card, model.arrays)
     assert back.identity == model.identity
     np.testing.assert_array_equal(back.scales(0, [1]), model.scales(0, [1]))
 
 
-def test_the_spread_is_that_of_the_noise():
+def test_the_spread_is_that_of_the_noise() -> None:
     card = make_card({"a": 1200.0, "b": 1200.0}, method="unchanged", order=8)
     gradients = make_gradients({700: 45, 1500: 60})
     clean = make_scan(gradients, snr=np.inf, site=Site("a"))
@@ -265,7 +265,7 @@ def test_the_spread_is_that_of_the_noise():
         assert np.sqrt(np.square(told[:, index]).mean()) == pytest.approx(seen, rel=0.1)
 
 
-def test_scaled_brings_level_and_shells_to_the_targets(scans):
+def test_scaled_brings_level_and_shells_to_the_targets(scans) -> None:
     means = {}
     for site in "ab":
         own = [fit_coefficients(s, order=ORDER) for s in scans if str(s.site) == site]
@@ -283,7 +283,7 @@ def test_scaled_brings_level_and_shells_to_the_targets(scans):
         assert ours == pytest.approx(goal, rel=0.03)
 
 
-def test_unchanged_is_the_fit_at_any_gradients(scans):
+def test_unchanged_is_the_fit_at_any_gradients(scans) -> None:
     model = UnchangedModel(make_card({"a": 1200.0, "b": 77.0}, method="unchanged"))
     other = make_gradients({700: 9, 1500: 11}, seed=3)
     made = render(model, scans[0], "b", gradients=other)
@@ -295,7 +295,7 @@ def test_unchanged_is_the_fit_at_any_gradients(scans):
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 4), st.integers(2, 6))
-def test_weights_without_covariates_are_means(seed, sites, each):
+def test_weights_without_covariates_are_means(seed: int, sites: int, each: int) -> None:
     numbers = np.random.default_rng(seed).permutation(np.repeat(np.arange(sites), each))
     people = [str(number) for number in range(sites * each)]
     nothing = np.zeros((sites * each, 0))
@@ -305,7 +305,7 @@ def test_weights_without_covariates_are_means(seed, sites, each):
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_covariates_are_told_from_sites(seed):
+def test_covariates_are_told_from_sites(seed: int) -> None:
     """Sites of different ages: weights give the sites' effects at the same, mean, age."""
     rng = np.random.default_rng(seed)
     sites = np.repeat([0, 1, 2], 8)
@@ -317,7 +317,7 @@ def test_covariates_are_told_from_sites(seed):
     np.testing.assert_allclose(weights @ energy, effects + 0.03 * age.mean(), rtol=1e-9)
 
 
-def test_travelling_people_are_compared_with_themselves():
+def test_travelling_people_are_compared_with_themselves() -> None:
     """People differ, and not all were everywhere; the sites' effects come out exactly."""
     people, sites = ["x", "x", "y", "y", "z", "z"], [0, 1, 1, 2, 0, 2]
     of_person, of_site = {"x": 5.0, "y": 1.0, "z": -3.0}, np.array([1.0, 2.0, 4.0])
@@ -327,7 +327,7 @@ def test_travelling_people_are_compared_with_themselves():
     np.testing.assert_allclose(found - found[0], of_site - of_site[0], atol=1e-9)
 
 
-def test_what_cannot_be_told_apart_is_refused():
+def test_what_cannot_be_told_apart_is_refused() -> None:
     age = np.array([[0.0], [0], [1], [1]])
     with pytest.raises(DatasetError, match="covariates"):
         site_weights([0, 0, 1, 1], list("wxyz"), age, travelling=False)
@@ -335,13 +335,13 @@ def test_what_cannot_be_told_apart_is_refused():
         site_weights([0, 1, 2, 3], list("xxyy"), np.zeros((4, 0)), travelling=True)
 
 
-def test_sessions_of_one_person_are_one_person():
+def test_sessions_of_one_person_are_one_person() -> None:
     sites, people = [0, 0, 0, 0, 1], ["x", "x", "x", "y", "x"]
     weights = site_weights(sites, people, np.zeros((5, 0)), travelling=False)
     np.testing.assert_allclose(weights, [[1 / 6, 1 / 6, 1 / 6, 1 / 2, 0], [0, 0, 0, 0, 1]])
 
 
-def test_sites_that_cover_other_parts_are_compared_by_what_they_share():
+def test_sites_that_cover_other_parts_are_compared_by_what_they_share() -> None:
     """The second site is 1.5 times the first, and lacks half of the brain."""
     pattern = np.linspace(1, 3, 200)[:, None]
     covered = np.ones((200, 1))

@@ -21,7 +21,7 @@ def trained():
     return train(replace(lesson, scans=scans, validation=[]), settings, seed=0).network
 
 
-def _brighter(scan, more):
+def _brighter(scan, more: float):
     """Return a scan of a site that shows its shells brighter than its patches tell."""
     shown = scan.signal + np.where(scan.shell > 0, more, 0)
     return replace(scan, signal=shown.astype(np.float32))
@@ -45,7 +45,7 @@ def larger(trained, fresh, told):
     return adapt(trained, fresh, QUICK, progress=lambda done, total: told.append((done, total)))
 
 
-def test_what_is_known_stays(trained, larger):
+def test_what_is_known_stays(trained, larger) -> None:
     code = torch.randn(20, trained.settings.code)
     patch = torch.randn(20, trained.settings.neighbours * trained.settings.channels)
     frames = trained.frames(patch)
@@ -58,7 +58,7 @@ def test_what_is_known_stays(trained, larger):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
-def test_the_new_site_is_rendered_as_it_looks(trained, fresh, larger):
+def test_the_new_site_is_rendered_as_it_looks(trained, fresh, larger) -> None:
     [scan] = fresh.scans
     patch = torch.from_numpy(scan.values[scan.neighbours]).flatten(1)
     here, signal = torch.full((len(patch),), 2), torch.from_numpy(scan.signal)
@@ -73,14 +73,14 @@ def test_the_new_site_is_rendered_as_it_looks(trained, fresh, larger):
     assert error < 0.4 * unadapted
 
 
-def test_the_same_seed_gives_the_same_weights(trained, fresh, larger):
+def test_the_same_seed_gives_the_same_weights(trained, fresh, larger) -> None:
     one, other = larger.state_dict(), adapt(trained, fresh, QUICK).state_dict()
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_codes_of_the_new_site_have_the_covariance_of_the_others_and_their_own_mean(
     trained, fresh, larger
-):
+) -> None:
     unaligned = adapt(trained, fresh, replace(QUICK, aligned=False))
     [scan] = fresh.scans
     patch = torch.from_numpy(scan.values[scan.neighbours]).flatten(1)
@@ -98,7 +98,7 @@ def _travelled(lesson):
     return Design.of([scan.site for scan in lesson.scans], people, lesson.sites)
 
 
-def test_units_of_a_new_site_are_those_that_training_would_give():
+def test_units_of_a_new_site_are_those_that_training_would_give() -> None:
     lesson = lessons.lesson()
     own = [scan for scan in lesson.scans if scan.site == "a"]
     network = Autoencoder(NetworkSettings(lesson.scans[0].values.shape[1], sites=2, turned=True))
@@ -112,6 +112,6 @@ def test_units_of_a_new_site_are_those_that_training_would_give():
 
 
 @pytest.mark.usefixtures("larger")
-def test_progress_is_told(told):
+def test_progress_is_told(told) -> None:
     assert told[0] == (1, len(told))
     assert told[-1] == (len(told), len(told))

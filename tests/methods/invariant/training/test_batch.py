@@ -20,7 +20,7 @@ LESSON = make_lesson()
 
 
 @given(seeds)
-def test_every_site_has_its_share(seed):
+def test_every_site_has_its_share(seed: int) -> None:
     sampler = Sampler(LESSON.scans, LESSON.sites, units=UNITS, device="cpu")
     batch = sampler.draw(256, seed=(seed,))
     assert torch.bincount(batch.site).tolist() == [128, 128]
@@ -29,7 +29,7 @@ def test_every_site_has_its_share(seed):
     assert len(batch.signal) == GROUPS
 
 
-def test_patches_are_cut_from_their_scans(lesson, sampler):
+def test_patches_are_cut_from_their_scans(lesson, sampler) -> None:
     batch = sampler.draw_from_each(64, seed=(3,))
     rng = np.random.default_rng((3,))
     rows = [rng.integers(len(scan.neighbours), size=16) for scan in lesson.scans]
@@ -44,7 +44,7 @@ def test_patches_are_cut_from_their_scans(lesson, sampler):
 
 
 @pytest.mark.parametrize("processes", [2, 4, 16])
-def test_the_parts_of_processes_make_up_the_batch(sampler, processes):
+def test_the_parts_of_processes_make_up_the_batch(sampler, processes: int) -> None:
     whole = sampler.draw(256, seed=(7,))
     size = 256 // GROUPS
     for rank in range(processes):
@@ -56,14 +56,14 @@ def test_the_parts_of_processes_make_up_the_batch(sampler, processes):
             )
 
 
-def test_one_seed_gives_one_batch_and_another_another(sampler):
+def test_one_seed_gives_one_batch_and_another_another(sampler) -> None:
     first, again, other = (sampler.draw(64, seed=seed) for seed in ((0, 1), (0, 1), (0, 2)))
     assert torch.equal(first.patch, again.patch)
     assert torch.equal(first.noise, again.noise)
     assert not torch.equal(first.patch, other.patch)
 
 
-def test_drawing_does_not_change_the_scans(lesson, sampler):
+def test_drawing_does_not_change_the_scans(lesson, sampler) -> None:
     before = lesson.scans[0].values.copy()
     batch = sampler.draw(64, seed=(0,))
     batch.patch.zero_()

@@ -25,7 +25,7 @@ def _amplitudes(network, lesson):
     return _log_amplitudes(network, lesson.scans, numbers)
 
 
-def test_renderings_of_a_code_differ_as_far_as_they_should(network, lesson):
+def test_renderings_of_a_code_differ_as_far_as_they_should(network, lesson) -> None:
     rng = np.random.default_rng(0)
     before = _amplitudes(network, lesson)
     expected = 0.1 * rng.normal(size=before.shape)
@@ -38,12 +38,12 @@ def test_renderings_of_a_code_differ_as_far_as_they_should(network, lesson):
     np.testing.assert_allclose(after.mean(axis=0), before.mean(axis=0), atol=1e-4)
 
 
-def test_nothing_changes_where_renderings_differ_as_they_should(network, lesson):
+def test_nothing_changes_where_renderings_differ_as_they_should(network, lesson) -> None:
     calibrate_sites(network, lesson.scans, lesson.sites, _amplitudes(network, lesson) + 0.3)
     torch.testing.assert_close(network.gain, torch.ones_like(network.gain))
 
 
-def test_the_last_site_gets_a_gain_of_its_own_and_the_others_stay(network, lesson):
+def test_the_last_site_gets_a_gain_of_its_own_and_the_others_stay(network, lesson) -> None:
     count = len(lesson.sites)
     last = [one for one in lesson.scans if one.site == lesson.sites[-1]]
     network.gain[:-1] = 1.25
@@ -53,7 +53,7 @@ def test_the_last_site_gets_a_gain_of_its_own_and_the_others_stay(network, lesso
     assert (network.gain[:-1] == 1.25).all()
 
 
-def test_a_site_whose_people_differ_keeps_their_difference(lesson):
+def test_a_site_whose_people_differ_keeps_their_difference(lesson) -> None:
     """One site is shown scans of lower b=1200 signal, which its profile has left to its people.
 
     A decoder that is told the site renders it lower; calibrated, it no longer does.

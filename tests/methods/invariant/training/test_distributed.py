@@ -24,7 +24,7 @@ def _log_of_two(out):
     return json.loads(out.read_text())
 
 
-def test_one_process_tells_of_an_error_and_all_end(tmp_path):
+def test_one_process_tells_of_an_error_and_all_end(tmp_path: Path) -> None:
     missing = tmp_path / "none"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     words = ["-m", "siteless", "fit", str(missing), "--model", str(tmp_path / "m.safetensors")]
@@ -36,7 +36,7 @@ def test_one_process_tells_of_an_error_and_all_end(tmp_path):
     assert told == [f"siteless: {missing}: there is no such file; correct the path or restore it"]
 
 
-def test_two_processes_have_the_losses_of_one(tmp_path):
+def test_two_processes_have_the_losses_of_one(tmp_path: Path) -> None:
     alone = train(lessons.lesson(), SETTINGS).log
     together = _log_of_two(tmp_path / "together.json")
     for one, two in zip(map(dict, alone), together, strict=True):
