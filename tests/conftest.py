@@ -53,7 +53,7 @@ def mrtrix() -> None:
 
 
 @pytest.fixture(scope="session")
-def study(tmp_path_factory: pytest.TempPathFactory):
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two people at two sites, as a BIDS dataset, and a model of them beside it."""
     root = tmp_path_factory.mktemp("study v1.0")
     data = root / "data"

@@ -8,7 +8,9 @@ SPLITS = {"01": "train", "02": "train", "03": "train", "04": "val", "05": "test"
 GAINS = {"a": 1.0, "b": 1.3}
 
 
-def write_travellers(root, splits=SPLITS, *, runs=(None,), sites=None, seed=0):
+def write_travellers(
+    root, splits=SPLITS, *, runs=(None,), sites: dict[str, str] | None = None, seed=0
+):
     """Write people at two sites; the second is brighter."""
     people = [
         {"participant_id": f"sub-{who}", "age": 30 + 7 * n, "split": split or "n/a"}
@@ -25,7 +27,7 @@ def write_travellers(root, splits=SPLITS, *, runs=(None,), sites=None, seed=0):
     return root
 
 
-def write_visit(root, who, site, run, *, seed) -> None:
+def write_visit(root, who, site: str, run, *, seed) -> None:
     folder = root / f"sub-{who}" / f"ses-{site}" / "dwi"
     stem = f"sub-{who}_ses-{site}" + (f"_run-{run}" if run else "")
     gradients = make_gradients(SHELLS, seed="ab".index(site))

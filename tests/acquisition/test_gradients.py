@@ -67,7 +67,7 @@ def test_lengths_above_one_encode_nothing() -> None:
         (np.eye(4)[[2, 0, 1, 3]], [0.6, 0.8, 0], [0, -0.6, 0.8]),
     ],
 )
-def test_fsl_vectors_by_hand(affine, stored: list[float], world: list[float]) -> None:
+def test_fsl_vectors_by_hand(affine: Array, stored: list[float], world: list[float]) -> None:
     table = GradientTable.from_fsl([1000], [stored], affine)
     np.testing.assert_allclose(table.bvecs, [world], atol=1e-12)
 
@@ -97,7 +97,9 @@ def test_all_vectors_of_wrong_length_are_refused() -> None:
         ([[0, 1000]], np.zeros((2, 3)), r"one row of numbers, got shape \(1, 2\)"),
     ],
 )
-def test_wrong_tables_are_refused_with_what_was_found(bvals, bvecs, message: str) -> None:
+def test_wrong_tables_are_refused_with_what_was_found(
+    bvals: Array | list[float | list[int]], bvecs: Array | list[list[float]], message: str
+) -> None:
     with pytest.raises(GradientTableError, match=message):
         GradientTable(np.array(bvals), np.array(bvecs))
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from phantoms import make_gradients, make_scan
-from siteless.acquisition import Scan, Site
+from siteless.acquisition import Array, GradientTable, Scan, Site
 from siteless.errors import GradientTableError, MaskError, SignalError, SitelessError
 
 
@@ -44,7 +44,9 @@ def test_replacing_the_signal_leaves_the_scan_as_it_was() -> None:
         ({"signal": np.full((20, 22, 18, 62), np.nan)}, SignalError, "62 of 62 volumes hold NaN"),
     ],
 )
-def test_parts_that_do_not_fit_are_refused(change, error, message: str) -> None:
+def test_parts_that_do_not_fit_are_refused(
+    change: dict[str, GradientTable | Array], error, message: str
+) -> None:
     scan = make_scan()
     parts = {
         "signal": scan.signal,

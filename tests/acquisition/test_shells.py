@@ -23,7 +23,7 @@ def test_every_weighted_volume_is_in_the_shell_of_its_b_value(
 @pytest.mark.parametrize(
     "stored", [np.linspace(990, 1010, 30), np.linspace(1985, 2010, 30), np.full(30, 928.289)]
 )
-def test_one_shell_with_scatter_is_one_shell(stored) -> None:
+def test_one_shell_with_scatter_is_one_shell(stored: Array) -> None:
     [shell] = find_shells(np.r_[1.25, stored], np.r_[[[0, 0, 0]], spread_directions(30)])
     assert len(shell) == 30
 

@@ -42,7 +42,9 @@ def test_signal_is_what_nibabel_reads(
 
 @pytest.mark.parametrize("kind", [nib.Nifti1Image, nib.Nifti2Image])
 @pytest.mark.parametrize("end", ["nii", "nii.gz"])
-def test_written_values_are_read_back_by_nibabel(tmp_path: Path, kind, end: str) -> None:
+def test_written_values_are_read_back_by_nibabel(
+    tmp_path: Path, kind: type[nib.Nifti1Image] | type[nib.Nifti2Image], end: str
+) -> None:
     path = tmp_path / f"out.{end}"
     values = np.random.default_rng(1).normal(size=(5, 4, 3, 7)).astype(np.float32)
     source = _image(np.int16, 0.5, 2.0, kind)
@@ -73,7 +75,7 @@ def test_what_is_compressed_on_several_cores_comes_back(blocks, repeats: int) ->
     assert gzip.decompress(compressed.getvalue()) == expected
 
 
-def _compressed(content, threads):
+def _compressed(content: bytes, threads: int) -> bytes:
     compressed = io.BytesIO()
     with mock.patch("siteless.bids._gzip.os.cpu_count", return_value=threads):
         writer = io.BufferedWriter(GzipWriter(compressed), 2**16)
@@ -167,7 +169,7 @@ def test_header_extensions_and_another_affine_are_written(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("value", [0.0, np.nan])
-def test_images_without_a_place_are_refused(tmp_path: Path, value) -> None:
+def test_images_without_a_place_are_refused(tmp_path: Path, value: float) -> None:
     image = _image(np.int16)
     image.header["srow_x"] = value
     content = bytearray(image.to_bytes())

@@ -14,15 +14,22 @@ from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 from phantoms import ONE_SHELL, centred_affine, make_gradients, make_scan, write_mask, write_raw
-from siteless.acquisition import Array
-from siteless.bids import find_scans, read_scan, write_description, write_json, write_scan
+from siteless.acquisition import Array, Scan
+from siteless.bids import (
+    ScanFiles,
+    find_scans,
+    read_scan,
+    write_description,
+    write_json,
+    write_scan,
+)
 from siteless.bids._write import staged
 from siteless.errors import GradientTableError, MaskError, OutputError, SignalError
 from siteless.harmonics import fit_coefficients
 from strategies import affines
 
 
-def _read_only_scan(root):
+def _read_only_scan(root: Path) -> tuple[ScanFiles, Scan]:
     [files] = find_scans(root).scans
     return files, read_scan(files)
 
@@ -51,7 +58,9 @@ def test_read_write_read_returns_the_same(
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
-def test_storing_axes_in_another_order_changes_nothing_in_the_world(tmp_path: Path, order) -> None:
+def test_storing_axes_in_another_order_changes_nothing_in_the_world(
+    tmp_path: Path, order: object
+) -> None:
     reference = make_scan(make_gradients(ONE_SHELL))
     expected = fit_coefficients(reference)
     grid = expected.on_grid(expected.values)
@@ -85,7 +94,7 @@ def test_storing_axes_in_another_order_changes_nothing_in_the_world(tmp_path: Pa
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory):
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[ScanFiles, Path, Path]:
     root = tmp_path_factory.mktemp("raw")
     scan = make_scan(make_gradients(ONE_SHELL))
     write_raw(
@@ -100,7 +109,7 @@ def written(tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.mark.usefixtures("mrtrix")
 @pytest.mark.parametrize("option", ["-size", "-spacing", "-transform", "-dwgrad"])
-def test_mrtrix_reads_the_same_header(written, option: str) -> None:
+def test_mrtrix_reads_the_same_header(written: tuple[ScanFiles, Path, Path], option: str) -> None:
     files, image, _ = written
 
     def mrinfo(path: Path) -> list[float]:
@@ -114,7 +123,7 @@ def test_mrtrix_reads_the_same_header(written, option: str) -> None:
     np.testing.assert_allclose(mrinfo(image), mrinfo(files.dwi), atol=1e-6)
 
 
-def test_the_validator_accepts_the_derivative(written) -> None:
+def test_the_validator_accepts_the_derivative(written: tuple[ScanFiles, Path, Path]) -> None:
     _, _, out = written
     validator = Path(sys.executable).with_name("bids-validator-deno")
     command = [validator, "--format", "json", out]
@@ -123,7 +132,7 @@ def test_the_validator_accepts_the_derivative(written) -> None:
     assert [issue for issue in issues if issue["severity"] == "error"] == []
 
 
-def test_sidecar_is_the_sources_with_what_was_added(written) -> None:
+def test_sidecar_is_the_sources_with_what_was_added(written: tuple[ScanFiles, Path, Path]) -> None:
     _, image, _ = written
     sidecar = json.loads(Path(str(image).replace(".nii.gz", ".json")).read_text())
     assert sidecar["EchoTime"] == 0.08
@@ -131,7 +140,7 @@ def test_sidecar_is_the_sources_with_what_was_added(written) -> None:
     assert sidecar["BrainMask"].startswith("computed: DIPY median_otsu")
 
 
-def test_nothing_is_left_behind_beside_the_outputs(written) -> None:
+def test_nothing_is_left_behind_beside_the_outputs(written: tuple[ScanFiles, Path, Path]) -> None:
     _, image, _ = written
     stem = "sub-01_ses-a_desc-harmonized_dwi"
     expected = {f"{stem}{end}" for end in (".nii.gz", ".bval", ".bvec", ".json")}
@@ -223,7 +232,9 @@ def test_an_output_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
         (lambda s: (s / "sub-1_dwi.bvec").write_text("1 0\n0 1\n"), GradientTableError, "3 lines"),
     ],
 )
-def test_broken_gradient_files_are_named(tmp_path: Path, change, error, message: str) -> None:
+def test_broken_gradient_files_are_named(
+    tmp_path: Path, change, error: type[GradientTableError], message: str
+) -> None:
     folder = tmp_path / "sub-1" / "dwi"
     write_raw(make_scan(make_gradients(ONE_SHELL)), folder, "sub-1_dwi")
     change(folder)

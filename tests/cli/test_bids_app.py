@@ -10,12 +10,12 @@ from siteless.cli import bids_main
 pytestmark = pytest.mark.usefixtures("study")
 
 
-def _bids(study, out, *words):
+def _bids(study, out, *words) -> int:
     return bids_main([str(study / "data"), str(out), *words])
 
 
 def test_group_learns_and_participant_renders(
-    study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "derivatives v1.0"
     assert _bids(study, out, "participant") == 1
@@ -46,7 +46,7 @@ def test_group_learns_and_participant_renders(
 
 
 def test_a_dataset_with_errors_is_not_learned_from(
-    study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import shutil
 
@@ -58,7 +58,7 @@ def test_a_dataset_with_errors_is_not_learned_from(
 
 
 def test_processes_must_fit_into_memory(
-    study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _bids(study, tmp_path / "out", "group", "--mem-mb", "100") == 1
     [line] = capsys.readouterr().err.splitlines()

@@ -3,6 +3,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 from rich.console import Console
@@ -12,7 +13,7 @@ from siteless.cli import main
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory: pytest.TempPathFactory):
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six scans of two sites; the second scan's table has its z flipped."""
     root = tmp_path_factory.mktemp("cli data")
     rows = []
@@ -26,12 +27,12 @@ def manifest(tmp_path_factory: pytest.TempPathFactory):
     return write_table(root / "scans.tsv", rows)
 
 
-def _run(*words):
+def _run(*words) -> CompletedProcess[str]:
     command = [sys.executable, "-m", "siteless", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_check_reports_in_lines_when_piped(manifest, tmp_path: Path) -> None:
+def test_check_reports_in_lines_when_piped(manifest: Path, tmp_path: Path) -> None:
     shown = _run("check", manifest, "--json", tmp_path / "out.json")
     assert shown.returncode == 1
     [error, *sites, summary] = shown.stdout.splitlines()
@@ -46,14 +47,16 @@ def test_check_reports_in_lines_when_piped(manifest, tmp_path: Path) -> None:
     )
 
 
-def test_exit_code_is_zero_without_errors(manifest, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exit_code_is_zero_without_errors(
+    manifest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["check", str(manifest), "--participant-label", "0", "2", "4", "--nprocs", "1"]
     assert main(words) == 0
     assert "3 scans of 1 site: 0 errors, 1 warning" in capsys.readouterr().out
 
 
 def test_filter_files_choose_scans(
-    manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     filters = tmp_path / "filters.json"
     filters.write_text(
@@ -74,7 +77,7 @@ def test_filter_files_choose_scans(
     ],
 )
 def test_filters_that_choose_nothing_are_refused(
-    manifest,
+    manifest: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     content: dict[str, dict[str, list[str] | str]],
@@ -108,7 +111,7 @@ def test_errors_are_one_line_and_exit_code_one(
 
 
 def test_an_output_that_cannot_be_written_is_one_line(
-    manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("a user's own")
     for out, message in (
@@ -132,7 +135,7 @@ def test_reports_are_not_written_into_a_dataset(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_terminal_gets_a_table(manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_gets_a_table(manifest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = Console(record=True, width=100, force_terminal=True, file=io.StringIO())
     monkeypatch.setattr("siteless.cli._console.stdout", lambda: shown)
     assert main(["check", str(manifest), "--nprocs", "1"]) == 1
@@ -142,7 +145,7 @@ def test_a_terminal_gets_a_table(manifest, monkeypatch: pytest.MonkeyPatch) -> N
     assert "Warnings" not in text
 
 
-def test_a_reader_that_leaves_early_is_no_error(manifest) -> None:
+def test_a_reader_that_leaves_early_is_no_error(manifest: Path) -> None:
     command = f"{sys.executable} -m siteless check '{manifest}' --nprocs 1 | true"
     shown = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert "Traceback" not in shown.stderr
@@ -166,7 +169,7 @@ assert not heavy, heavy
 
 
 def test_interrupted_work_ends_with_a_line(
-    manifest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    manifest: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(*_, **__) -> None:
         raise KeyboardInterrupt

@@ -3,6 +3,7 @@
 import argparse
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from siteless.cli._completion import SHELLS
 from siteless.cli._main import make_parser
 
 
-def _script(shell):
+def _script(shell: str) -> str:
     command = [sys.executable, "-m", "siteless", "completion", shell]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
@@ -34,7 +35,7 @@ def complete(tmp_path_factory: pytest.TempPathFactory):
     return complete
 
 
-def _commands():
+def _commands() -> dict[str, Any]:
     kind = argparse._SubParsersAction
     [commands] = [action for action in make_parser()._actions if isinstance(action, kind)]
     return commands.choices
@@ -46,7 +47,7 @@ def test_commands_are_completed(complete) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(_commands()))
-def test_all_options_of_a_command_are_completed(complete, name) -> None:
+def test_all_options_of_a_command_are_completed(complete, name: str) -> None:
     options = {option for action in _commands()[name]._actions for option in action.option_strings}
     assert complete("siteless", name, "--") == {word for word in options if word[:2] == "--"}
 
@@ -58,6 +59,6 @@ def test_choices_and_files_are_completed(complete) -> None:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_every_shell_has_a_script_that_names_all_commands(shell) -> None:
+def test_every_shell_has_a_script_that_names_all_commands(shell: str) -> None:
     script = _script(shell)
     assert all(name in script for name in _commands())

@@ -35,7 +35,7 @@ def _program(folder: Path, script: str) -> None:
 
 
 @pytest.fixture
-def only_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def only_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give a folder that all programs are found in."""
     monkeypatch.setenv("PATH", str(tmp_path))
     return tmp_path
@@ -152,7 +152,7 @@ def test_dipy_is_found_where_dwidenoise_is_missing_but_does_not_take_its_place()
     assert "\n" not in str(it.value)
 
 
-def test_version_is_what_the_program_tells(only_programs) -> None:
+def test_version_is_what_the_program_tells(only_programs: Path) -> None:
     _program(only_programs, "echo '== dwidenoise 3.0.4-12-gab =='; echo 64 bit")
     assert find_denoiser() == "MRtrix3 dwidenoise 3.0.4-12-gab"
     _program(only_programs, "echo something else")
@@ -174,7 +174,7 @@ def test_found_denoiser_can_be_used() -> None:
     ],
 )
 def test_failures_of_the_program_are_told_in_one_line(
-    only_programs, script: str, reason: str
+    only_programs: Path, script: str, reason: str
 ) -> None:
     _program(only_programs, script)
     with pytest.raises(SitelessError, match=f"dwidenoise failed .*{reason}") as caught:
@@ -183,7 +183,7 @@ def test_failures_of_the_program_are_told_in_one_line(
 
 
 def test_temporary_files_are_removed_and_a_missing_place_for_them_is_told(
-    only_programs, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    only_programs: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scratch = tmp_path_factory.mktemp("scratch [1]")
     monkeypatch.setattr("tempfile.tempdir", str(scratch))

@@ -71,18 +71,18 @@ QUICK_FIT = {
 }
 
 
-def _blocks(page, language):
+def _blocks(page: str, language: str):
     return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), flags=re.DOTALL)
 
 
-def _commands(page, language="console"):
+def _commands(page: str, language: str = "console"):
     """List what a page shows of siteless, without comments and where output goes."""
     text = "\n".join(_blocks(page, language)).replace("\\\n", " ")
     found = re.findall(r"^(?:.*(?:\|\||exec \S+) )?(siteless(?:-bids)? .*)$", text, re.MULTILINE)
     return [re.split(r" +#| >>? ", command)[0].strip() for command in found]
 
 
-def _is_run(command):
+def _is_run(command) -> bool:
     return not any(words in command for words in NOT_RUN)
 
 
@@ -90,7 +90,7 @@ RUN = [page for page in PAGES if any(map(_is_run, _commands(page)))]
 
 
 @pytest.fixture(scope="module")
-def my_study(tmp_path_factory: pytest.TempPathFactory):
+def my_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four people at two sites, raw and as QSIPrep would leave them."""
     root = tmp_path_factory.mktemp("docs") / "my_study"
     rows = [{"session_id": f"ses-{site}", "site": site} for site in SITES]
@@ -108,7 +108,7 @@ def my_study(tmp_path_factory: pytest.TempPathFactory):
     return root
 
 
-def _write_visit(root, person, site) -> None:
+def _write_visit(root: Path, person: str, site: str) -> None:
     visit, stem = Path(person, f"ses-{site}", "dwi"), f"{person}_ses-{site}"
     scan = make_scan(make_gradients(ONE_SHELL), seed=zlib.crc32(stem.encode()))
     preprocessed = root / "derivatives" / "qsiprep" / visit
@@ -121,13 +121,13 @@ def _write_visit(root, person, site) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_command_has_words_that_siteless_knows(page) -> None:
+def test_every_command_has_words_that_siteless_knows(page: str) -> None:
     for language in ("console", "bash"):
         for command in _commands(page, language):
             assert _is_known(*shlex.split(command)), command
 
 
-def _is_known(program, *words):
+def _is_known(program, *words) -> bool:
     try:
         _parse(program, *words)
     except SystemExit as stop:  # as --version does, with 0
@@ -146,8 +146,8 @@ def _parse(program, *words) -> None:
 
 @pytest.mark.parametrize("page", RUN)
 def test_commands_run(
-    page,
-    my_study,
+    page: str,
+    my_study: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -167,7 +167,7 @@ def test_commands_run(
         assert (tmp_path / path).exists()
 
 
-def _run(program, *words):
+def _run(program, *words) -> int | str | None:
     if program == "siteless-bids":
         return bids_main([*words, *QUICK[words[2]]])
     try:
@@ -230,7 +230,7 @@ def test_public_datasets_are_listed_with_their_sites(
     assert all(s.mask for s in siteless.find_scans("on_harmony.tsv").scans)
 
 
-def _touch(root, person, session) -> None:
+def _touch(root: Path, person: str, session: str) -> None:
     folder = root / person / f"ses-{session}" / "dwi"
     folder.mkdir(parents=True)
     stem = f"{person}_ses-{session}"

@@ -19,7 +19,7 @@ README = Path(__file__).parents[2] / "README.md"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory):
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("readme")
     rows = [{"session_id": f"ses-{name}", "site": name} for name in ("berlin", "leeds")]
     for subject in ("sub-01", "sub-02", "sub-03", "sub-04"):
@@ -40,7 +40,7 @@ def _blocks(language: str):
 
 
 @pytest.fixture(scope="module")
-def shown(folder):
+def shown(folder: Path):
     """Run every command as it is written, but for less time.
 
     The experiment takes a quarter of an hour and the demo some minutes: slow tests run them.
@@ -73,7 +73,7 @@ QUICK = {
 PROGRAMS = {"siteless": main, "siteless-bids": bids_main}
 
 
-def _run(folder, words):
+def _run(folder: Path, words) -> tuple[str, int, str, str]:
     """Return a command, its exit code and what it has printed."""
     program, *given = words
     kinds = set(given) - ({"fit"} if "rish" in given else set())
@@ -100,7 +100,7 @@ def test_programs_are_installed() -> None:
 
 
 @pytest.mark.usefixtures("shown")
-def test_python_runs(folder) -> None:
+def test_python_runs(folder: Path) -> None:
     [code] = _blocks("python")
     checks = "assert signal.shape == (len(coefficients.values), len(scan.gradients))"
     command = [sys.executable, "-c", f"{code}\n{checks}"]

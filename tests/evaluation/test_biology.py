@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from siteless.acquisition import Array
 from siteless.errors import DatasetError
 from siteless.evaluation._biology import (
     change_per_year,
@@ -74,12 +75,16 @@ def test_equal_values_have_no_correlation() -> None:
         ([1, 2, 3], [20, 30], "abc", "got 3, 2 and 3"),
     ],
 )
-def test_no_line_without_people_who_differ(values, covariate, subjects: str, problem: str) -> None:
+def test_no_line_without_people_who_differ(
+    values: list[float], covariate: list[float], subjects: str, problem: str
+) -> None:
     with pytest.raises(DatasetError, match=problem):
         linear_effect(values, covariate, list(subjects))
 
 
-def followed(rng, people: int, *, change=-0.01, spread: float = 0.0, visits: int = 3):
+def followed(
+    rng: np.random.Generator, people: int, *, change=-0.01, spread: float = 0.0, visits: int = 3
+):
     """Values of people who differ in level, more with age than each changes."""
     first = rng.uniform(20, 80, (people, 1))
     years = np.sort(rng.uniform(0.0, 6.0, (people, visits)), axis=1) + np.arange(visits)
@@ -134,7 +139,7 @@ def test_interval_of_a_change_holds_the_truth() -> None:
     ],
 )
 def test_no_change_without_people_who_came_again(
-    values, ages: list[int], subjects: str, problem: str
+    values: list[float], ages: list[int], subjects: str, problem: str
 ) -> None:
     with pytest.raises(DatasetError, match=problem):
         change_per_year(values, ages, list(subjects))
@@ -192,7 +197,7 @@ def test_parts_below_zero_are_zero() -> None:
         (np.ones((4, 3)), "all values are equal"),
     ],
 )
-def test_no_agreement_without_a_full_table(values, problem: str) -> None:
+def test_no_agreement_without_a_full_table(values: Array, problem: str) -> None:
     with pytest.raises(DatasetError, match=problem):
         intraclass_correlation(values)
 

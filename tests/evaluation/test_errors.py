@@ -23,14 +23,14 @@ lit_pairs = pairs.filter(lambda voxels: any(observed for _, observed in voxels))
     ],
     ids=["one voxel", "a zero", "an outlier", "near zero", "nothing estimated"],
 )
-def test_errors_by_hand(estimated: list[float], observed, expected) -> None:
+def test_errors_by_hand(estimated: list[float], observed: list[float], expected) -> None:
     found = relative_errors(np.array(estimated), np.array(observed))
     assert list(found) == ["pe", "ape", "pe_median", "ape_median", "ape_floored", "cv"]
     assert list(found.values()) == pytest.approx(expected, abs=1e-12)
 
 
 @given(lit_pairs)
-def test_errors_one_voxel_at_a_time(voxels) -> None:
+def test_errors_one_voxel_at_a_time(voxels: list[tuple[float, float]]) -> None:
     found = relative_errors(*np.array(voxels).T)
     relative = [(e - o) / o for e, o in voxels if o]
     mean = fmean(o for _, o in voxels)
@@ -44,14 +44,14 @@ def test_errors_one_voxel_at_a_time(voxels) -> None:
 
 
 @given(lit_pairs, st.floats(1e-4, 1e4))
-def test_units_do_not_matter(voxels, unit: float) -> None:
+def test_units_do_not_matter(voxels: list[tuple[float, float]], unit: float) -> None:
     estimated, observed = np.array(voxels).T
     plain, scaled = (relative_errors(k * estimated, k * observed) for k in (1.0, unit))
     assert scaled == pytest.approx(plain, rel=1e-9, abs=1e-9)
 
 
 @given(lit_pairs)
-def test_a_map_has_no_error_to_itself(voxels) -> None:
+def test_a_map_has_no_error_to_itself(voxels: list[tuple[float, float]]) -> None:
     observed = np.array(voxels)[:, 1]
     assert set(relative_errors(observed, observed).values()) == {0.0}
 

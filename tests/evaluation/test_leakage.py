@@ -5,9 +5,10 @@ import pytest
 import torch
 from scipy import integrate, stats
 
+from siteless.acquisition import Array
 from siteless.errors import DatasetError
 from siteless.evaluation import _leakage
-from siteless.evaluation._leakage import Sample, measure_leakage
+from siteless.evaluation._leakage import Sample, _Trained, measure_leakage
 
 
 def travellers(
@@ -17,7 +18,7 @@ def travellers(
     voxels: int = 400,
     features: int = 3,
     shift: float = 0.0,
-    seed=0,
+    seed: int = 0,
 ):
     """Everybody at every site; the first feature is shifted from site to site."""
     rng = np.random.default_rng(seed)
@@ -29,7 +30,7 @@ def travellers(
     ]
 
 
-def information(shift: float):
+def information(shift: float) -> float:
     """Mutual information of site and value, nats: two normal distributions of equal weight."""
 
     def integrand(x):
@@ -90,7 +91,7 @@ def test_sites_count_equally() -> None:
 
 
 @pytest.mark.parametrize("training", [[f"{person:02}" for person in range(6)], None])
-def test_tested_people_do_not_change_the_adversary(training) -> None:
+def test_tested_people_do_not_change_the_adversary(training: list[str] | None) -> None:
     samples = _leakage._in_order(travellers(shift=1.0))
     adversary, tested = next(_leakage._adversaries(samples, training, 0))
     people = {one.subject for one in tested}
@@ -114,7 +115,7 @@ def test_everybody_is_tested_once_by_an_adversary_that_has_not_seen_them(
     samples, learned = _leakage._in_order(travellers(7)), []
     learn = _leakage._learn
 
-    def watched(some, *rest):
+    def watched(some, *rest) -> _Trained:
         learned.append({one.subject for one in some})
         return learn(some, *rest)
 
@@ -206,6 +207,6 @@ def test_what_cannot_be_measured_is_refused(samples, training, problem: str) -> 
 
 
 @pytest.mark.parametrize("values", [np.ones(3), np.ones((0, 3)), np.full((2, 2), np.nan)])
-def test_values_that_are_no_table_are_refused(values) -> None:
+def test_values_that_are_no_table_are_refused(values: Array) -> None:
     with pytest.raises(DatasetError, match="subject 01 at site a"):
         Sample("01", "a", values)

@@ -43,14 +43,14 @@ GREY, FLUID = 0.8e-3, 3.0e-3
 FIBRES = np.array([[1.0, 0, 0], [0, 0, 1], [0.6, 0.64, -0.48], [-0.36, 0.48, 0.8]])
 
 
-def fibre_signal(b, cosines):
+def fibre_signal(b: Array, cosines: Array):
     """Return what a single fibre gives: a stick and a zeppelin, b0 of 1000."""
     stick = np.exp(-b * 1.9e-3 * cosines**2)
     zeppelin = np.exp(-b * (0.8e-3 + 1.1e-3 * cosines**2))
     return 1000 * (0.6 * stick + 0.4 * zeppelin)
 
 
-def make_row(fibres, gradients=None, affine=None):
+def make_row(fibres, gradients: GradientTable | None = None, affine: Array | None = None) -> Scan:
     """Make a scan, a voxel for each set of fibres (voxel, fibre, 3), without noise."""
     gradients = make_gradients() if gradients is None else gradients
     b = np.where(gradients.is_b0, 0, gradients.b)
@@ -60,7 +60,7 @@ def make_row(fibres, gradients=None, affine=None):
     return Scan(signal[:, None, None], affine, gradients, brain, brain)
 
 
-def exact_responses(engine, b: tuple[int, ...] = (0, 1200, 3000)):
+def exact_responses(engine, b: tuple[int, ...] = (0, 1200, 3000)) -> Responses:
     """Integrate the zonal harmonics of a fibre, by quadrature."""
     cosines, weights = leggauss(64)
     degrees = np.arange(0, 9, 2)
@@ -71,7 +71,7 @@ def exact_responses(engine, b: tuple[int, ...] = (0, 1200, 3000)):
     return Responses(engine, b, white, *(np.sqrt(4 * np.pi) * np.stack([grey, fluid])))
 
 
-def as_peaks(directions):
+def as_peaks(directions) -> Array:
     """Give single maxima the shape of `Fods.peaks`."""
     return np.asarray(directions, dtype=float).reshape(-1, 1, 3)
 
@@ -281,7 +281,7 @@ def test_one_shell_is_enough_for_mrtrix() -> None:
     assert (peak_angles(fods.peaks, as_peaks(FIBRES)).largest < 1.5).all()
 
 
-def make_tissues():
+def make_tissues() -> Scan:
     """Make a scan of 90 voxels of white matter, 60 of grey matter and 40 of fluid."""
     fibres = np.random.default_rng(5).normal(size=(90, 1, 3))
     white = make_row(fibres / np.linalg.norm(fibres, axis=2, keepdims=True))
@@ -316,7 +316,7 @@ def test_scans_without_a_tissue_are_refused(part, lacking: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def person():
+def person() -> tuple[Scan, Array]:
     """Give the scan of a simulated brain, and its true fibres as peaks in white matter."""
     someone = Person("01", age=45, sex="F", split="train", seed=(7, 1))
     anatomy = make_anatomy(someone, voxel_size=4.0)
@@ -328,7 +328,7 @@ def person():
     return scan, np.take_along_axis(truth, order[..., None], axis=1)
 
 
-def some_voxels(mask, count: int):
+def some_voxels(mask: Array, count: int) -> Array:
     some = np.zeros_like(mask)
     places = np.flatnonzero(mask)
     some.flat[places[:: max(1, len(places) // count)]] = True
@@ -336,7 +336,7 @@ def some_voxels(mask, count: int):
 
 
 @either
-def test_simulated_fibres_are_found(person, engine) -> None:
+def test_simulated_fibres_are_found(person: tuple[Scan, Array], engine) -> None:
     scan, truth = person
     some = some_voxels(scan.white_matter, 80)
     fods = find_fods(scan, estimate_responses(scan, engine), some)
@@ -347,7 +347,7 @@ def test_simulated_fibres_are_found(person, engine) -> None:
 
 @needs_mrtrix
 @needs_cvxpy
-def test_responses_of_engines_agree(person) -> None:
+def test_responses_of_engines_agree(person: tuple[Scan, Array]) -> None:
     theirs, dipys = (estimate_responses(person[0], engine) for engine in (MRTRIX, DIPY))
     assert theirs.b == dipys.b == (0, 1200, 3000)
     np.testing.assert_allclose(dipys.white[:, 0], theirs.white[:, 0], rtol=0.1)
@@ -357,7 +357,7 @@ def test_responses_of_engines_agree(person) -> None:
 
 
 @either
-def test_bytes_do_not_depend_on_threads_or_on_chance(person, engine) -> None:
+def test_bytes_do_not_depend_on_threads_or_on_chance(person: tuple[Scan, Array], engine) -> None:
     scan, _ = person
     some = some_voxels(scan.white_matter, 25)
     results = []
@@ -409,7 +409,7 @@ def test_unknown_engines_are_refused(engine: str) -> None:
 
 
 @pytest.fixture
-def only_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def only_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give a folder that all programs are found in."""
     monkeypatch.setenv("PATH", str(tmp_path))
     return tmp_path
@@ -421,7 +421,7 @@ def put_programs(folder: Path, script: str) -> None:
         (folder / program).chmod(0o755)
 
 
-def test_version_is_what_the_program_tells(only_programs) -> None:
+def test_version_is_what_the_program_tells(only_programs: Path) -> None:
     put_programs(only_programs, "echo '== dwi2fod 3.0.4-12-gab =='; echo 64 bit")
     assert find_engine() == "MRtrix3 3.0.4-12-gab"
     put_programs(only_programs, "echo something else")
@@ -431,7 +431,7 @@ def test_version_is_what_the_program_tells(only_programs) -> None:
 
 @needs_cvxpy
 def test_dipy_is_found_where_a_program_is_missing_but_does_not_take_its_place(
-    only_programs,
+    only_programs: Path,
 ) -> None:
     put_programs(only_programs, "exit 1")
     (only_programs / "dwi2fod").unlink()
@@ -457,7 +457,7 @@ def test_found_engine_can_be_used() -> None:
 
 
 def test_failures_are_told_in_one_line_and_leave_no_files(
-    only_programs, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    only_programs: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scratch = tmp_path_factory.mktemp("scratch [1]")
     monkeypatch.setattr("tempfile.tempdir", str(scratch))

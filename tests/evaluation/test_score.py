@@ -22,7 +22,7 @@ tables = st.lists(
 
 
 @given(tables)
-def test_mean_is_of_the_scores_that_are_asked_for(table) -> None:
+def test_mean_is_of_the_scores_that_are_asked_for(table: ScoreTable) -> None:
     chosen = [
         one.value
         for one in table.scores
@@ -33,7 +33,7 @@ def test_mean_is_of_the_scores_that_are_asked_for(table) -> None:
 
 
 @given(tables)
-def test_selections_share_out_all_scores(table) -> None:
+def test_selections_share_out_all_scores(table: ScoreTable) -> None:
     parts = [
         one
         for metric in ("rmse", "fa_cv")
@@ -45,7 +45,7 @@ def test_selections_share_out_all_scores(table) -> None:
 
 
 @given(tables)
-def test_selections_keep_the_order(table) -> None:
+def test_selections_keep_the_order(table: ScoreTable) -> None:
     chosen = [one for one in table.scores if one.metric == "rmse" and one.region == "lesion"]
     assert table.select("rmse", region="lesion") == chosen
 

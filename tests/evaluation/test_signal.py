@@ -28,7 +28,7 @@ SHELLS = {1000: 60, 2500: 60}
 SHAPE = (7, 6, 5)
 
 
-def smooth_scan(gradients, *, b0=900.0):
+def smooth_scan(gradients, *, b0: Array | float = 900.0) -> Scan:
     """Make a scan of polynomials of degree 4 of the directions, another in each voxel."""
     axes = np.random.default_rng(3).normal(size=(2, *SHAPE, 3))
     u, v = axes / np.linalg.norm(axes, axis=-1, keepdims=True)
@@ -40,11 +40,11 @@ def smooth_scan(gradients, *, b0=900.0):
     return Scan(signal, np.diag([2.0, 3.0, 4.0, 1.0]), gradients, mask, mask)
 
 
-def turned(gradients, rotation):
+def turned(gradients, rotation: Array):
     return replace(gradients, bvecs=gradients.bvecs @ np.asarray(rotation).T)
 
 
-def some_flipped(gradients, seed: int):
+def some_flipped(gradients: GradientTable, seed: int) -> GradientTable:
     signs = np.random.default_rng(seed).choice([-1, 1], size=(len(gradients), 1))
     return replace(gradients, bvecs=signs * gradients.bvecs)
 
@@ -135,7 +135,7 @@ def test_every_volume_is_in_the_group_of_its_b(table: tuple[Array, Array, list[f
         assert float(name[1:]) == pytest.approx(b, rel=0.02)
 
 
-def plain_blocks(where, voxel_size):
+def plain_blocks(where: Array, voxel_size):
     """Return the voxels of every block that has enough."""
     blocks = defaultdict(list)
     for voxel in zip(*(axis.tolist() for axis in np.nonzero(where)), strict=True):
@@ -173,7 +173,7 @@ def test_anisotropy_is_of_the_strongest_shell_over_b0() -> None:
     assert anisotropy(blocks, groups) == pytest.approx((10 + 0) / 2 / 200)
 
 
-def noisy(clean, spread, seed: int):
+def noisy(clean: Scan, spread: Array | float, seed: int) -> Scan:
     noise = np.random.default_rng(seed).normal(0, spread, clean.signal.shape)
     return clean.with_signal(clean.signal + noise)
 

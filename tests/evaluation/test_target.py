@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phantoms import make_gradients, make_scan
+from siteless.acquisition import Array, GradientTable, Scan
 from siteless.evaluation import (
     WHITE_MATTER,
     Angles,
@@ -28,17 +29,17 @@ PARTS = ("b0", "b1000", "b2500")
 SPREAD = 20.0
 
 
-def clean_scan(gradients=GRADIENTS):
+def clean_scan(gradients: GradientTable = GRADIENTS) -> Scan:
     return make_scan(gradients, shape=SHAPE, snr=np.inf)
 
 
-def noisy(scan, seed: int = 0, spread=SPREAD):
+def noisy(scan: Scan | None, seed: int = 0, spread: float = SPREAD):
     noise = np.random.default_rng(seed).normal(0, spread, scan.signal.shape)
     return scan.with_signal(scan.signal + noise)
 
 
 @pytest.fixture(scope="module")
-def target():
+def target() -> Target:
     """A target with truth, and two regions: the lower half of the brain and the upper."""
     truth = clean_scan()
     lower = truth.mask.copy()
@@ -48,11 +49,11 @@ def target():
 
 
 @pytest.fixture
-def white(target):
+def white(target: Target) -> Array:
     return target.scan.white_matter
 
 
-def plain_rmse(found, expected, volumes):
+def plain_rmse(found, expected, volumes: list[int] | range):
     """Return each voxel's error, a number at a time; both have shape (voxel, volume)."""
     return [
         sqrt(fmean((float(one[v]) - float(other[v])) ** 2 for v in volumes))
@@ -67,7 +68,7 @@ def plain_percentile(values, percent: int):
     return ordered[low] + (place - low) * (ordered[low + 1] - ordered[low])
 
 
-def plain_block_means(values, where, voxel_size):
+def plain_block_means(values, where: Array, voxel_size):
     """Return means over 10 mm cubes of at least 8 voxels; values of shape (x, y, z)."""
     blocks = {}
     for voxel in zip(*(axis.tolist() for axis in np.nonzero(where)), strict=True):
@@ -76,13 +77,13 @@ def plain_block_means(values, where, voxel_size):
     return {place: fmean(block) for place, block in blocks.items() if len(block) >= 8}
 
 
-def errors_of(scores):
+def errors_of(scores: dict[str, float]):
     """Leave out what is not an error."""
     return {name: value for name, value in scores.items() if name != "level"}
 
 
 @pytest.mark.parametrize(("name", "to"), [("rmse", "scan"), ("rmse_truth", "truth")])
-def test_errors_of_voxels_one_by_one(target, white, name: str, to: str) -> None:
+def test_errors_of_voxels_one_by_one(target: Target, white: Array, name: str, to: str) -> None:
     given_scan, expected = noisy(target.truth, seed=5), getattr(target, to)
     scores = score_signal(given_scan, target, white)
     found, wanted = given_scan.signal[white], expected.signal[white]
@@ -97,7 +98,7 @@ def test_errors_of_voxels_one_by_one(target, white, name: str, to: str) -> None:
         assert scores[f"{name}_{part}"] == pytest.approx(own)
 
 
-def test_per_cent_are_of_the_median_b0_of_white_matter(target, white) -> None:
+def test_per_cent_are_of_the_median_b0_of_white_matter(target: Target, white: Array) -> None:
     b0 = [fmean(map(float, voxel[:2])) for voxel in target.scan.signal[white]]
     level = plain_percentile(b0, 50)
     scores = score_signal(noisy(target.truth, seed=6), target, white)
@@ -118,7 +119,7 @@ def test_a_scan_has_no_error_to_itself(seed: int, spread: float) -> None:
     assert not rmse_map(scan, target)[scan.white_matter].any()
 
 
-def test_the_truth_has_no_systematic_error(target, white) -> None:
+def test_the_truth_has_no_systematic_error(target: Target, white: Array) -> None:
     scores = score_signal(target.truth, target, white)
     maps = maps_within(target.truth, target.maps, target.masks.values())
     scores |= score_maps(maps, target, white)
@@ -130,7 +131,9 @@ def test_the_truth_has_no_systematic_error(target, white) -> None:
     assert scores["fa_cv"] > 0
 
 
-def test_systematic_errors_are_told_from_the_scan_without_a_truth(target, white) -> None:
+def test_systematic_errors_are_told_from_the_scan_without_a_truth(
+    target: Target, white: Array
+) -> None:
     alone, other = Target(target.scan), noisy(target.truth, seed=7)
     scores = score_signal(other, alone, white)
     assert not [name for name in scores if "truth" in name]
@@ -139,7 +142,7 @@ def test_systematic_errors_are_told_from_the_scan_without_a_truth(target, white)
     assert score_signal(target.truth, alone, white)["block_percent"] > 0
 
 
-def test_an_offset_is_an_error_of_voxels_and_blocks_alike(target, white) -> None:
+def test_an_offset_is_an_error_of_voxels_and_blocks_alike(target: Target, white: Array) -> None:
     moved = target.truth.with_signal(target.truth.signal + 0.02 * target.level)
     scores = score_signal(moved, target, white)
     assert scores["rmse_truth_percent"] == pytest.approx(2, rel=1e-4)
@@ -183,7 +186,7 @@ def test_anisotropy_tells_a_contrast_between_directions(contrast: float) -> None
     assert scores["block_anisotropy"] == pytest.approx(expected, abs=1e-3)
 
 
-def test_errors_of_blocks_one_by_one(target, white) -> None:
+def test_errors_of_blocks_one_by_one(target: Target, white: Array) -> None:
     scores = score_signal(target.scan, target, white)
     squares = []
     for found, true in zip(target.scan.volumes, target.truth.volumes, strict=True):
@@ -203,7 +206,7 @@ def test_scans_are_compared_at_the_volumes_of_the_target() -> None:
     assert mean == pytest.approx(near["rmse"], rel=1e-4)
 
 
-def test_noise_is_what_a_perfect_estimate_has(target) -> None:
+def test_noise_is_what_a_perfect_estimate_has(target: Target) -> None:
     for where in target.masks.values():
         perfect, floor = score_signal(target.truth, target, where), target.noise(where)
         for name in ("rmse", "rmse_percent", "rmse_p90", "rmse_b2500"):
@@ -221,7 +224,7 @@ def test_noise_is_estimated_without_a_truth() -> None:
     assert floor == pytest.approx({name: known[name] for name in floor}, rel=0.1)
 
 
-def test_regions_are_scored_apart(target, white) -> None:
+def test_regions_are_scored_apart(target: Target, white: Array) -> None:
     assert list(target.masks) == [WHITE_MATTER, "lower", "upper"]
     assert target.masks[WHITE_MATTER] is white
     upper = target.masks["upper"]
@@ -232,7 +235,7 @@ def test_regions_are_scored_apart(target, white) -> None:
     assert 0 < scores[WHITE_MATTER]["shell_error"] < 20
 
 
-def test_a_region_without_blocks_has_the_other_scores(target) -> None:
+def test_a_region_without_blocks_has_the_other_scores(target: Target) -> None:
     few = np.zeros(SHAPE, dtype=bool)
     few[8, 8, 7:9] = True
     scores = score_signal(target.scan, target, few)
@@ -242,7 +245,7 @@ def test_a_region_without_blocks_has_the_other_scores(target) -> None:
     assert scores["fa_cv"] == 0
 
 
-def test_scores_are_numbers(target) -> None:
+def test_scores_are_numbers(target: Target) -> None:
     given_scan = noisy(target.truth, seed=9, spread=60)
     maps = maps_within(given_scan, target.maps, target.masks.values())
     for where in target.masks.values():
@@ -250,7 +253,7 @@ def test_scores_are_numbers(target) -> None:
         assert np.isfinite(list(scores.values())).all()
 
 
-def test_maps_within_masks_are_those_of_the_brain(target) -> None:
+def test_maps_within_masks_are_those_of_the_brain(target: Target) -> None:
     scan, names = target.scan, ("fa", "md", "mk")
     lower = target.regions["lower"]
     whole, part = compute_maps(scan, names), maps_within(scan, names, [lower])
@@ -261,7 +264,7 @@ def test_maps_within_masks_are_those_of_the_brain(target) -> None:
         assert not part[name][~inside].any()
 
 
-def test_maps_of_a_target_are_those_of_its_scans(target, white) -> None:
+def test_maps_of_a_target_are_those_of_its_scans(target: Target, white: Array) -> None:
     for scan, maps in (
         (target.scan, target.measured_maps),
         (target.truth, target.reference_maps),
@@ -276,7 +279,7 @@ def test_maps_of_a_target_are_those_of_its_scans(target, white) -> None:
     assert target.reference is target.truth
 
 
-def test_voxels_of_maps_are_compared_with_the_scan(target, white) -> None:
+def test_voxels_of_maps_are_compared_with_the_scan(target: Target, white: Array) -> None:
     observed = target.measured_maps["fa"]
     scores = score_maps({"fa": np.float32(1.05) * observed}, target, white)
     values = [float(value) for value in observed[white]]
@@ -286,7 +289,7 @@ def test_voxels_of_maps_are_compared_with_the_scan(target, white) -> None:
     assert scores["fa_cv"] == pytest.approx(expected, rel=1e-4)
 
 
-def test_blocks_of_maps_are_compared_with_the_truth(target, white) -> None:
+def test_blocks_of_maps_are_compared_with_the_truth(target: Target, white: Array) -> None:
     found, true = target.measured_maps["md"], target.reference_maps["md"]
     size = target.scan.voxel_size.tolist()
     blocks, wanted = (plain_block_means(one, white, size) for one in (found, true))
@@ -297,7 +300,7 @@ def test_blocks_of_maps_are_compared_with_the_truth(target, white) -> None:
     assert scores["md_block_percent"] == pytest.approx(expected, rel=1e-5)
 
 
-def test_only_given_maps_are_scored(target, white) -> None:
+def test_only_given_maps_are_scored(target: Target, white: Array) -> None:
     scores = score_maps({"md": target.reference_maps["md"]}, target, white)
     assert {name.partition("_")[0] for name in scores} == {"md"}
 
@@ -311,7 +314,7 @@ def test_a_map_is_summarised() -> None:
     )
 
 
-def test_map_of_errors_is_of_white_matter(target, white) -> None:
+def test_map_of_errors_is_of_white_matter(target: Target, white: Array) -> None:
     errors = rmse_map(noisy(target.truth, seed=5), target)
     assert errors.dtype == np.float32
     assert (np.isfinite(errors) == white).all()

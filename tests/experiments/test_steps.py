@@ -7,8 +7,8 @@ from siteless.experiments._steps import Step, run_steps
 from siteless.pipelines import Run
 
 
-def _steps(root: Path, log, *, setting: int = 1, fails=()):
-    def step(name, *needs, **settings):
+def _steps(root: Path, log, *, setting: int = 1, fails=()) -> list[Step]:
+    def step(name, *needs, **settings) -> Step:
         def run(_) -> None:
             log.append(name)
             if name in fails:

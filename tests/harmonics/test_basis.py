@@ -7,10 +7,11 @@ import pytest
 from dipy.reconst.shm import convert_sh_descoteaux_tournier, real_sh_descoteaux, real_sh_tournier
 
 from phantoms import spread_directions
+from siteless.acquisition import Array
 from siteless.harmonics import count_coefficients, max_order, sh_basis
 
 
-def _angles(directions):
+def _angles(directions: Array) -> tuple[Array, Array]:
     return np.arccos(directions[:, 2]), np.arctan2(directions[:, 1], directions[:, 0])
 
 
@@ -62,7 +63,7 @@ def test_orders_of_an_even_basis_are_even() -> None:
 
 
 @pytest.mark.parametrize("directions", range(1, 100))
-def test_supported_order_has_two_directions_for_three_coefficients(directions) -> None:
+def test_supported_order_has_two_directions_for_three_coefficients(directions: int) -> None:
     order = max_order(directions)
     assert order == 0 or 3 * directions >= 2 * count_coefficients(order)
     assert 3 * directions < 2 * count_coefficients(order + 2)

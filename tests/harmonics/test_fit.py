@@ -29,14 +29,14 @@ from strategies import rotations, seeds
 
 def _random_coefficients(
     order=4, bs: tuple[float, ...] = (1200.0, 3000.0), seed: int = 0, voxels=(3, 4, 2)
-):
+) -> Coefficients:
     mask = np.ones(voxels, dtype=bool)
     shape = (mask.sum(), 1 + len(bs) * count_coefficients(order))
     values = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
     return Coefficients(values, mask, bs, order, penalties=(0.0,) * len(bs))
 
 
-def _scan_of(coefficients, gradients):
+def _scan_of(coefficients: Coefficients, gradients: GradientTable) -> Scan:
     signal = coefficients.on_grid(project(coefficients, gradients))
     mask = coefficients.mask
     return Scan(signal, np.eye(4), gradients, mask=mask, white_matter=mask)
@@ -122,7 +122,7 @@ def test_coefficients_are_mrtrix_coefficients_on_an_oblique_scan(
 def test_turning_grid_and_content_together_leaves_world_coefficients_unchanged(
     rotation: Array,
 ) -> None:
-    def uniform_scan(affine):
+    def uniform_scan(affine) -> Scan:
         # The file of such a scan holds the world's directions along the image's axes.
         stored = make_gradients().bvecs @ (affine[:3, :3] / np.linalg.norm(affine[:3, :3], axis=0))
         stored[:, 0] *= -1  # FSL's sign for this handedness
@@ -280,6 +280,6 @@ def test_projecting_to_an_unknown_shell_is_refused() -> None:
 
 
 @pytest.mark.parametrize("gradients", [make_gradients({}), make_gradients(b0=0)])
-def test_scans_without_b0_or_shell_cannot_be_fitted(gradients) -> None:
+def test_scans_without_b0_or_shell_cannot_be_fitted(gradients: GradientTable) -> None:
     with pytest.raises(GradientTableError, match="expected b0 volumes and at least one shell"):
         fit_coefficients(make_scan(gradients))

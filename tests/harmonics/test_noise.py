@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from phantoms import make_gradients, make_scan
+from siteless.acquisition import Scan
 from siteless.harmonics import (
     fit_coefficients,
     fit_noise,
@@ -15,14 +16,14 @@ SIGMA = 1000 / 15
 
 
 @pytest.fixture(scope="module")
-def scans():
+def scans() -> tuple[Scan, Scan]:
     """A noiseless scan, and the same with Gaussian noise."""
     clean = make_scan(make_gradients({1000: 30, 3000: 60}), snr=np.inf)
     noise = np.random.default_rng(0).normal(scale=SIGMA, size=clean.signal.shape)
     return clean, clean.with_signal(clean.signal + noise.astype(np.float32))
 
 
-def test_the_noise_of_a_scan_is_told_from_its_signal(scans) -> None:
+def test_the_noise_of_a_scan_is_told_from_its_signal(scans: tuple[Scan, Scan]) -> None:
     _, noisy = scans
     found = fit_noise(noisy, fit_coefficients(noisy, order=8))
     white = noisy.white_matter.T[noisy.mask.T]
@@ -32,7 +33,9 @@ def test_the_noise_of_a_scan_is_told_from_its_signal(scans) -> None:
 
 
 @pytest.mark.parametrize("fit", ["laplace-beltrami", "pseudo-inverse"])
-def test_energy_without_noise_is_that_of_the_noiseless_scan(scans, fit: str) -> None:
+def test_energy_without_noise_is_that_of_the_noiseless_scan(
+    scans: tuple[Scan, Scan], fit: str
+) -> None:
     clean, noisy = scans
     own = fit_coefficients(noisy, order=4, fit=fit)
     found = fit_noise(noisy, own)
@@ -44,7 +47,7 @@ def test_energy_without_noise_is_that_of_the_noiseless_scan(scans, fit: str) -> 
     assert np.abs(ours / truth - 1).max() < np.abs(biased / truth - 1).max()
 
 
-def test_the_gain_is_the_energy_of_pure_noise(scans) -> None:
+def test_the_gain_is_the_energy_of_pure_noise(scans: tuple[Scan, Scan]) -> None:
     clean, _ = scans
     volumes = np.random.default_rng(1).normal(size=clean.signal.shape).astype(np.float32)
     own = fit_coefficients(clean, order=6)
@@ -60,12 +63,12 @@ def test_the_gain_is_the_energy_of_pure_noise(scans) -> None:
         np.testing.assert_allclose(found.gain[index], energies, rtol=0.1)
 
 
-def _degree(degree):
+def _degree(degree: int):
     start = degree * (degree - 1) // 2
     return slice(start, start + 2 * degree + 1)
 
 
-def test_what_is_kept_of_a_signal_is_what_a_fit_of_it_shows(scans) -> None:
+def test_what_is_kept_of_a_signal_is_what_a_fit_of_it_shows(scans: tuple[Scan, Scan]) -> None:
     clean, _ = scans
     own = fit_coefficients(clean, order=4)
     found = fit_noise(clean, own)
@@ -82,7 +85,7 @@ def test_what_is_kept_of_a_signal_is_what_a_fit_of_it_shows(scans) -> None:
         assert found.kept[0, index] == pytest.approx(np.mean(kept), rel=1e-5)
 
 
-def _few_directions(b0: int, sigma=25.0):
+def _few_directions(b0: int, sigma=25.0) -> Scan:
     """Make a scan whose shell has no more directions than coefficients."""
     clean = make_scan(make_gradients({1000: 6}, b0=b0), snr=np.inf)
     noise = np.random.default_rng(2).normal(scale=sigma, size=clean.signal.shape)

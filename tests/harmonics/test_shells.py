@@ -18,7 +18,7 @@ from siteless.harmonics import (
 from strategies import seeds
 
 
-def _kurtotic(gradients, seed: int = 0, shape=(3, 4, 2)):
+def _kurtotic(gradients: GradientTable, seed: int = 0, shape=(3, 4, 2)) -> Scan:
     """Make a scan whose signal is exp(-bD + b^2 K) of an anisotropic D, without noise."""
     rng = np.random.default_rng(seed)
     mean, along = rng.uniform(4e-4, 9e-4, shape), rng.uniform(0, 3e-4, shape)

@@ -56,7 +56,7 @@ def test_a_setting_of_another_method_is_refused(
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_says_what_it_is(name) -> None:
+def test_every_method_says_what_it_is(name: str) -> None:
     method = METHODS[name]
     assert issubclass(method, Method)
     assert issubclass(method.model_type(), Model)

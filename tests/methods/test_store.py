@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lessons import PREPARATION, QUICK, write_study
-from siteless.acquisition import Site
+from siteless.acquisition import Scan, Site
 from siteless.bids import ScanFiles, find_scans, read_scan
 from siteless.errors import DatasetError
 from siteless.methods import Invariant, budget, store
@@ -21,16 +21,16 @@ from siteless.pipelines import FitFiles, Run, fit_model
 SHAPE = (10, 10, 10, 20)
 
 
-def _size(folder):
+def _size(folder: Path):
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 class _Header:
-    def get_data_shape(self):
+    def get_data_shape(self) -> tuple[int, int, int, int]:
         return SHAPE
 
 
-def _cohort(labels, validating: int = 0):
+def _cohort(labels, validating: int = 0) -> Cohort:
     scans = tuple(
         ScanFiles(Path(f"{number}.nii.gz"), {"sub": str(number)}, site=Site(label))
         for number, label in enumerate(labels)
@@ -40,7 +40,7 @@ def _cohort(labels, validating: int = 0):
     return Cohort(scans[:split], scans[split:], (), (), sites, PREPARATION.shells, 4)
 
 
-def _budget(part: float, cohort):
+def _budget(part: float, cohort: Cohort) -> Budget:
     size = budget._bytes_of(SHAPE, PREPARATION, with_signal=True)
     with patch.object(budget, "read_header", lambda _: (_Header(), None)):
         limit = part * len(cohort.scans) * size
@@ -103,7 +103,7 @@ def test_each_scan_is_read_and_denoised_once(
     manifest = write_study(tmp_path / "data", people=3)
     read, denoised = [], []
 
-    def read_counted(files):
+    def read_counted(files) -> Scan:
         read.append(files.name)
         return read_scan(files)
 

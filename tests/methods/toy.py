@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from siteless.acquisition import Array
 from siteless.methods.base import Citation, Learned, Method, option
 from siteless.methods.scaling import ScalingModel
 
@@ -13,7 +14,7 @@ class FactorModel(ScalingModel):
     """Multiplies the diffusion-weighted signal of any scan by a factor."""
 
     @classmethod
-    def from_arrays(cls, card, arrays):
+    def from_arrays(cls, card, arrays) -> "FactorModel":
         """Make the model of its card alone."""
         assert not arrays
         return cls(card)
@@ -23,7 +24,7 @@ class FactorModel(ScalingModel):
         """Nothing beside the card."""
         return {}
 
-    def gains(self, scan, own, site):
+    def gains(self, scan, own, site) -> Array:
         """Return the factor for the shells and one for b0, unless the scan is at home."""
         factor = 1.0 if site == str(scan.site) else self.card.settings["factor"]
         gains = np.full((1, 1 + len(own.bs) * (own.order // 2 + 1)), factor, dtype=np.float32)
@@ -47,10 +48,10 @@ class Toy(Method):
     factor: float = field(default=2.0, metadata=option(help="the factor", type=float))
 
     @classmethod
-    def model_type(cls):
+    def model_type(cls) -> type[FactorModel]:
         """Return the class of its models."""
         return FactorModel
 
-    def learn(self, cohort, workspace):  # noqa: ARG002
+    def learn(self, cohort, workspace) -> Learned:  # noqa: ARG002
         """Learn nothing."""
         return Learned(FactorModel)

@@ -10,7 +10,7 @@ from dipy.reconst.mapmri import MapmriModel
 from threadpoolctl import threadpool_limits
 
 from phantoms import make_gradients, make_scan
-from siteless.acquisition import GradientTable, Scan
+from siteless.acquisition import Array, GradientTable, Scan
 from siteless.microstructure import MAPS, compute_maps
 
 SHELLS = [
@@ -26,7 +26,7 @@ TENSORS = [  # mm2/s
 ]
 
 
-def _noisy_scan(shells, snr: int):
+def _noisy_scan(shells: dict[int, int], snr: int) -> Scan:
     """Make a noisy scan with every level of kurtosis: each voxel holds two diffusivities."""
     scan = make_scan(make_gradients(shells), shape=(6, 6, 5), snr=np.inf)
     rng = np.random.default_rng(5)
@@ -36,7 +36,7 @@ def _noisy_scan(shells, snr: int):
     return scan.with_signal(np.hypot(signal + noise[0], noise[1]))
 
 
-def _gaussian_scan(diffusivity, gradients):
+def _gaussian_scan(diffusivity: tuple[float, float, float], gradients: GradientTable) -> Scan:
     """Make a noiseless scan of one tensor, its axes turned against those of the table."""
     turn, _ = np.linalg.qr(np.random.default_rng(3).normal(size=(3, 3)))
     decay = (gradients.directions @ turn) ** 2 @ np.asarray(diffusivity)
@@ -45,14 +45,14 @@ def _gaussian_scan(diffusivity, gradients):
     return Scan(signal, np.eye(4), gradients, brain, brain)
 
 
-def _one_by_one(scan):
+def _one_by_one(scan: Scan):
     """Return DIPY's table, and the signal of the brain, shape (voxel, volume)."""
     b = np.where(scan.gradients.is_b0, 0, scan.gradients.b)
     table = gradient_table(b, bvecs=scan.gradients.directions * (b > 0)[:, None])
     return table, scan.signal[scan.mask].astype(float)
 
 
-def _dipy_rtop(scan):
+def _dipy_rtop(scan: Scan) -> Array:
     table, signal = _one_by_one(scan)
     model = MapmriModel(
         table, radial_order=4, laplacian_regularization=True, laplacian_weighting=0.05
@@ -60,14 +60,14 @@ def _dipy_rtop(scan):
     return np.array([model.fit(row).rtop() for row in signal])
 
 
-def _dipy_mk(scan):
+def _dipy_mk(scan: Scan):
     table, signal = _one_by_one(scan)
     return DiffusionKurtosisModel(table).fit(signal).mk(min_kurtosis=0, max_kurtosis=3)
 
 
 @pytest.mark.parametrize("snr", [30, 6])
 @pytest.mark.parametrize("shells", SHELLS, ids=str)
-def test_return_to_origin_is_dipys_in_each_voxel(shells, snr: int) -> None:
+def test_return_to_origin_is_dipys_in_each_voxel(shells: dict[int, int], snr: int) -> None:
     scan = _noisy_scan(shells, snr)
     expected = _dipy_rtop(scan)
     found = compute_maps(scan, ["rtop"])["rtop"][scan.mask]
@@ -77,7 +77,7 @@ def test_return_to_origin_is_dipys_in_each_voxel(shells, snr: int) -> None:
 
 @pytest.mark.parametrize("snr", [30, 6])
 @pytest.mark.parametrize("shells", SHELLS, ids=str)
-def test_kurtosis_is_dipys_in_each_voxel(shells, snr: int) -> None:
+def test_kurtosis_is_dipys_in_each_voxel(shells: dict[int, int], snr: int) -> None:
     scan = _noisy_scan(shells, snr)
     expected = _dipy_mk(scan)
     found = compute_maps(scan, ["mk"])["mk"][scan.mask]
@@ -87,7 +87,9 @@ def test_kurtosis_is_dipys_in_each_voxel(shells, snr: int) -> None:
 
 @pytest.mark.parametrize("diffusivity", TENSORS, ids=str)
 @pytest.mark.parametrize("shells", [SHELLS[0], SHELLS[2]], ids=str)
-def test_a_gaussian_has_its_closed_forms(shells, diffusivity) -> None:
+def test_a_gaussian_has_its_closed_forms(
+    shells: dict[int, int], diffusivity: tuple[float, float, float]
+) -> None:
     maps = compute_maps(_gaussian_scan(diffusivity, make_gradients(shells)), ["mk", "rtop"])
     np.testing.assert_allclose(maps["mk"], 0, atol=1e-5)
     time = 1 / (4 * np.pi**2)

@@ -5,6 +5,7 @@ import pytest
 
 from lessons import QUICK, write_study
 from phantoms import make_gradients, make_scan, write_raw, write_table
+from siteless.acquisition import Scan
 from siteless.bids import ScanSelection, find_scans, read_scan
 from siteless.cli import main
 from siteless.methods import Invariant, Scaled, harmonize, load_model
@@ -12,14 +13,14 @@ from siteless.pipelines import Run, adapt_model, fit_model
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory):
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     splits = ["train", "train", "val", "test"]
     root = tmp_path_factory.mktemp("a study v1.0")
     return write_study(root, sites="abc", split=splits)
 
 
 @pytest.fixture(scope="module")
-def known(study, tmp_path_factory: pytest.TempPathFactory):
+def known(study: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("fit") / "known.safetensors"
     fit_model(
         ScanSelection(study, sites=["a", "b"]), out, Invariant(training=QUICK), run=Run(nprocs=1)
@@ -28,18 +29,18 @@ def known(study, tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.fixture(scope="module")
-def adapted(known, study, tmp_path_factory: pytest.TempPathFactory):
+def adapted(known: Path, study: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("adapt") / "a model.safetensors"
     adapt_model(known, study, out, site="c", run=Run(nprocs=1))
     return out
 
 
-def _scan(study, subject, site):
+def _scan(study: Path, subject: str, site: str) -> Scan:
     files = find_scans(study).scans
     return read_scan(next(f for f in files if (f.subject, str(f.site)) == (subject, site)))
 
 
-def test_the_new_site_is_learned_from_its_training_scans_alone(adapted) -> None:
+def test_the_new_site_is_learned_from_its_training_scans_alone(adapted: Path) -> None:
     card = load_model(adapted).card
     assert list(card.sites) == ["a", "b", "c"]
     assert card.summary["training_scans"] == {"a": 2, "b": 2, "c": 2}
@@ -48,7 +49,7 @@ def test_the_new_site_is_learned_from_its_training_scans_alone(adapted) -> None:
     assert load_model(adapted).profiles.sites == ("a", "b", "c")
 
 
-def test_scans_are_rendered_as_the_new_site_and_from_it(adapted, study) -> None:
+def test_scans_are_rendered_as_the_new_site_and_from_it(adapted: Path, study: Path) -> None:
     model = load_model(adapted)
     for subject, source, target in (("3", "a", "c"), ("3", "c", "b"), ("3", "c", "average")):
         scan = _scan(study, subject, source)
@@ -57,7 +58,9 @@ def test_scans_are_rendered_as_the_new_site_and_from_it(adapted, study) -> None:
         assert error < 0.3 * scan.signal[scan.white_matter].mean()
 
 
-def test_what_the_model_renders_as_other_sites_stays(adapted, known, study) -> None:
+def test_what_the_model_renders_as_other_sites_stays(
+    adapted: Path, known: Path, study: Path
+) -> None:
     scan = _scan(study, "3", "a")
     one, other = (harmonize(load_model(path), scan, "b").signal for path in (known, adapted))
     np.testing.assert_array_equal(one, other)
@@ -65,7 +68,7 @@ def test_what_the_model_renders_as_other_sites_stays(adapted, known, study) -> N
 
 @pytest.mark.parametrize("nprocs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_same_scans_give_the_same_bytes(
-    adapted, known, study, tmp_path: Path, nprocs: int
+    adapted: Path, known: Path, study: Path, tmp_path: Path, nprocs: int
 ) -> None:
     """In several processes test_fit.py has it quickly, of the fit."""
     adapt_model(known, study, tmp_path / "again.safetensors", site="c", run=Run(nprocs=nprocs))
@@ -73,7 +76,7 @@ def test_the_same_scans_give_the_same_bytes(
 
 
 def test_the_command_shows_the_model(
-    known, study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    known: Path, study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "new.safetensors"
     words = ["adapt", known, study, "--site", "c", "--out", out, "--nprocs", "1"]
@@ -82,7 +85,7 @@ def test_the_command_shows_the_model(
     assert main(["info", str(out)]) == 0
 
 
-def _of_other_shells(root):
+def _of_other_shells(root: Path) -> Path:
     rows = []
     for number in range(2):
         scan = make_scan(make_gradients({700: 20}), seed=number)
@@ -101,7 +104,12 @@ def _of_other_shells(root):
     ],
 )
 def test_wrong_sites_are_told_in_a_line(
-    known, study, tmp_path: Path, capsys: pytest.CaptureFixture[str], site: str, told: str
+    known: Path,
+    study: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    site: str,
+    told: str,
 ) -> None:
     out = tmp_path / "new.safetensors"
     words = ["adapt", str(known), str(study), "--site", site, "--out", str(out)]
@@ -111,7 +119,7 @@ def test_wrong_sites_are_told_in_a_line(
 
 
 def test_other_shells_are_refused(
-    known, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    known: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = tmp_path / "data"
     root.mkdir()
@@ -130,7 +138,7 @@ def test_other_shells_are_refused(
 
 
 def test_a_model_without_codes_is_refused(
-    study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scaled = tmp_path / "scaled.safetensors"
     fit_model(ScanSelection(study, sites=["a", "b"]), scaled, Scaled(), run=Run(nprocs=1))
@@ -140,7 +148,7 @@ def test_a_model_without_codes_is_refused(
 
 
 def test_a_model_that_is_there_is_kept(
-    adapted, known, study, capsys: pytest.CaptureFixture[str]
+    adapted: Path, known: Path, study: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = adapted.read_bytes()
     words = ["adapt", known, study, "--site", "c", "--out", adapted]

@@ -13,6 +13,7 @@ from siteless.bids import ScanSelection
 from siteless.errors import SitelessError
 from siteless.pipelines import Run, _check, check_dataset
 from siteless.pipelines._parallel import run_all
+from siteless.preflight import Problem, ScanFacts
 
 
 def _listing(root):
@@ -112,7 +113,7 @@ def test_an_unexpected_failure_is_named_and_the_rest_is_done(
     rows = [{"subject": n, "site": "a", "dwi": f"s{n}.nii.gz"} for n in range(2)]
     real = _check.inspect_scan
 
-    def fail_on_first(files):
+    def fail_on_first(files) -> tuple[ScanFacts, list[Problem]]:
         if files.subject == "0":
             raise RuntimeError("boom")
         return real(files)

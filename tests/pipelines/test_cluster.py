@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from subprocess import Popen
 
 import nibabel as nib
 import numpy as np
@@ -23,7 +25,9 @@ DASK = Path(sys.executable).with_name("dask")
 PATIENCE = 60
 
 
-def _wait_for(condition) -> None:
+def _wait_for(
+    condition: Callable[[], bool | str] | Callable[[], bool] | Callable[[], list[Path]],
+) -> None:
     end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end, "waited in vain"
@@ -31,7 +35,7 @@ def _wait_for(condition) -> None:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path):
+def cluster(tmp_path: Path) -> Iterator[tuple[Path, list[Popen[bytes]]]]:
     """A scheduler's file and the processes of two workers."""
     told = tmp_path / "scheduler.json"
     local = ["--host", "127.0.0.1", "--no-dashboard"]
@@ -48,12 +52,12 @@ def cluster(tmp_path: Path):
         process.wait()
 
 
-def _bytes(root):
+def _bytes(root: Path):
     paths = (path for path in root.rglob("*") if path.is_file())
     return {path.relative_to(root): path.read_bytes() for path in paths}
 
 
-def _more_people(study, tmp_path: Path):
+def _more_people(study: Path, tmp_path: Path) -> Path:
     """Copy a study, with the same scans under more names."""
     data = tmp_path / "data"
     shutil.copytree(study / "data", data)
@@ -67,7 +71,7 @@ def _more_people(study, tmp_path: Path):
 
 
 def test_a_cluster_writes_the_same_bytes_though_a_worker_dies(
-    study, tmp_path: Path, cluster
+    study: Path, tmp_path: Path, cluster: tuple[Path, list[Popen[bytes]]]
 ) -> None:
     told, workers = cluster
     data = _more_people(study, tmp_path)
@@ -97,7 +101,7 @@ def test_a_cluster_writes_the_same_bytes_though_a_worker_dies(
     assert ours == _bytes(tmp_path / "serial")
 
 
-def test_what_a_killed_run_leaves_is_not_taken_for_a_result(study, tmp_path: Path) -> None:
+def test_what_a_killed_run_leaves_is_not_taken_for_a_result(study: Path, tmp_path: Path) -> None:
     data, out = _more_people(study, tmp_path), tmp_path / "out"
     words = ["-m", "siteless", *RENDER, str(data), str(out), "--to", "b"]
     words += ["--model", str(study / "m.safetensors"), "--nprocs", "2"]
@@ -116,7 +120,7 @@ def test_what_a_killed_run_leaves_is_not_taken_for_a_result(study, tmp_path: Pat
     assert not list(out.rglob(".siteless-*"))
 
 
-def test_a_run_that_is_asked_to_end_does_so_with_its_workers(study, tmp_path: Path) -> None:
+def test_a_run_that_is_asked_to_end_does_so_with_its_workers(study: Path, tmp_path: Path) -> None:
     data, out = _more_people(study, tmp_path), tmp_path / "out"
     words = ["-m", "siteless", *RENDER, str(data), str(out), "--to", "b"]
     words += ["--model", str(study / "m.safetensors"), "--nprocs", "2"]
@@ -128,7 +132,9 @@ def test_a_run_that_is_asked_to_end_does_so_with_its_workers(study, tmp_path: Pa
     assert shown.splitlines()[-1] == "siteless: interrupted; run it again to go on"
 
 
-def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(study, tmp_path: Path) -> None:
+def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(
+    study: Path, tmp_path: Path
+) -> None:
     """A limit on the size of files stands in for the disk."""
 
     def limit() -> None:
@@ -147,7 +153,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(study, tmp_path
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_no_permission_is_one_line(
-    study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tmp_path.chmod(0o500)
     words = [*RENDER, str(study / "data"), str(tmp_path / "out"), "--to", "b"]

@@ -21,6 +21,7 @@ from phantoms import (
     write_raw,
     write_table,
 )
+from siteless.acquisition import Scan
 from siteless.bids import find_scans, read_scan
 from siteless.cli import _options, main
 from siteless.methods import Combat, Rish, Scaled, load_model
@@ -34,7 +35,7 @@ SITE_B = 0.8, 0.3e-3
 PER_YEAR = 0.004
 
 
-def _make(site, age, seed, shells=SHELLS):
+def _make(site: str, age: int, seed: int, shells: dict[int, int] = SHELLS) -> Scan:
     """Make a phantom whose diffusivity grows with age, at a site that changes all tensors."""
     scan = make_scan(make_gradients(shells, seed=10), snr=np.inf)
     part, added = SITE_B if site == "b" else (1.0, 0.0)
@@ -47,7 +48,12 @@ def _make(site, age, seed, shells=SHELLS):
     return scan.with_signal(np.hypot(clean + noise[0], noise[1]) * scan.mask[..., None])
 
 
-def _write(root, ages=AGES, shells=SHELLS, **columns):
+def _write(
+    root: Path,
+    ages: dict[str, list[int]] = AGES,
+    shells: dict[int, int] = SHELLS,
+    **columns,
+) -> Path:
     rows = []
     for site, own in ages.items():
         for number, age in enumerate(own):
@@ -68,25 +74,25 @@ def _words(manifest, out, *more):
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory: pytest.TempPathFactory):
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _write(tmp_path_factory.mktemp("some data v1.0"))
 
 
 @pytest.fixture(scope="module")
-def fitted(manifest, tmp_path_factory: pytest.TempPathFactory):
+def fitted(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("fit") / "a model.safetensors"
     assert main(_words(manifest, out, "--maps", "fa", "md")) == 0
     return out
 
 
 @pytest.fixture(scope="module")
-def own_maps(manifest):
+def own_maps(manifest: Path):
     """FA and MD of each scan as they are, by site and age."""
     scans = [(files, read_scan(files)) for files in find_scans(manifest).scans]
     return [(files, scan, compute_maps(scan, ["fa", "md"])) for files, scan in scans]
 
 
-def test_training_scans_become_what_neurocombat_makes_of_them(fitted, own_maps) -> None:
+def test_training_scans_become_what_neurocombat_makes_of_them(fitted: Path, own_maps) -> None:
     model = load_model(fitted)
     assert model.known.sum() > 0.9 * own_maps[0][1].mask.sum()
     table = pd.DataFrame(
@@ -105,7 +111,7 @@ def test_training_scans_become_what_neurocombat_makes_of_them(fitted, own_maps) 
             np.testing.assert_allclose(made[model.known], one, atol=1e-4 * expected.max())
 
 
-def test_the_offset_of_sites_goes_and_the_effect_of_age_stays(fitted, own_maps) -> None:
+def test_the_offset_of_sites_goes_and_the_effect_of_age_stays(fitted: Path, own_maps) -> None:
     model = load_model(fitted)
     white = own_maps[0][1].white_matter
     ages = np.array([float(files.attributes["age"]) for files, _, _ in own_maps])
@@ -130,7 +136,7 @@ def test_the_offset_of_sites_goes_and_the_effect_of_age_stays(fitted, own_maps) 
 
 
 def test_maps_are_written_told_of_and_kept(
-    fitted, manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fitted: Path, manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "maps of scans"
     words = [*RENDER, str(manifest), str(out), "--model", str(fitted), "--to", "b"]
@@ -163,7 +169,7 @@ def test_maps_are_written_told_of_and_kept(
 
 
 def test_maps_are_made_again_when_a_covariate_changes(
-    fitted, manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fitted: Path, manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = manifest.read_text().splitlines()
     copy = manifest.with_name("other.tsv")
@@ -183,7 +189,7 @@ def test_maps_are_made_again_when_a_covariate_changes(
 
 @pytest.mark.parametrize("nprocs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_same_fit_gives_the_same_bytes_and_is_known_again(
-    fitted, manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str], nprocs: int
+    fitted: Path, manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], nprocs: int
 ) -> None:
     """In several processes test_fit.py has it quickly, of another method."""
     again = tmp_path / "again.safetensors"
@@ -195,7 +201,7 @@ def test_the_same_fit_gives_the_same_bytes_and_is_known_again(
     assert "differs from what is asked for in settings" in capsys.readouterr().err
 
 
-def test_info_and_methods_tell_of_it(fitted, capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_and_methods_tell_of_it(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", str(fitted)]) == 0
     shown = capsys.readouterr().out
     for part in ("method      combat", "fa, md, by neuroCombat", "groups, beside age"):
@@ -206,14 +212,14 @@ def test_info_and_methods_tell_of_it(fitted, capsys: pytest.CaptureFixture[str])
     assert tuple(MAPS) == _options.MAPS
 
 
-def test_kurtosis_is_among_the_maps_by_default(manifest, tmp_path: Path) -> None:
+def test_kurtosis_is_among_the_maps_by_default(manifest: Path, tmp_path: Path) -> None:
     out = tmp_path / "m.safetensors"
     model = fit_model(manifest, out, Combat(same_space=True), run=Run(nprocs=1))
     assert list(model.estimates) == ["fa", "md", "mk"]
 
 
 def test_covariates_can_be_left_out(
-    manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "m.safetensors"
     assert main(_words(manifest, out, "--maps", "md", "--covariates")) == 0
@@ -223,7 +229,11 @@ def test_covariates_can_be_left_out(
 
 @pytest.mark.parametrize("words", [["--gradients", "target"], ["--outside", "unchanged"]])
 def test_maps_have_no_gradients_and_no_outside(
-    fitted, manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+    fitted: Path,
+    manifest: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
 ) -> None:
     start = [*RENDER, str(manifest), str(tmp_path / "out"), "--model", str(fitted)]
     assert main([*start, "--to", "b", *words]) == 1
@@ -233,7 +243,7 @@ def test_maps_have_no_gradients_and_no_outside(
 
 
 def test_maps_and_scans_are_not_mixed(
-    fitted, manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fitted: Path, manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scaled = tmp_path / "scaled.safetensors"
     fit_model(manifest, scaled, Scaled(), run=Run(nprocs=1))
@@ -253,7 +263,11 @@ def test_maps_and_scans_are_not_mixed(
     ],
 )
 def test_mistaken_words_are_one_line(
-    manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], message: str
+    manifest: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    more: list[str],
+    message: str,
 ) -> None:
     assert main(_words(manifest, tmp_path / "m.safetensors", *more)) == 1
     [line] = capsys.readouterr().err.splitlines()
@@ -262,7 +276,7 @@ def test_mistaken_words_are_one_line(
 
 
 def test_maps_are_an_option_of_no_other_method(
-    manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(TypeError, match="maps"):
         Rish(maps=["fa"])

@@ -11,7 +11,7 @@ from siteless.methods import Invariant, load_model
 from siteless.pipelines import Run, fit_model
 
 
-def _write_visits(root, visits):
+def _write_visits(root: Path, visits) -> Path:
     """Write a phantom for each visit: a person, a site, and columns of the table."""
     rows = []
     for person, site, columns in visits:
@@ -25,7 +25,7 @@ def _write_visits(root, visits):
     return write_table(root / "scans.tsv", rows)
 
 
-def _people(column: str, at_a, at_b):
+def _people(column: str, at_a: list[str] | str | tuple[int, ...], at_b):
     return [
         (f"{site}{number}", site, {column: value})
         for site, values in (("a", at_a), ("b", at_b))
@@ -33,7 +33,7 @@ def _people(column: str, at_a, at_b):
     ]
 
 
-def _fit(manifest, out, *words):
+def _fit(manifest, out, *words) -> int:
     return main(["fit", str(manifest), "--model", str(out), "--nprocs", "1", *words])
 
 
@@ -46,7 +46,11 @@ def _fit(manifest, out, *words):
     ],
 )
 def test_what_follows_from_the_site_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], column: str, at_a, at_b
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    column: str,
+    at_a: list[str] | str | tuple[int, int, int],
+    at_b: list[str] | str | tuple[int, int, int],
 ) -> None:
     manifest = _write_visits(tmp_path / "data", _people(column, at_a, at_b))
     assert _fit(manifest, tmp_path / "m.safetensors") == 1

@@ -4,10 +4,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from signal import Signals
 
 import nibabel as nib
 import numpy as np
@@ -26,19 +27,19 @@ from siteless.pipelines.fit._cohort import _split
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory: pytest.TempPathFactory):
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     splits = ["train", "train", "val", "test"]
     return write_study(tmp_path_factory.mktemp("some data v1.0"), split=splits)
 
 
 @pytest.fixture(scope="module")
-def fitted(manifest, tmp_path_factory: pytest.TempPathFactory):
+def fitted(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("fit") / "a model.safetensors"
     fit_model(manifest, out, Invariant(training=QUICK), run=Run(nprocs=1))
     return out
 
 
-def test_a_fit_leaves_the_model_its_log_and_a_picture(fitted) -> None:
+def test_a_fit_leaves_the_model_its_log_and_a_picture(fitted: Path) -> None:
     files = FitFiles(fitted)
     assert sorted(path.name for path in fitted.parent.iterdir()) == [
         "a model.safetensors",
@@ -59,13 +60,13 @@ def test_a_fit_leaves_the_model_its_log_and_a_picture(fitted) -> None:
     assert card.sites["a"].level == pytest.approx(1200, rel=0.05)
 
 
-def test_the_same_fit_gives_the_same_bytes(fitted, manifest, tmp_path: Path) -> None:
+def test_the_same_fit_gives_the_same_bytes(fitted: Path, manifest: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.safetensors"
     fit_model(manifest, again, Invariant(training=QUICK), run=Run(nprocs=2))
     assert again.read_bytes() == fitted.read_bytes()
 
 
-def test_coefficients_are_used_again(fitted, manifest, tmp_path: Path) -> None:
+def test_coefficients_are_used_again(fitted: Path, manifest: Path, tmp_path: Path) -> None:
     work = FitFiles(fitted).work
     before = {path: path.stat().st_mtime_ns for path in work.rglob("patches/*")}
     assert before
@@ -81,7 +82,7 @@ def test_coefficients_are_used_again(fitted, manifest, tmp_path: Path) -> None:
 
 
 def test_a_finished_fit_is_resumed_at_once_and_not_overwritten(
-    fitted, manifest, capsys: pytest.CaptureFixture[str]
+    fitted: Path, manifest: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = fitted.read_bytes()
     again = fit_model(manifest, fitted, Invariant(training=QUICK), resume=True)
@@ -99,7 +100,7 @@ def test_a_finished_fit_is_resumed_at_once_and_not_overwritten(
     assert fitted.read_bytes() == before
 
 
-def test_info_is_for_people_and_machines(fitted, capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_is_for_people_and_machines(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", str(fitted)]) == 0
     shown = capsys.readouterr().out
     identity = load_model(fitted).identity
@@ -110,7 +111,7 @@ def test_info_is_for_people_and_machines(fitted, capsys: pytest.CaptureFixture[s
 
 
 def test_encode_writes_images_and_a_table(
-    fitted, manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fitted: Path, manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "codes of scans"
     words = ["encode", str(manifest), str(out), "--model", str(fitted), "--nprocs", "1"]
@@ -130,7 +131,7 @@ def test_encode_writes_images_and_a_table(
 
 
 def test_rows_of_earlier_runs_are_kept_and_other_models_refused(
-    fitted, manifest, tmp_path: Path
+    fitted: Path, manifest: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "codes"
     for person in ("1", "0", "1"):
@@ -146,7 +147,7 @@ def test_rows_of_earlier_runs_are_kept_and_other_models_refused(
 
 
 def test_encode_tells_what_it_cannot_encode_before_it_writes(
-    fitted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fitted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     three = write_study(tmp_path / "three", people=1, sites="abc")
     out = tmp_path / "codes"
@@ -159,7 +160,7 @@ def test_encode_tells_what_it_cannot_encode_before_it_writes(
     assert len((out / "codes.tsv").read_text().splitlines()) == 3
 
 
-def test_scans_of_b0_only_are_left_out(fitted, tmp_path: Path) -> None:
+def test_scans_of_b0_only_are_left_out(fitted: Path, tmp_path: Path) -> None:
     root = tmp_path / "data"
     write_study(root, people=2)
     write_raw(make_scan(make_gradients({})), root, "s9a")
@@ -176,7 +177,7 @@ def test_scans_of_b0_only_are_left_out(fitted, tmp_path: Path) -> None:
     assert len(table.read_text().splitlines()) == 5
 
 
-def test_a_model_that_was_fitted_again_is_read_again(manifest, tmp_path: Path) -> None:
+def test_a_model_that_was_fitted_again_is_read_again(manifest: Path, tmp_path: Path) -> None:
     tables = []
     for seed in (0, 1):
         out = tmp_path / "m.safetensors"
@@ -192,7 +193,7 @@ def test_a_model_that_was_fitted_again_is_read_again(manifest, tmp_path: Path) -
     assert tables[0] != tables[1]
 
 
-def _words(manifest, out, *words):
+def _words(manifest: Path, out: Path, *words):
     return ["fit", str(manifest), "--model", str(out), "--epochs", "6", "--nprocs", "1", *words]
 
 
@@ -209,7 +210,7 @@ def _one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def whole(manifest, tmp_path_factory: pytest.TempPathFactory):
+def whole(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the file of a fit that nothing has ended."""
     out = tmp_path_factory.mktemp("whole") / "model.safetensors"
     with _one_thread():
@@ -227,7 +228,9 @@ def heeds_interrupts() -> Iterator[None]:
 
 @pytest.mark.usefixtures("heeds_interrupts")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_an_ended_fit_goes_on_to_the_same_bytes(manifest, whole, tmp_path: Path, how) -> None:
+def test_an_ended_fit_goes_on_to_the_same_bytes(
+    manifest: Path, whole: Path, tmp_path: Path, how: Signals
+) -> None:
     out = tmp_path / "out" / "model.safetensors"
     state = FitFiles(out).state
     process = subprocess.Popen(
@@ -250,10 +253,10 @@ def test_an_ended_fit_goes_on_to_the_same_bytes(manifest, whole, tmp_path: Path,
     assert not state.exists()
 
 
-def test_another_fit_is_not_gone_on_with(manifest, tmp_path: Path) -> None:
+def test_another_fit_is_not_gone_on_with(manifest: Path, tmp_path: Path) -> None:
     out = tmp_path / "m.safetensors"
 
-    def interrupt(title):
+    def interrupt(title) -> Callable[..., None]:
         def show(done, *_) -> None:
             if (title, done) == ("Training", 25):
                 raise KeyboardInterrupt
@@ -272,7 +275,7 @@ def test_another_fit_is_not_gone_on_with(manifest, tmp_path: Path) -> None:
         )
 
 
-def test_splits_come_from_the_table_or_from_the_seed(manifest) -> None:
+def test_splits_come_from_the_table_or_from_the_seed(manifest: Path) -> None:
     scans = find_scans(manifest).scans
     learning, validating = _split(scans, validate=True, seed=0, root=manifest)
     assert {scan.subject for scan in learning} == {"0", "1"}
@@ -340,7 +343,7 @@ def test_shells_that_all_sites_have_are_taken_as_they_are(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("method", [Scaled(), Rish(same_space=True)], ids=lambda one: one.name)
-def test_other_methods_take_other_shells_alike(tmp_path: Path, method) -> None:
+def test_other_methods_take_other_shells_alike(tmp_path: Path, method: Rish | Scaled) -> None:
     study = write_study(tmp_path / "study", people=3, shells={"b": {1000: 30, 2000: 30}})
     fitted = fit_model(study, tmp_path / "m.safetensors", method, run=Run(nprocs=1))
     scan = read_scan(find_scans(study).scans[0])
@@ -356,19 +359,19 @@ def test_other_methods_take_other_shells_alike(tmp_path: Path, method) -> None:
         assert means[0] == pytest.approx(means[1], rel=0.05)
 
 
-def _one_site(root):
+def _one_site(root) -> tuple[Path, str]:
     return write_study(
         root, people=2, sites="a"
     ), "expected scans of at least two sites, found a only"
 
 
-def _other_shells(root):
+def _other_shells(root) -> tuple[Path, str]:
     manifest = write_study(root, people=2)
     write_raw(make_scan(make_gradients({1000: 20})), root, "s1b")
     return manifest, "expected shells of b=1200, b=3000 as in s0a, found b=1000"
 
 
-def _no_white_matter(root):
+def _no_white_matter(root) -> tuple[Path, str]:
     manifest = write_study(root, people=2)
     path = root / "s1a_wm.nii.gz"
     image = nib.load(path)
@@ -376,7 +379,7 @@ def _no_white_matter(root):
     return manifest, "s1a_wm.nii.gz: the mask is empty"
 
 
-def _no_usable_voxel(root):
+def _no_usable_voxel(root) -> tuple[Path, str]:
     manifest = write_study(root, people=2)
     image = nib.load(root / "s1a.nii.gz")
     white = nib.load(root / "s1a_wm.nii.gz").get_fdata() > 0
@@ -385,13 +388,13 @@ def _no_usable_voxel(root):
     return manifest, "s1a.nii.gz: expected white matter with a b0 above zero"
 
 
-def _no_training_people(root):
+def _no_training_people(root) -> tuple[Path, str]:
     return write_study(
         root, people=2, split=["val", "test"]
     ), "no scan of site a is there to train on"
 
 
-def _misspelled_split(root):
+def _misspelled_split(root) -> tuple[Path, str]:
     manifest = write_study(root, people=2, split=["train", "validation"])
     return manifest, "expected train, val or test in the split column, found 'validation'"
 
@@ -432,7 +435,7 @@ def test_data_that_cannot_be_learned_from_are_one_line(
     ],
 )
 def test_mistaken_words_are_one_line(
-    manifest,
+    manifest: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

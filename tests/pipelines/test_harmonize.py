@@ -18,12 +18,12 @@ from siteless.methods import Invariant, Scaled, load_model
 from siteless.pipelines import Run, fit_model, harmonize_dataset, write_report
 
 
-def _times(folder):
+def _times(folder: Path):
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
 def test_every_scan_is_rendered_and_said_how(
-    study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = _times(study)
     out = tmp_path / "as b"
@@ -64,7 +64,7 @@ def test_every_scan_is_rendered_and_said_how(
     assert "the folder holds another dataset (Scans rendered as b by" in capsys.readouterr().err
 
 
-def test_the_report_shows_what_the_model_has_learned_of_sites(study, tmp_path: Path) -> None:
+def test_the_report_shows_what_the_model_has_learned_of_sites(study: Path, tmp_path: Path) -> None:
     model, out = study / "m.safetensors", tmp_path / "out"
     words = ["harmonize", study / "data", out, "--model", model, "--to", "b", "--nprocs", "1"]
     assert main([*map(str, words), "--site", "a"]) == 0
@@ -89,7 +89,7 @@ def test_the_report_shows_what_the_model_has_learned_of_sites(study, tmp_path: P
 
 @pytest.mark.parametrize("name", ["dwi.nii.gz", "dwi.bvec", "desc-brain_mask.nii.gz"])
 def test_a_scan_is_rendered_again_when_a_file_of_it_changes(
-    study, tmp_path: Path, name: str
+    study: Path, tmp_path: Path, name: str
 ) -> None:
     shutil.copytree(study / "data", tmp_path / "data")
     again = partial(
@@ -103,7 +103,7 @@ def test_a_scan_is_rendered_again_when_a_file_of_it_changes(
     assert len(report.skipped) == 3
 
 
-def test_no_other_dataset_is_written_into(study, tmp_path: Path) -> None:
+def test_no_other_dataset_is_written_into(study: Path, tmp_path: Path) -> None:
     model = study / "m.safetensors"
     shutil.copytree(study / "data", tmp_path / "raw")
     description = tmp_path / "raw" / "dataset_description.json"
@@ -125,7 +125,7 @@ def test_no_other_dataset_is_written_into(study, tmp_path: Path) -> None:
     assert _times(tmp_path) == before
 
 
-def test_one_and_two_processes_give_the_same_bytes(study, tmp_path: Path) -> None:
+def test_one_and_two_processes_give_the_same_bytes(study: Path, tmp_path: Path) -> None:
     for number in (1, 2):
         harmonize_dataset(
             study / "data",
@@ -143,7 +143,7 @@ def test_one_and_two_processes_give_the_same_bytes(study, tmp_path: Path) -> Non
 
 
 def test_other_gradients_are_rendered_at_and_written(
-    study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = "sub-01/ses-a/dwi/sub-01_ses-a_desc-harmonized_dwi"
     words = [*RENDER, str(study / "data"), str(tmp_path), "--model"]
@@ -170,7 +170,7 @@ def test_other_gradients_are_rendered_at_and_written(
     assert "b=700" in line
 
 
-def test_maps_say_where_and_how_much(study, tmp_path: Path) -> None:
+def test_maps_say_where_and_how_much(study: Path, tmp_path: Path) -> None:
     harmonize_dataset(
         study / "data", tmp_path, study / "m.safetensors", "average", run=Run(nprocs=1)
     )
@@ -189,7 +189,7 @@ def test_maps_say_where_and_how_much(study, tmp_path: Path) -> None:
     assert mask.get_data_dtype() == np.uint8
 
 
-def test_the_names_of_sites_decide_nothing(study, tmp_path: Path) -> None:
+def test_the_names_of_sites_decide_nothing(study: Path, tmp_path: Path) -> None:
     """Exchange them in the tables, learn again, and render as the average: nothing changes."""
     swapped = tmp_path / "data"
     shutil.copytree(study / "data", swapped)
@@ -211,7 +211,7 @@ def test_the_names_of_sites_decide_nothing(study, tmp_path: Path) -> None:
 
 
 def test_a_scan_unlike_those_that_were_learned_is_warned_of(
-    study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = tmp_path / "data"
     shutil.copytree(study / "data", data)
@@ -232,7 +232,7 @@ def test_a_scan_unlike_those_that_were_learned_is_warned_of(
 
 
 def test_a_scan_that_fails_is_named_and_the_others_are_done(
-    study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = tmp_path / "data"
     shutil.copytree(study / "data", data)
@@ -253,7 +253,7 @@ def test_a_scan_that_fails_is_named_and_the_others_are_done(
 
 
 def test_what_is_wrong_with_all_scans_is_said_once(
-    study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [
         {"subject": f"0{n}", "site": "a", "dwi": write_raw(make_scan(), tmp_path, f"{n}")}
@@ -286,7 +286,7 @@ def test_what_is_wrong_with_all_scans_is_said_once(
     ],
 )
 def test_mistakes_are_one_line_and_write_nothing(
-    study, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     out = tmp_path / "out"
     start = [*RENDER, str(study / "data"), str(out), "--model", str(study / "m.safetensors")]

@@ -10,6 +10,7 @@ import pytest
 
 from lessons import SHELLS, write_study
 from phantoms import RENDER, make_gradients, make_scan, write_mask, write_raw, write_table
+from siteless.acquisition import Array, Scan
 from siteless.bids import find_scans, read_scan
 from siteless.cli import main
 from siteless.harmonics import fit_coefficients, project
@@ -29,7 +30,9 @@ OPTIONS = {
 }
 
 
-def _write(root, people: int = 4, sites: str = "ab", columns=(), only=None):
+def _write(
+    root, people: int = 4, sites: str = "ab", columns=(), only: list[str] | None = None
+) -> Path:
     """Write phantoms of people at sites that differ in gain, and a manifest that lists them."""
     rows = []
     for person in range(people):
@@ -47,7 +50,7 @@ def _write(root, people: int = 4, sites: str = "ab", columns=(), only=None):
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory: pytest.TempPathFactory):
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ages = {"age": [20, 50, 30, 70], "sex": list("FMMF")}
     return _write(tmp_path_factory.mktemp("some data v1.0"), columns=ages)
 
@@ -58,7 +61,7 @@ def _brief_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("siteless.methods.paired._training.PairedSettings", brief)
 
 
-def _fit(manifest, out, name, *more):
+def _fit(manifest, out, name, *more) -> int:
     method = name.split()[0]
     words = ["fit", str(manifest), "--model", str(out), "--method", method, "--nprocs", "1"]
     return main([*words, *OPTIONS[name], *more])
@@ -66,7 +69,7 @@ def _fit(manifest, out, name, *more):
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_method_is_fitted_shown_and_used(
-    manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str], name
+    manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     out = tmp_path / "a model.safetensors"
     assert _fit(manifest, out, name) == 0
@@ -84,7 +87,9 @@ def test_a_method_is_fitted_shown_and_used(
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_the_same_command_twice_gives_the_same_bytes(manifest, tmp_path: Path, name) -> None:
+def test_the_same_command_twice_gives_the_same_bytes(
+    manifest: Path, tmp_path: Path, name: str
+) -> None:
     for place in ("first", "second"):
         assert _fit(manifest, tmp_path / place / "m.safetensors", name) == 0
     first, second = ((tmp_path / p / "m.safetensors").read_bytes() for p in ("first", "second"))
@@ -93,7 +98,7 @@ def test_the_same_command_twice_gives_the_same_bytes(manifest, tmp_path: Path, n
 
 @pytest.mark.parametrize("name", ["scaled", "rish", "paired"])
 def test_a_finished_fit_is_kept_and_another_is_refused(
-    manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+    manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     out = tmp_path / "m.safetensors"
     assert _fit(manifest, out, name) == 0
@@ -122,13 +127,13 @@ def test_denoising_is_part_of_the_model(tmp_path: Path, monkeypatch: pytest.Monk
     assert np.square(made - truth).mean() < 0.8 * np.square(plain - truth).mean()
 
 
-def _weakened(scan, factor):
+def _weakened(scan: Scan, factor: float) -> Scan:
     """Multiply the weighted volumes, which RISH sees as a factor of all energies' roots."""
     factors = np.where(scan.gradients.is_b0, 1, factor).astype(np.float32)
     return scan.with_signal(scan.signal * factors)
 
 
-def _write_people(root, people):
+def _write_people(root: Path, people: list[tuple[str, str, int, float]]) -> Path:
     """Write scans of (person, site, age, factor of the weighted volumes), and a manifest."""
     rows = []
     for person, site, age, factor in people:
@@ -210,13 +215,13 @@ def test_scales_follow_a_person_who_lies_elsewhere(tmp_path: Path) -> None:
             assert np.median(np.abs(gains / known - 1)) < 0.02
 
 
-def _across(scan):
+def _across(scan: Scan) -> Array:
     """Return a factor of the weighted volumes that changes across the head."""
     x = np.linspace(-1, 1, scan.mask.shape[0])[:, None, None, None]
     return np.where(scan.gradients.is_b0, 1, np.exp(0.2 * x)).astype(np.float32)
 
 
-def _write_with_a_broken_scan(root):
+def _write_with_a_broken_scan(root: Path) -> Path:
     """Write people of whom the last was at site b only, in a scan of shuffled voxels."""
     manifest = _write(root, only=["ab", "ab", "ab", "b"])
     image = nib.load(root / "s3b.nii.gz")
@@ -265,46 +270,46 @@ def test_registrations_in_two_processes_give_the_same_bytes(tmp_path: Path) -> N
     assert outs["1"].read_bytes() == outs["2"].read_bytes()
 
 
-def _few(root):
+def _few(root) -> tuple[Path, str, str]:
     return _write(root, people=2), "rish", "expected at least 3 training people of site a"
 
 
-def _one_site(root):
+def _one_site(root) -> tuple[Path, str, str]:
     return _write(root, sites="a"), "scaled", "expected scans of at least two sites, found a only"
 
 
-def _site_without_pairs(root):
+def _site_without_pairs(root) -> tuple[Path, str, str]:
     manifest = _write(root, sites="abc", only=["ab", "ab", "c", "c"])
     return manifest, "paired", "two or more sites, found none for site c"
 
 
-def _mixed_ages(root):
+def _mixed_ages(root) -> tuple[Path, str, str]:
     columns = {"age": [20, 30, 40, "89+"]}
     return _write(root, columns=columns), "rish-glm", "expected numbers only, or words only"
 
 
-def _age_of_some(root):
+def _age_of_some(root) -> tuple[Path, str, str]:
     columns = {"age": [20, 30, "n/a", 50]}
     return _write(root, columns=columns), "rish-glm", "the age of sub-2 is unknown"
 
 
-def _no_pairs(root):
+def _no_pairs(root) -> tuple[Path, str, str]:
     split = _write(root, only=["a", "b", "a", "b"])
     return split, "paired", "expected people who were scanned at two or more sites, found none"
 
 
-def _nobody_travels(root):
+def _nobody_travels(root) -> tuple[Path, str, str]:
     split = _write(root, only=["a", "b", "a", "b"])
     return split, "rish --travelling", "expected people who were scanned at two or more sites"
 
 
-def _confounded(root):
+def _confounded(root) -> tuple[Path, str, str]:
     columns = {"age": [20, 20, 20, 50, 50, 50]}
     manifest = _write(root, people=6, only=["a"] * 3 + ["b"] * 3, columns=columns)
     return manifest, "rish-glm", "the sites' effects cannot be told from those of the covariates"
 
 
-def _other_shells(root):
+def _other_shells(root) -> tuple[Path, str, str]:
     manifest = _write(root)
     write_raw(make_scan(make_gradients({1000: 20}), seed=3), root, "s3b")
     return manifest, "rish", "expected shells of b=1200, b=3000 as in s0a, found b=1000"
@@ -351,7 +356,11 @@ def test_what_a_method_cannot_do_is_one_line(
     ],
 )
 def test_an_option_of_another_method_is_refused(
-    manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+    manifest: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    message: str,
 ) -> None:
     out = tmp_path / "m.safetensors"
     assert main(["fit", str(manifest), "--model", str(out), *words]) == 1
@@ -360,7 +369,7 @@ def test_an_option_of_another_method_is_refused(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_damaged_work_folder_is_made_again(manifest, tmp_path: Path) -> None:
+def test_a_damaged_work_folder_is_made_again(manifest: Path, tmp_path: Path) -> None:
     first, again = tmp_path / "first.safetensors", tmp_path / "again.safetensors"
     work = ["--work-dir", str(tmp_path / "work")]
     assert _fit(manifest, first, "rish", *work) == 0
@@ -393,7 +402,7 @@ def test_methods_are_listed_a_line_each(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_only_codes_can_be_encoded(
-    manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "m.safetensors"
     assert _fit(manifest, out, "scaled") == 0

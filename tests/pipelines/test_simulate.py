@@ -20,30 +20,30 @@ WORDS = ["--preset", "tiny", "--sites", "prisma30", "connectom60", "--lesions", 
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory):
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("simulated") / "a cohort v0.1"
     assert main(["simulate", str(out), *WORDS, "--nprocs", "2"]) == 0
     return out
 
 
-def _bytes(root):
+def _bytes(root: Path):
     """Return what identifies each file; content itself would drown a failure's report."""
     paths = (path for path in sorted(root.rglob("*")) if path.is_file())
     return {str(p.relative_to(root)): hashlib.sha256(p.read_bytes()).hexdigest() for p in paths}
 
 
-def _assert_same(first, second) -> None:
+def _assert_same(first: Path, second: Path) -> None:
     ours, theirs = _bytes(first), _bytes(second)
     assert set(ours) == set(theirs)
     assert [name for name in ours if ours[name] != theirs[name]] == []
 
 
-def test_the_check_finds_no_problem(tiny) -> None:
+def test_the_check_finds_no_problem(tiny: Path) -> None:
     assert [p for p in check_dataset(tiny).problems if p.code != "few-scans"] == []
 
 
 @pytest.mark.parametrize("part", ["", "derivatives/masks", "derivatives/truth"])
-def test_the_validator_finds_no_error(tiny, part: str) -> None:
+def test_the_validator_finds_no_error(tiny: Path, part: str) -> None:
     validator = Path(sys.executable).with_name("bids-validator-deno")
     shown = subprocess.run(
         [validator, "--format", "json", tiny / part], capture_output=True, text=True, check=False
@@ -52,12 +52,14 @@ def test_the_validator_finds_no_error(tiny, part: str) -> None:
     assert [issue for issue in issues if issue["severity"] == "error"] == []
 
 
-def test_one_seed_gives_the_same_bytes_on_any_number_of_processes(tiny, tmp_path: Path) -> None:
+def test_one_seed_gives_the_same_bytes_on_any_number_of_processes(
+    tiny: Path, tmp_path: Path
+) -> None:
     assert main(["simulate", str(tmp_path / "again"), *WORDS, "--nprocs", "1"]) == 0
     _assert_same(tmp_path / "again", tiny)
 
 
-def test_people_sites_runs_and_splits(tiny) -> None:
+def test_people_sites_runs_and_splits(tiny: Path) -> None:
     scans = find_scans(tiny).scans
     assert Counter(str(files.site) for files in scans) == {"prisma30": 4, "connectom60": 4}
     splits = Counter(files.attributes["split"] for files in scans)
@@ -65,7 +67,7 @@ def test_people_sites_runs_and_splits(tiny) -> None:
     assert {files.entities.get("run") for files in scans} == {None, "2"}
 
 
-def test_masks_and_truth_lie_on_the_scans_grid(tiny) -> None:
+def test_masks_and_truth_lie_on_the_scans_grid(tiny: Path) -> None:
     [files, *_] = find_scans(tiny, filters={"sub": ["03"]}).scans
     scan = read_scan(files)
     assert "derivatives/masks" in scan.mask_origin
@@ -84,7 +86,7 @@ def test_masks_and_truth_lie_on_the_scans_grid(tiny) -> None:
     assert not (tiny / "derivatives/truth/sub-01/dwi/sub-01_label-lesion_mask.nii.gz").exists()
 
 
-def test_the_noiseless_scan_is_the_scan_without_noise(tiny) -> None:
+def test_the_noiseless_scan_is_the_scan_without_noise(tiny: Path) -> None:
     [files, *_] = find_scans(tiny).scans
     measured = read_scan(files)
     session = files.dwi.parent.relative_to(tiny)
@@ -98,7 +100,7 @@ def test_the_noiseless_scan_is_the_scan_without_noise(tiny) -> None:
     assert error[:, b0].std() == pytest.approx(1000 * gain / snr, rel=0.1)
 
 
-def test_an_interrupted_run_goes_on(tiny, tmp_path: Path) -> None:
+def test_an_interrupted_run_goes_on(tiny: Path, tmp_path: Path) -> None:
     again = shutil.copytree(tiny, tmp_path / "again")
     lost = again / "sub-02" / "ses-prisma30" / "dwi" / "sub-02_ses-prisma30_dwi.nii.gz"
     kept = again / "sub-01" / "ses-prisma30" / "dwi" / "sub-01_ses-prisma30_dwi.nii.gz"
@@ -120,7 +122,7 @@ def test_an_interrupted_run_goes_on(tiny, tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_are_one_line(
-    tiny, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+    tiny: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     before = _bytes(tiny)
     assert main(["simulate", str(tiny), "--preset", "tiny", *words]) == 1
@@ -152,7 +154,7 @@ def test_numbers_out_of_range_are_usage_errors(tmp_path: Path, words: list[str])
     assert not (tmp_path / "out").exists()
 
 
-def test_settings_are_plain_json(tiny) -> None:
+def test_settings_are_plain_json(tiny: Path) -> None:
     record = (tiny / "derivatives" / "truth" / "simulation.json").read_text()
     assert json.loads(record, parse_constant=pytest.fail)["seed"] == 0
 

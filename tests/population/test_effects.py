@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from siteless.acquisition import Array
 from siteless.population import Design, estimate_new_site, estimate_site_effects
 from siteless.population._effects import _moderated
 
@@ -12,12 +13,19 @@ SITES = ("a", "b", "c", "d")
 ONE = np.zeros(1, dtype=int)
 
 
-def _unpaired(people: int, covariates=None):
+def _unpaired(people: int, covariates=None) -> Design:
     labels = [site for site in SITES for _ in range(people)]
     return Design.of(labels, [str(n) for n in range(len(labels))], SITES, covariates)
 
 
-def _drawn(rng, design, effects, *, of_people: float = 1.0, rest: float = 0.0):
+def _drawn(
+    rng: np.random.Generator,
+    design: Design,
+    effects: Array | list[float],
+    *,
+    of_people: float = 1.0,
+    rest: float = 0.0,
+):
     """Draw one feature: effects of sites, people who differ, and what differs between scans."""
     people = rng.normal(scale=of_people, size=design.people.max() + 1)
     noise = rng.normal(scale=rest, size=len(design.sites)) if rest else 0.0
@@ -98,7 +106,7 @@ def test_two_bridging_people_count_for_what_they_are_worth() -> None:
     assert bridged < 0.1 * alone
 
 
-def _confounded(rng, gap: int, people=10):
+def _confounded(rng: np.random.Generator, gap: int, people=10):
     ages = rng.normal(scale=10, size=4 * people) + np.repeat(gap * np.linspace(-1, 1, 4), people)
     return (ages - ages.mean())[:, None]
 

@@ -11,7 +11,7 @@ GROUPS = np.zeros(FEATURES, dtype=int)
 UNITS = np.full(FEATURES, FEATURES**-0.5)
 
 
-def verdicts(people, effect: float, seed=0):
+def verdicts(people: int, effect: float, seed: int = 0):
     """Draw people of standard deviation 1, at sites whose effects have a standard deviation."""
     rng = np.random.default_rng(seed)
     labels = np.repeat(SITES, people)

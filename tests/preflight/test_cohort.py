@@ -6,12 +6,12 @@ import pytest
 from siteless.errors import DatasetError
 from siteless.population import Covariate, Design, covariate_columns, require_identifiable
 from siteless.preflight import ScanFacts, Severity, cohort_problems
-from siteless.simulation import choose_design, draw_design, read_scanners
+from siteless.simulation import Visit, choose_design, draw_design, read_scanners
 
 DATASET = Path("study")
 
 
-def _scans(count: int, site, start=0, **fields):
+def _scans(count: int, site, start: int = 0, **fields):
     defaults = {
         "attributes": {},
         "shells": ((1000.0, 45), (2000.0, 45)),
@@ -39,7 +39,7 @@ def test_comparable_sites_have_no_problem() -> None:
 
 
 @pytest.mark.parametrize("size", [2.0 + 1e-7, 2.001, 1.99])
-def test_rounding_of_voxel_sizes_is_no_difference(size) -> None:
+def test_rounding_of_voxel_sizes_is_no_difference(size: float) -> None:
     assert _codes(_scans(4, "a") + _scans(4, "b", 4, voxel_size=(size, 2.0, 2.0))) == []
 
 
@@ -76,7 +76,9 @@ def test_the_odd_site_is_named_by_its_file_and_equal_halves_by_the_dataset(
         ((3000.0,), Severity.ERROR),
     ],
 )
-def test_shells_that_can_be_brought_together_are_no_error(bs: tuple[float, ...], severity) -> None:
+def test_shells_that_can_be_brought_together_are_no_error(
+    bs: tuple[float, ...], severity: Severity
+) -> None:
     shells = tuple((b, 45) for b in bs)
     [odd] = cohort_problems(_scans(5, "a") + _scans(3, "b", 5, shells=shells), DATASET)
     assert (odd.code, odd.severity) == ("differing-shells", severity)
@@ -343,5 +345,5 @@ def test_the_longitudinal_design_of_the_simulator_separates_change_and_scanner()
     assert "confounded-change" in _codes([scan for scan in scans if scan.subject not in followed])
 
 
-def _returns(visits):
+def _returns(visits: tuple[Visit, ...]) -> bool:
     return len({visit.site for visit in visits}) < len(visits)

@@ -11,6 +11,7 @@ import pytest
 from scipy import ndimage
 from scipy.spatial.transform import Rotation
 
+from siteless.acquisition import Array
 from siteless.errors import SitelessError
 from siteless.registration import (
     Alignment,
@@ -28,11 +29,11 @@ SEMIAXES = np.array([48.0, 60.0, 42.0])
 
 
 def make_grid(
-    shape=(34, 40, 30),
-    voxels=(VOXEL, VOXEL, VOXEL),
+    shape: tuple[int, int, int] = (34, 40, 30),
+    voxels: tuple[float, float, float] = (VOXEL, VOXEL, VOXEL),
     turn: tuple[int, int, int] = (0, 0, 0),
-    centre=(0, 0, 0),
-):
+    centre: Array | tuple[int, int, int] = (0, 0, 0),
+) -> Grid:
     """Make a grid around a centre (mm), turned by angles in degrees; negative voxels flip."""
     affine = np.eye(4)
     affine[:3, :3] = Rotation.from_euler("xyz", turn, degrees=True).as_matrix() * voxels
@@ -40,7 +41,7 @@ def make_grid(
     return Grid(shape, affine)
 
 
-def centres(grid):
+def centres(grid: Grid | Grid):
     return np.moveaxis(np.indices(grid.shape), 0, -1) @ grid.affine[:3, :3].T + grid.affine[:3, 3]
 
 
@@ -54,17 +55,17 @@ def head(points):
     return inside * (0.5 + np.exp(-0.5 * np.square(distance / 9.0)) @ heights)
 
 
-def draw(grid, to_head=lambda points: points):
+def draw(grid: Grid, to_head=lambda points: points) -> Array:
     """Draw the head as it is seen after points of the grid's world are mapped to the head's."""
     image = head(to_head(centres(grid)))
     return np.where(image > 0.02, image, 0).astype(np.float32)
 
 
-def linear(matrix, shift):
+def linear(matrix, shift: Array | list[float]):
     return lambda points: points @ np.asarray(matrix).T + shift
 
 
-def mean_error(alignment, grid, expected):
+def mean_error(alignment: Alignment, grid: Grid, expected):
     """Mean distance (mm), in the head, of where static points go and where they should."""
     points = centres(grid)[head(centres(grid)) > 0.1].T
     return np.linalg.norm(alignment.points_in_moving(points) - expected(points.T).T, axis=0).mean()
@@ -85,7 +86,7 @@ SHIFT = np.array([11.0, -8.0, 14.0])
     ],
     ids=["same", "flipped", "anisotropic-oblique"],
 )
-def test_a_moved_head_is_brought_back(matrix, moving_grid) -> None:
+def test_a_moved_head_is_brought_back(matrix, moving_grid: Grid) -> None:
     static_grid = make_grid()
     inverse = np.linalg.inv(matrix)
     moving = draw(moving_grid, lambda points: (points - SHIFT) @ inverse.T)
@@ -112,7 +113,7 @@ def bend(points):
 
 
 @pytest.fixture(scope="module")
-def bent():
+def bent() -> tuple[Array, Array, Alignment, Alignment]:
     """The head and a bent one on other voxels, with the affine and the smooth alignment."""
     static_grid = make_grid()
     moving_grid = make_grid((44, 48, 36), voxels=(-3.2, 3.5, 3.8), turn=(5, 0, 10))
@@ -121,7 +122,7 @@ def bent():
     return moving, static, register_affine(*arguments), register(*arguments)
 
 
-def test_a_bent_head_is_straightened(bent) -> None:
+def test_a_bent_head_is_straightened(bent: tuple[Array, Array, Alignment, Alignment]) -> None:
     moving, static, affine, smooth = bent
     inside, blobs = static > 0.1, static > 0.6
     before = place(affine.moving, affine.static)
@@ -133,7 +134,7 @@ def test_a_bent_head_is_straightened(bent) -> None:
     assert overlaps[2] > 0.85
 
 
-def test_points_follow_the_bend(bent) -> None:
+def test_points_follow_the_bend(bent: tuple[Array, Array, Alignment, Alignment]) -> None:
     _, static, affine, smooth = bent
     points = centres(smooth.static)[static > 0.1]
     normal = points / SEMIAXES**2
@@ -147,7 +148,9 @@ def test_points_follow_the_bend(bent) -> None:
     assert across[1] < 0.15 * VOXEL < 0.5 * across[0]
 
 
-def test_an_alignment_comes_back_from_its_arrays(bent) -> None:
+def test_an_alignment_comes_back_from_its_arrays(
+    bent: tuple[Array, Array, Alignment, Alignment],
+) -> None:
     *_, found = bent
     back = Alignment.from_arrays(found.moving, found.static, found.arrays)
     points = np.random.default_rng(0).uniform(-30, 30, size=(3, 50))
@@ -155,7 +158,7 @@ def test_an_alignment_comes_back_from_its_arrays(bent) -> None:
     np.testing.assert_array_equal(back.points_in_static(points), found.points_in_static(points))
 
 
-def test_to_moving_undoes_to_static(bent) -> None:
+def test_to_moving_undoes_to_static(bent: tuple[Array, Array, Alignment, Alignment]) -> None:
     _, _, _, smooth = bent
     x, y, z = np.moveaxis(centres(smooth.moving), -1, 0)
     values = np.stack([np.sin(x / 40) + y / 60, np.cos(z / 30)], axis=-1).astype(np.float32)
@@ -166,14 +169,16 @@ def test_to_moving_undoes_to_static(bent) -> None:
     assert np.abs(back - values)[inside].max() < 0.1
 
 
-def test_points_return_where_they_were(bent) -> None:
+def test_points_return_where_they_were(bent: tuple[Array, Array, Alignment, Alignment]) -> None:
     _, static, _, smooth = bent
     points = centres(smooth.static)[static > 0.1].T
     back = smooth.points_in_static(smooth.points_in_moving(points))
     assert np.linalg.norm(back - points, axis=0).mean() < 0.1 * VOXEL
 
 
-def test_what_is_constant_stays_so_inside_and_is_zero_beyond(bent) -> None:
+def test_what_is_constant_stays_so_inside_and_is_zero_beyond(
+    bent: tuple[Array, Array, Alignment, Alignment],
+) -> None:
     _, static, _, smooth = bent
     constant = smooth.to_static(np.full(smooth.moving.shape, 3.0, dtype=np.float32))
     assert constant.dtype == np.float32
@@ -182,7 +187,7 @@ def test_what_is_constant_stays_so_inside_and_is_zero_beyond(bent) -> None:
     assert not place(smooth.moving, far).to_static(np.ones(smooth.moving.shape)).any()
 
 
-def test_features_are_moved_one_by_one(bent) -> None:
+def test_features_are_moved_one_by_one(bent: tuple[Array, Array, Alignment, Alignment]) -> None:
     moving, _, _, smooth = bent
     stacked = smooth.to_static(np.stack([moving, moving**2], axis=-1))
     np.testing.assert_array_equal(stacked[..., 0], smooth.to_static(moving))
@@ -237,7 +242,7 @@ def test_measures_of_agreement() -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, 0.7, np.nan])
-def test_an_image_that_shows_nothing_is_refused(value) -> None:
+def test_an_image_that_shows_nothing_is_refused(value: float) -> None:
     grid = make_grid()
     nothing, image = np.full(grid.shape, value, dtype=np.float32), draw(grid)
     for arguments in ((nothing, grid, image, grid), (image, grid, nothing, grid)):
@@ -256,12 +261,12 @@ def test_values_of_another_shape_are_refused() -> None:
     ("shape", "affine"),
     [((4, 4), np.eye(4)), ((4, 4, 0), np.eye(4)), ((4, 4, 4), np.diag([1.0, 1, 0, 1]))],
 )
-def test_a_grid_that_cannot_be_is_refused(shape: tuple[int, ...], affine) -> None:
+def test_a_grid_that_cannot_be_is_refused(shape: tuple[int, ...], affine: Array) -> None:
     with pytest.raises(SitelessError):
         Grid(shape, affine)
 
 
-def digest_of_a_small_head():
+def digest_of_a_small_head() -> str:
     grid = make_grid((18, 22, 16))
     static, moving = draw(grid, lambda points: 2.5 * points), draw(grid, lambda x: bend(2.5 * x))
     found = register(moving, grid, static, grid)

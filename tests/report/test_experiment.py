@@ -1,4 +1,5 @@
 import csv
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,12 @@ from siteless.report import (
 TASKS = ["prisma30>connectom30", "connectom30>prisma30"]
 
 
-def _scores(metric: str, values, *, task=TASKS[0], method="multi"):
+def _scores(metric: str, values: list[float], *, task: str = TASKS[0], method: str = "multi"):
     people = enumerate(values, start=1)
     return [Score(f"0{who}", task, method, WHITE_MATTER, metric, v) for who, v in people]
 
 
-def _named(tables):
+def _named(tables: Iterator[Table]):
     return {table.name: table for table in tables}
 
 

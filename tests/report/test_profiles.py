@@ -4,11 +4,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from siteless.acquisition import Array
 from siteless.methods.invariant.profiles import SiteProfiles, flat_fields
 from siteless.report import draw_profiles
 
 
-def _draw(path, strength):
+def _draw(path: Path, strength: float) -> Array:
     weights = np.zeros((2, 35, 3))
     weights[:, -1, 0] = strength, -strength  # the last cosine runs along x
     field = replace(flat_fields(2, 3), weights=weights)

@@ -8,6 +8,7 @@ import pytest
 from matplotlib.collections import LineCollection, PolyCollection
 from PIL import Image
 
+from siteless.acquisition import Array
 from siteless.errors import OutputError
 from siteless.harmonics import sh_basis
 from siteless.report import _style, draw_boxes, draw_fods, draw_maps
@@ -20,7 +21,7 @@ METHODS = ("unchanged", "scaled", "multi-site, lambda = 0")
 
 
 @pytest.fixture
-def scores():
+def scores() -> dict[str, dict[str, Array]]:
     """Maps of scores, shape (12, 10), NaN at the rim."""
     rng = np.random.default_rng(3)
     maps = {task: {method: rng.gamma(2.0, 0.1, (12, 10)) for method in METHODS} for task in TASKS}
@@ -31,7 +32,7 @@ def scores():
 
 
 @pytest.fixture
-def fods():
+def fods() -> Array:
     """Single fibres that turn across a slice, shape (4, 3, 45), one voxel empty."""
     angles = np.linspace(0, 3, 12)
     fibres = np.stack([np.cos(angles), np.sin(angles), 0.4 + 0 * angles], axis=1)
@@ -55,7 +56,7 @@ def figures(monkeypatch: pytest.MonkeyPatch):
     return seen
 
 
-def draw_all(scores, fods, folder):
+def draw_all(scores: dict[str, dict[str, Array]], fods: Array, folder: Path):
     draw_boxes(scores, folder / "boxes.png", label="error (1)", floors={TASKS[0]: 0.1}, marked=90)
     anatomy = dict.fromkeys(TASKS, np.ones((12, 10)))
     draw_maps(
@@ -65,7 +66,9 @@ def draw_all(scores, fods, folder):
     return sorted(folder.iterdir())
 
 
-def test_pictures_are_whole_and_as_wide_as_a_page(scores, fods, tmp_path: Path) -> None:
+def test_pictures_are_whole_and_as_wide_as_a_page(
+    scores: dict[str, dict[str, Array]], fods: Array, tmp_path: Path
+) -> None:
     drawn = draw_all(scores, fods, tmp_path)
     assert [path.name for path in drawn] == ["boxes.png", "fods.png", "maps.png"]
     for path in drawn:
@@ -79,7 +82,7 @@ def test_pictures_are_whole_and_as_wide_as_a_page(scores, fods, tmp_path: Path) 
 
 
 def test_the_same_numbers_give_the_same_bytes_whatever_the_users_settings(
-    scores, fods, tmp_path: Path
+    scores: dict[str, dict[str, Array]], fods: Array, tmp_path: Path
 ) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
@@ -90,7 +93,9 @@ def test_the_same_numbers_give_the_same_bytes_whatever_the_users_settings(
 
 
 @pytest.mark.parametrize("place", ["file/picture.png", "folder"])
-def test_a_place_that_cannot_be_written_is_named(place: str, scores, fods, tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_named(
+    place: str, scores: dict[str, dict[str, Array]], fods: Array, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "folder").mkdir()
     path = tmp_path / place
@@ -123,7 +128,7 @@ def words(figure):
 
 @pytest.mark.parametrize("count", [1, 2, 4, 5])
 def test_methods_that_a_task_lacks_leave_their_place_empty(
-    count: int, scores, figures, tmp_path: Path
+    count: int, scores: dict[str, dict[str, Array]], figures, tmp_path: Path
 ) -> None:
     table = {f"task {n}": dict(scores[TASKS[n % 2]]) for n in range(count)}
     del table["task 0"][METHODS[1]]
@@ -143,7 +148,9 @@ def test_percentiles_are_those_of_what_is_finite() -> None:
     np.testing.assert_array_equal(percentiles(values, [90]), np.percentile(values, [90]))
 
 
-def test_boxes_are_drawn_at_their_percentiles(scores, figures, tmp_path: Path) -> None:
+def test_boxes_are_drawn_at_their_percentiles(
+    scores: dict[str, dict[str, Array]], figures, tmp_path: Path
+) -> None:
     draw_boxes(
         scores, tmp_path / "boxes.png", label="error (1)", floors={TASKS[1]: 0.07}, marked=90
     )
@@ -169,7 +176,7 @@ def test_boxes_are_drawn_at_their_percentiles(scores, figures, tmp_path: Path) -
 
 
 def test_maps_share_limits_that_only_all_panels_together_decide(
-    scores, figures, tmp_path: Path
+    scores: dict[str, dict[str, Array]], figures, tmp_path: Path
 ) -> None:
     limit = shared_limit(scores)
     pooled = np.concatenate(
@@ -182,7 +189,9 @@ def test_maps_share_limits_that_only_all_panels_together_decide(
     assert {image.get_clim() for image in shown} == {(0, limit)}
 
 
-def test_maps_are_as_wide_and_high_as_the_slice(scores, figures, tmp_path: Path) -> None:
+def test_maps_are_as_wide_and_high_as_the_slice(
+    scores: dict[str, dict[str, Array]], figures, tmp_path: Path
+) -> None:
     draw_maps(scores, tmp_path / "maps.png", label="error (1)", voxel_size=(2.0, 2.5))
     panel = figures[0].axes[0]
     assert (panel.get_xlim(), panel.get_ylim()) == ((0, 24), (0, 25))
@@ -212,7 +221,7 @@ def test_the_sphere_is_closed_even_and_symmetric() -> None:
     np.testing.assert_array_equal(points[: len(points) // 2], -points[len(points) // 2 :])
 
 
-def test_radii_are_a_delta_function_of_order_8(fods) -> None:
+def test_radii_are_a_delta_function_of_order_8(fods: Array) -> None:
     """By the addition theorem, a delta function is a sum of Legendre polynomials."""
     fibre = np.array([0.6, 0.0, 0.8])
     found = radii(sh_basis(fibre[None], 8))[0]
@@ -224,7 +233,9 @@ def test_radii_are_a_delta_function_of_order_8(fods) -> None:
     assert radii(fods[1, :, :15]).shape == (3, len(sphere()[0]))
 
 
-def test_glyphs_share_a_scale_and_lie_in_their_voxels(fods, figures, tmp_path: Path) -> None:
+def test_glyphs_share_a_scale_and_lie_in_their_voxels(
+    fods: Array, figures, tmp_path: Path
+) -> None:
     panels = {"a": fods, "b": fods / 2}
     scale = shared_scale(panels)
     peaks = radii(fods[np.isfinite(fods).all(axis=-1)]).max(axis=1)
@@ -237,7 +248,7 @@ def test_glyphs_share_a_scale_and_lie_in_their_voxels(fods, figures, tmp_path: P
     assert voxels == {(x, y) for x in range(4) for y in range(3)} - {(0, 0)}
 
 
-def glyph_points(panel):
+def glyph_points(panel) -> Array:
     """Corners of the triangles of a panel, in a set order."""
     (glyphs,) = (found for found in panel.collections if isinstance(found, PolyCollection))
     return np.concatenate([path.vertices[:3] for path in glyphs.get_paths()])

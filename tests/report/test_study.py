@@ -18,7 +18,7 @@ CURVE = [0.0, 0.5, 0.3, 0.2]
 NUMBERS = st.floats(-1e6, 1e6).map(lambda value: round(value, 6))
 
 
-def _summary(number, site, **changes):
+def _summary(number: int, site: str, **changes) -> ScanSummary:
     mean = 0.4 + 0.01 * number + (0.05 if site == "b" else 0.0)
     return replace(
         ScanSummary(
@@ -38,13 +38,13 @@ def _summary(number, site, **changes):
     )
 
 
-def _study(summaries=None, **changes):
+def _study(summaries=None, **changes) -> Study:
     summaries = summaries or [_summary(n, site) for n in range(5) for site in "ab"]
     told = {"Method": "invariant", "Version": "9.9", "TargetSite": "b", "Gradients": "own"}
     return Study("A study", {**told, "Model": "abc123", "Denoiser": "n/a"}, summaries, **changes)
 
 
-def _scores():
+def _scores() -> ScoreTable:
     rows = []
     for who in "56":
         for method, error in (("before", 9.0), ("rish", 4.0), ("mine", 3.0), ("noise floor", 1.0)):

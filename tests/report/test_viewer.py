@@ -3,6 +3,7 @@ import gzip
 import io
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import nibabel as nib
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from matplotlib import colormaps
 from PIL import Image, ImageChops
+from playwright.sync_api import Browser, Page
 
 from browser import open_page, run_browser
 from siteless.report import _niivue, _viewer
@@ -123,7 +125,7 @@ def test_without_the_package_or_its_file_there_is_no_bundle(
 @pytest.mark.parametrize("name", AFFINES)
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-0.3, 0.3), (0.5, 3000.0)])
 def test_a_volume_is_read_back_within_half_a_level_where_it_was(
-    name, low: float, high: float
+    name: str, low: float, high: float
 ) -> None:
     volume = make_volume(0, AFFINES[name], low, high)
     image = decode(encode_volume(volume))
@@ -138,7 +140,7 @@ def test_a_volume_is_read_back_within_half_a_level_where_it_was(
 
 
 @pytest.mark.parametrize("name", AFFINES)
-def test_colours_are_read_back_within_half_a_level_where_they_were(name) -> None:
+def test_colours_are_read_back_within_half_a_level_where_they_were(name: str) -> None:
     colours = np.random.default_rng(1).uniform(0.1, 1, (*SHAPE, 3))
     colours[~make_brain()] = 0
     image = decode(encode_volume(Volume(colours, AFFINES[name])))
@@ -171,7 +173,7 @@ def test_outside_is_below_the_scale_and_what_is_beyond_it_is_drawn_in() -> None:
 
 
 @pytest.mark.parametrize("name", AFFINES)
-def test_left_is_on_the_left_and_front_on_top_of_a_still(name) -> None:
+def test_left_is_on_the_left_and_front_on_top_of_a_still(name: str) -> None:
     affine = AFFINES[name]
     x, y = np.moveaxis(world(affine)[..., :2], -1, 0)
     box = tuple(slice(0, n) for n in SHAPE)
@@ -203,7 +205,7 @@ def test_what_cannot_be_compared_is_refused() -> None:
 # The page
 
 
-def write_page(path, fragment: str, above: str = "") -> None:
+def write_page(path: Path, fragment: str, above: str = "") -> None:
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
     head += "<title>Viewer</title><style>body { margin: 12px }</style>"
     path.write_text(f'<!doctype html><html lang="en">{head}{above}{fragment}', encoding="utf-8")
@@ -227,13 +229,13 @@ def test_without_niivue_the_page_says_what_to_install_and_shows_stills(
 
 
 @pytest.fixture(scope="module")
-def browser():
+def browser() -> Iterator[Browser]:
     with run_browser() as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory):
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("a page") / "viewer.html"
     names = ("sub-01, leeds", "sub-02 </script><b>")
     write_page(path, viewer_html([make_scan(name) for name in names]))
@@ -241,24 +243,24 @@ def written(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.fixture
-def page(browser, written):
+def page(browser: Browser, written: Path) -> Iterator[Page]:
     with open_page(browser, written) as opened:
         undress(opened)
         yield opened
 
 
-def wait(page) -> None:
+def wait(page: Page) -> None:
     page.wait_for_selector("#siteless-viewer[aria-busy=false]")
 
 
-def undress(page) -> None:
+def undress(page: Page) -> None:
     """Take cross and letters away, so that only what NiiVue draws is compared."""
     wait(page)
     bare = ".viewer-frame b, .viewer-frame::before, .viewer-frame::after { display: none }"
     page.add_style_tag(content=bare)
 
 
-def look(page) -> dict[str, Image.Image]:
+def look(page: Page) -> dict[str, Image.Image]:
     """Return what each panel that is to be seen shows."""
     wait(page)
     shown = {}
@@ -269,20 +271,20 @@ def look(page) -> dict[str, Image.Image]:
     return shown
 
 
-def assert_all_differ(before, after) -> None:
+def assert_all_differ(before: dict[str, Image], after) -> None:
     assert before.keys() == after.keys()
     for panel, picture in before.items():
         change = ImageChops.difference(picture, after[panel]).convert("L")
         assert np.asarray(change).mean() > 5, panel
 
 
-def read_place(page) -> dict[str, float]:
+def read_place(page: Page) -> dict[str, float]:
     """Return the values at the cross in the first three panels."""
     texts = page.locator(".viewer-value").all_inner_texts()[:3]
     return {a: float(t.replace("\N{MINUS SIGN}", "-")) for a, t in zip("xyz", texts, strict=True)}
 
 
-def test_every_panel_shows_a_brain_and_no_two_the_same(page) -> None:
+def test_every_panel_shows_a_brain_and_no_two_the_same(page: Page) -> None:
     shown = look(page)
     assert list(shown) == list(PANELS)
     for picture in shown.values():
@@ -292,7 +294,7 @@ def test_every_panel_shows_a_brain_and_no_two_the_same(page) -> None:
     assert_all_differ(shown, {panel: shown[PANELS[n - 1]] for n, panel in enumerate(PANELS)})
 
 
-def test_arrows_on_the_slider_move_all_panels(page) -> None:
+def test_arrows_on_the_slider_move_all_panels(page: Page) -> None:
     before, told = look(page), page.locator(".viewer-where").inner_text()
     page.locator("input[name=slice]").focus()
     page.keyboard.press("ArrowRight")
@@ -304,27 +306,27 @@ def test_arrows_on_the_slider_move_all_panels(page) -> None:
 
 
 @pytest.mark.parametrize("plane", ["coronal", "sagittal"])
-def test_another_plane_changes_all_panels(page, plane: str) -> None:
+def test_another_plane_changes_all_panels(page: Page, plane: str) -> None:
     before = look(page)
     page.get_by_label(plane).check()
     assert_all_differ(before, look(page))
 
 
-def test_another_map_changes_all_panels_and_their_bars(page) -> None:
+def test_another_map_changes_all_panels_and_their_bars(page: Page) -> None:
     before = look(page)
     page.select_option("select[name=quantity]", "MD")
     assert_all_differ(before, look(page))
     assert page.locator("figcaption").filter(has_text="3 µm²/ms").count() == 4
 
 
-def test_panels_without_a_volume_are_hidden(page) -> None:
+def test_panels_without_a_volume_are_hidden(page: Page) -> None:
     page.select_option("select[name=quantity]", "fibre directions")
     shown = look(page)
     assert list(shown) == ["before", "after"]
     assert np.asarray(shown["after"]).std() > 20
 
 
-def test_another_scan_is_shown_and_its_name_is_text(page) -> None:
+def test_another_scan_is_shown_and_its_name_is_text(page: Page) -> None:
     page.select_option("select[name=scan]", label="sub-02 </script><b>")
     assert list(look(page)) == list(PANELS)
 
@@ -332,7 +334,9 @@ def test_another_scan_is_shown_and_its_name_is_text(page) -> None:
 @pytest.mark.parametrize(
     ("plane", "axes"), [("axial", "xyz"), ("coronal", "xzy"), ("sagittal", "yzx")]
 )
-def test_positions_of_an_oblique_image_are_those_of_the_world(page, plane: str, axes: str) -> None:
+def test_positions_of_an_oblique_image_are_those_of_the_world(
+    page: Page, plane: str, axes: str
+) -> None:
     """Panels show each voxel's place, so that a value tells where it was read."""
     page.select_option("select[name=quantity]", "position")
     wait(page)
@@ -355,7 +359,7 @@ def test_positions_of_an_oblique_image_are_those_of_the_world(page, plane: str, 
     assert abs(above[across] - origin[across]) < 9
 
 
-def test_the_cross_is_where_the_click_was_in_all_panels(page) -> None:
+def test_the_cross_is_where_the_click_was_in_all_panels(page: Page) -> None:
     canvas = page.locator("figure[data-panel=after] canvas")
     size = canvas.bounding_box()["width"]
     canvas.click(position={"x": 0.4 * size, "y": 0.55 * size})
@@ -367,7 +371,7 @@ def test_the_cross_is_where_the_click_was_in_all_panels(page) -> None:
 
 
 def test_a_narrow_page_has_two_square_panels_a_row_and_does_not_scroll_sideways(
-    browser, written
+    browser: Browser, written: Path
 ) -> None:
     with open_page(browser, written, width=360, height=740) as narrow:
         wait(narrow)
@@ -377,7 +381,7 @@ def test_a_narrow_page_has_two_square_panels_a_row_and_does_not_scroll_sideways(
         assert boxes[0]["y"] == boxes[1]["y"] < boxes[2]["y"] == boxes[3]["y"]
 
 
-def test_a_value_has_the_colour_of_the_bar(browser, tmp_path: Path) -> None:
+def test_a_value_has_the_colour_of_the_bar(browser: Browser, tmp_path: Path) -> None:
     wanted = {"low": 0.0, "middle": 0.5, "high": 1.0}
     solid = {
         name: Volume(np.where(make_brain(), 2 + value, np.nan), np.eye(4), 2, 3, colours="viridis")
@@ -392,7 +396,7 @@ def test_a_value_has_the_colour_of_the_bar(browser, tmp_path: Path) -> None:
             np.testing.assert_allclose(shown, np.array(colour, dtype=int), atol=4)
 
 
-def test_the_viewer_starts_when_it_comes_near(browser, tmp_path: Path) -> None:
+def test_the_viewer_starts_when_it_comes_near(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "tall.html"
     write_page(path, viewer_html([make_scan()]), above='<div style="height: 5000px"></div>')
     with open_page(browser, path) as tall:
@@ -404,7 +408,7 @@ def test_the_viewer_starts_when_it_comes_near(browser, tmp_path: Path) -> None:
         assert tall.locator(".viewer-frame img").count() == 0
 
 
-def test_without_webgl_a_sentence_says_so_and_stills_stay(browser, written) -> None:
+def test_without_webgl_a_sentence_says_so_and_stills_stay(browser: Browser, written: Path) -> None:
     blind = "HTMLCanvasElement.prototype.getContext = () => null"
     with open_page(browser, written, first=blind) as opened:
         opened.get_by_text("needs WebGL 2").wait_for()

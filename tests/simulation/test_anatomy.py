@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from siteless.simulation import INTRA_AXONAL_PER_YEAR, SYSTEMS, load_atlas, make_anatomy
+from siteless.simulation import (
+    INTRA_AXONAL_PER_YEAR,
+    SYSTEMS,
+    Anatomy,
+    Person,
+    load_atlas,
+    make_anatomy,
+)
 from siteless.simulation._person import _fibres
 
 COMMISSURAL, PROJECTION, ASSOCIATION = range(3)
@@ -55,7 +62,7 @@ def test_systems_cross_in_the_centrum_semiovale() -> None:
         assert shares[PROJECTION] > 0.25
 
 
-def test_tissue_parts_add_up(anatomy) -> None:
+def test_tissue_parts_add_up(anatomy: Anatomy) -> None:
     np.testing.assert_allclose(anatomy.tissue.sum(axis=1), 1, atol=1e-5)
     white = anatomy.white_matter
     np.testing.assert_allclose(anatomy.populations[white].sum(axis=1), 1, atol=1e-5)
@@ -65,13 +72,13 @@ def test_tissue_parts_add_up(anatomy) -> None:
     assert anatomy.populations.shape[1] == len(SYSTEMS)
 
 
-def test_brains_have_the_size_of_brains(anatomy) -> None:
+def test_brains_have_the_size_of_brains(anatomy: Anatomy) -> None:
     volume = anatomy.mask.sum() * 4.0**3 / 1e6
     assert 1.4 < volume < 2.4  # litres, with the fluid around
     assert 0.25 < anatomy.white_matter.mean() < 0.45
 
 
-def test_people_differ_and_a_person_does_not(person, anatomy) -> None:
+def test_people_differ_and_a_person_does_not(person: Person, anatomy: Anatomy) -> None:
     again = make_anatomy(person, voxel_size=4.0)
     assert np.array_equal(again.intra_axonal, anatomy.intra_axonal)
     other = make_anatomy(replace(person, seed=(7, 2)), voxel_size=4.0)
@@ -79,20 +86,22 @@ def test_people_differ_and_a_person_does_not(person, anatomy) -> None:
     assert other.mask.shape != anatomy.mask.shape or (other.mask != anatomy.mask).any()
 
 
-def test_affines_are_oblique(anatomy) -> None:
+def test_affines_are_oblique(anatomy: Anatomy) -> None:
     axes = anatomy.affine[:3, :3] / 4.0
     np.testing.assert_allclose(axes.T @ axes, np.eye(3), atol=1e-10)
     assert np.abs(np.abs(axes) - np.eye(3)).max() > 0.01
     assert np.linalg.det(axes) < 0
 
 
-def test_age_lowers_the_intra_axonal_part_as_told(person, anatomy) -> None:
+def test_age_lowers_the_intra_axonal_part_as_told(person: Person, anatomy: Anatomy) -> None:
     older = make_anatomy(replace(person, age=65), voxel_size=4.0)
     change = older.intra_axonal - anatomy.intra_axonal
     np.testing.assert_allclose(change, 20 * INTRA_AXONAL_PER_YEAR, atol=1e-9)
 
 
-def test_a_lesion_changes_white_matter_where_its_mask_says(person, anatomy) -> None:
+def test_a_lesion_changes_white_matter_where_its_mask_says(
+    person: Person, anatomy: Anatomy
+) -> None:
     hurt = make_anatomy(replace(person, lesion=True), voxel_size=4.0)
     assert 5 < hurt.lesion.sum() < 60
     assert (anatomy.tissue[hurt.lesion, 0] > 0.5).all()
@@ -106,7 +115,7 @@ def test_a_lesion_changes_white_matter_where_its_mask_says(person, anatomy) -> N
     assert np.array_equal(hurt.white_matter, anatomy.white_matter)
 
 
-def test_fibres_turn_with_the_head(anatomy) -> None:
+def test_fibres_turn_with_the_head(anatomy: Anatomy) -> None:
     turn = Rotation.from_euler("xyz", [20, -30, 40], degrees=True).as_matrix()
     place = anatomy.position[::50]
     straight, volumes = _fibres(place, lambda position: position)

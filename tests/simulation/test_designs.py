@@ -9,6 +9,10 @@ from siteless.simulation import (
     DESIGNS,
     INTRA_AXONAL_PER_YEAR,
     PATIENT_EFFECT,
+    Anatomy,
+    Cohort,
+    Person,
+    Scanner,
     choose_design,
     draw_design,
     make_anatomy,
@@ -19,12 +23,12 @@ from siteless.simulation import (
 SITES = ("prisma30", "prisma60", "connectom30", "connectom60")
 
 
-def _draw(name, *, sites=SITES, seed: int = 0, **options):
+def _draw(name: str, *, sites: tuple[str, ...] = SITES, seed: int = 0, **options) -> Cohort:
     scanners = tuple(read_scanners()[site] for site in sites)
     return draw_design(scanners, choose_design(name, **options), voxel_size=6.0, seed=seed)
 
 
-def _at(cohort, site):
+def _at(cohort: Cohort, site: str):
     """Return the training people who are scanned at one site only, and that is this one."""
     return [
         person
@@ -34,7 +38,7 @@ def _at(cohort, site):
 
 
 @pytest.mark.parametrize("name", DESIGNS)
-def test_test_people_travel_and_nobody_validates(name) -> None:
+def test_test_people_travel_and_nobody_validates(name: str) -> None:
     cohort = _draw(name, test_people=3)
     assert {person.split for person in cohort.people} == {"train", "test"}
     travellers = [person for person in cohort.people if person.split == "test"]
@@ -44,13 +48,13 @@ def test_test_people_travel_and_nobody_validates(name) -> None:
 
 
 @pytest.mark.parametrize("name", DESIGNS)
-def test_one_seed_draws_the_same_people_and_another_does_not(name) -> None:
+def test_one_seed_draws_the_same_people_and_another_does_not(name: str) -> None:
     assert _draw(name) == _draw(name)
     assert _draw(name).people != _draw(name, seed=1).people
 
 
 @pytest.mark.parametrize("name", DESIGNS)
-def test_labels_and_random_seeds_are_different(name) -> None:
+def test_labels_and_random_seeds_are_different(name: str) -> None:
     people = _draw(name).people
     assert len({person.label for person in people}) == len(people)
     assert len({person.seed for person in people}) == len(people)
@@ -119,7 +123,7 @@ def test_every_third_patient_and_no_control_has_a_lesion(count: int) -> None:
     assert not any(person.lesion for person in cohort.people if person.group == "control")
 
 
-def test_patients_differ_in_the_affected_white_matter_and_nowhere_else(person) -> None:
+def test_patients_differ_in_the_affected_white_matter_and_nowhere_else(person: Person) -> None:
     healthy = make_anatomy(replace(person, group="control"), voxel_size=6.0)
     ill = make_anatomy(replace(person, group="patient"), voxel_size=6.0)
     change = ill.intra_axonal - healthy.intra_axonal
@@ -161,7 +165,7 @@ def test_travelling_test_people_have_both_visits_at_every_site() -> None:
         assert visits == {(site, years): 1 for site in SITES for years in (0, 3)}
 
 
-def test_white_matter_changes_with_the_years_by_the_known_slope(person) -> None:
+def test_white_matter_changes_with_the_years_by_the_known_slope(person: Person) -> None:
     before = make_anatomy(person, voxel_size=6.0)
     after = make_anatomy(person.after(4), voxel_size=6.0)
     change = after.intra_axonal - before.intra_axonal
@@ -170,7 +174,9 @@ def test_white_matter_changes_with_the_years_by_the_known_slope(person) -> None:
         np.testing.assert_array_equal(getattr(after, name), getattr(before, name))
 
 
-def test_another_session_is_another_draw(person, anatomy, scanners) -> None:
+def test_another_session_is_another_draw(
+    person: Person, anatomy: Anatomy, scanners: dict[str, Scanner]
+) -> None:
     scanner = replace(scanners["prisma30"], directions=6)
     usual, again, named = (
         scan_person(person, anatomy, scanner, session=session).signal

@@ -7,8 +7,19 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
+from siteless.acquisition import Array
 from siteless.errors import DatasetError
-from siteless.simulation import EFFECTS, clean_signal, read_scanners, scan_person, scheme
+from siteless.simulation import (
+    EFFECTS,
+    Anatomy,
+    Person,
+    Scanner,
+    SimulatedScan,
+    clean_signal,
+    read_scanners,
+    scan_person,
+    scheme,
+)
 from siteless.simulation._scanner import _blurred, _coil_error, _with_noise
 from siteless.simulation._signal import _SPREAD, _cone
 from siteless.tissue import fit_tensor
@@ -21,18 +32,20 @@ def _without_all_but(scanner, *kept):
 
 
 @pytest.fixture(scope="module")
-def plain(person, anatomy, scanners):
+def plain(person: Person, anatomy: Anatomy, scanners: dict[str, Scanner]) -> SimulatedScan:
     """A scan with no effect at all."""
     return scan_person(person, anatomy, _without_all_but(scanners["prisma30"]))
 
 
-def _scan(person, anatomy, scanners, site, *kept):
+def _scan(
+    person: Person, anatomy: Anatomy, scanners: dict[str, Scanner], site: str, *kept
+) -> SimulatedScan:
     same_scheme = replace(scanners[site], scheme=1, directions=30)
     return scan_person(person, anatomy, _without_all_but(same_scheme, *kept))
 
 
 def test_without_effects_sites_of_one_scheme_are_identical(
-    person, anatomy, scanners, plain
+    person: Person, anatomy: Anatomy, scanners: dict[str, Scanner], plain: SimulatedScan
 ) -> None:
     for site in scanners:
         other = _scan(person, anatomy, scanners, site)
@@ -41,14 +54,18 @@ def test_without_effects_sites_of_one_scheme_are_identical(
     assert np.array_equal(plain.signal, plain.clean)
 
 
-def test_gain_is_one_factor(person, anatomy, scanners, plain) -> None:
+def test_gain_is_one_factor(
+    person: Person, anatomy: Anatomy, scanners: dict[str, Scanner], plain: SimulatedScan
+) -> None:
     other = _scan(person, anatomy, scanners, "connectom30", "gain")
     ratio = other.signal[anatomy.mask] / plain.signal[anatomy.mask]
     assert ratio.max() / ratio.min() == pytest.approx(1, abs=1e-5)
     assert ratio.mean() == pytest.approx(1.7, rel=0.15)
 
 
-def test_receive_field_is_a_smooth_factor_a_voxel(person, anatomy, scanners, plain) -> None:
+def test_receive_field_is_a_smooth_factor_a_voxel(
+    person: Person, anatomy: Anatomy, scanners: dict[str, Scanner], plain: SimulatedScan
+) -> None:
     other = _scan(person, anatomy, scanners, "connectom30", "receive")
     ratio = other.signal[anatomy.mask] / plain.signal[anatomy.mask]
     np.testing.assert_allclose(ratio, ratio[:, :1] * np.ones(ratio.shape[1]), rtol=1e-4)
@@ -56,12 +73,12 @@ def test_receive_field_is_a_smooth_factor_a_voxel(person, anatomy, scanners, pla
 
 
 def test_echo_time_weighs_compartments_but_leaves_how_grey_matter_decays(
-    anatomy, scanners
+    anatomy: Anatomy, scanners: dict[str, Scanner]
 ) -> None:
     table = scheme(scanners["prisma30"])
     b0 = np.flatnonzero(table.is_b0)[0]
 
-    def decay(tissue, echo_time):
+    def decay(tissue, echo_time) -> tuple[Array, Array]:
         voxels = len(anatomy.tissue)
         pure = replace(
             anatomy,
@@ -81,7 +98,9 @@ def test_echo_time_weighs_compartments_but_leaves_how_grey_matter_decays(
     assert short[0][:, strong].mean() < 0.99 * long[0][:, strong].mean()
 
 
-def test_nonlinearity_leaves_b0_and_the_isocentre(person, anatomy, scanners, plain) -> None:
+def test_nonlinearity_leaves_b0_and_the_isocentre(
+    person: Person, anatomy: Anatomy, scanners: dict[str, Scanner], plain: SimulatedScan
+) -> None:
     other = _scan(person, anatomy, scanners, "connectom30", "nonlinearity")
     b0 = plain.gradients.is_b0
     np.testing.assert_allclose(other.signal[..., b0], plain.signal[..., b0], rtol=1e-5)
@@ -93,7 +112,9 @@ def test_nonlinearity_leaves_b0_and_the_isocentre(person, anatomy, scanners, pla
     assert change[radius < 15].mean() < 0.1 * change[radius > 70].mean()
 
 
-def test_blur_keeps_the_sum_and_lowers_contrast(person, anatomy, scanners, plain) -> None:
+def test_blur_keeps_the_sum_and_lowers_contrast(
+    person: Person, anatomy: Anatomy, scanners: dict[str, Scanner], plain: SimulatedScan
+) -> None:
     other = _scan(person, anatomy, scanners, "prisma30", "blur")
     assert other.signal.sum() == pytest.approx(plain.signal.sum(), rel=0.05)
     assert (
@@ -101,7 +122,9 @@ def test_blur_keeps_the_sum_and_lowers_contrast(person, anatomy, scanners, plain
     )
 
 
-def test_position_turns_the_table_and_leaves_b0(person, anatomy, scanners, plain) -> None:
+def test_position_turns_the_table_and_leaves_b0(
+    person: Person, anatomy: Anatomy, scanners: dict[str, Scanner], plain: SimulatedScan
+) -> None:
     other = _scan(person, anatomy, scanners, "prisma30", "position")
     b0 = plain.gradients.is_b0
     assert np.array_equal(other.signal[..., b0], plain.signal[..., b0])
@@ -110,7 +133,7 @@ def test_position_turns_the_table_and_leaves_b0(person, anatomy, scanners, plain
     assert np.abs(theirs - ours).max() > 0.01
 
 
-def test_b_values_scatter_in_multiples_of_five(scanners) -> None:
+def test_b_values_scatter_in_multiples_of_five(scanners: dict[str, Scanner]) -> None:
     b = scheme(scanners["prisma30"]).b
     assert (b % 5 == 0).all()
     assert len(np.unique(b[b > 2000])) > 1
@@ -118,7 +141,9 @@ def test_b_values_scatter_in_multiples_of_five(scanners) -> None:
     assert set(straight.b) == {0, 1200, 3000}
 
 
-def test_noise_leaves_the_clean_scan(person, anatomy, scanners, plain) -> None:
+def test_noise_leaves_the_clean_scan(
+    person: Person, anatomy: Anatomy, scanners: dict[str, Scanner], plain: SimulatedScan
+) -> None:
     other = _scan(person, anatomy, scanners, "prisma30", "noise")
     assert np.array_equal(other.clean, plain.clean)
     b0 = np.flatnonzero(plain.gradients.is_b0)
@@ -173,7 +198,7 @@ def test_coils_give_the_gradient_of_the_sum_of_their_fields() -> None:
 
 
 def test_a_turned_head_is_the_same_experiment_seen_from_the_head(
-    person, anatomy, scanners
+    person: Person, anatomy: Anatomy, scanners: dict[str, Scanner]
 ) -> None:
     """Scanning a turned head equals turning fibres and positions and scanning those."""
     scanner = _without_all_but(scanners["connectom30"], "nonlinearity", "position")
@@ -194,7 +219,7 @@ def test_a_turned_head_is_the_same_experiment_seen_from_the_head(
 
 @pytest.mark.parametrize("voxel", [2.4, 6.0])
 @pytest.mark.parametrize("width", [1.5, 3.0])
-def test_blur_has_the_width_asked_for(anatomy, voxel: float, width: float) -> None:
+def test_blur_has_the_width_asked_for(anatomy: Anatomy, voxel: float, width: float) -> None:
     grid = replace(anatomy, affine=np.diag([voxel] * 3 + [1.0]), mask=np.ones((15, 15, 15), bool))
     impulse = np.zeros((15, 15, 15, 1), dtype=np.float32)
     impulse[7, 7, 7] = 1
@@ -211,7 +236,9 @@ def test_dispersion_has_the_spread_asked_for() -> None:
     assert np.sum(_SPREAD * tilt**4) == pytest.approx(8 * 0.2**4, rel=1e-5)
 
 
-def test_runs_repeat_by_their_number(person, anatomy, scanners) -> None:
+def test_runs_repeat_by_their_number(
+    person: Person, anatomy: Anatomy, scanners: dict[str, Scanner]
+) -> None:
     scanner = scanners["prisma30"]
     first, second = (scan_person(person, anatomy, scanner, run=run) for run in (1, 2))
     again = scan_person(person, anatomy, scanner, run=1)
@@ -219,7 +246,9 @@ def test_runs_repeat_by_their_number(person, anatomy, scanners) -> None:
     assert not np.array_equal(first.signal, second.signal)
 
 
-def test_single_fibres_are_recovered(person, anatomy, scanners) -> None:
+def test_single_fibres_are_recovered(
+    person: Person, anatomy: Anatomy, scanners: dict[str, Scanner]
+) -> None:
     scan = scan_person(person, anatomy, scanners["prisma30"])
     single = (anatomy.populations.max(axis=1) > 0.9) & (anatomy.tissue[:, 0] > 0.8)
     voxels = np.flatnonzero(anatomy.mask.T)[single]
@@ -232,7 +261,9 @@ def test_single_fibres_are_recovered(person, anatomy, scanners) -> None:
     assert np.median(angle) < 10
 
 
-def test_signal_of_an_undispersed_fibre_is_stick_and_zeppelin(anatomy, scanners) -> None:
+def test_signal_of_an_undispersed_fibre_is_stick_and_zeppelin(
+    anatomy: Anatomy, scanners: dict[str, Scanner]
+) -> None:
     voxel = int(anatomy.tissue[:, 0].argmax())
     one = slice(voxel, voxel + 1)
     alone = replace(
@@ -290,6 +321,6 @@ def test_the_documented_site_is_one(tmp_path: Path) -> None:
     assert read_scanners(tmp_path / "mine.toml")["lab"].directions == 45
 
 
-def test_unknown_effects_are_refused(scanners) -> None:
+def test_unknown_effects_are_refused(scanners: dict[str, Scanner]) -> None:
     with pytest.raises(DatasetError, match="no effect 'rain'; choose of gain"):
         scanners["prisma30"].without("rain")

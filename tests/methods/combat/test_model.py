@@ -10,7 +10,7 @@ from neuroCombat import neuroCombat
 
 from lessons import SHELLS, make_card
 from phantoms import make_gradients, make_scan
-from siteless.acquisition import Site
+from siteless.acquisition import Array, Scan, Site
 from siteless.errors import DatasetError, ModelError, SignalError, SitelessError
 from siteless.harmonics import fit_coefficients
 from siteless.methods import load_model, render
@@ -26,7 +26,7 @@ SITES = [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
 PEOPLE = [{"age": age, "sex": sex} for age, sex in zip(AGES, SEXES, strict=True)]
 
 
-def _learned():
+def _learned() -> list[Covariate]:
     return [Covariate.of("age", AGES), Covariate.of("sex", SEXES)]
 
 
@@ -117,11 +117,13 @@ def test_the_missing_package_is_named_with_how_to_get_it(monkeypatch: pytest.Mon
         require_neurocombat()
 
 
-def _scan(site: str = "a", **more):
+def _scan(site: str = "a", **more) -> Scan:
     return make_scan(make_gradients(SHELLS), site=Site(site), **more)
 
 
-def _model(shift_b=2.0, scale_b: float = 1.0, covariates=(), known=None):
+def _model(
+    shift_b: float = 2.0, scale_b: float = 1.0, covariates=(), known: Array | None = None
+) -> CombatModel:
     """Make a model of two sites that differ in FA by a shift of some spreads of 0.05."""
     scan = _scan()
     template = BrainMaps.of(scan, fit_coefficients(scan, order=4))

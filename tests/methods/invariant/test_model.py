@@ -8,10 +8,10 @@ from scipy import ndimage
 
 from lessons import BS, ORDER, PREPARATION, QUICK, SHELLS, lesson, make_card
 from phantoms import make_gradients, make_scan
-from siteless.acquisition import GradientTable, Site
+from siteless.acquisition import Array, GradientTable, Scan, Site
 from siteless.errors import GradientTableError, ModelError
 from siteless.harmonics import Channels, Coefficients, project
-from siteless.methods import harmonize, render
+from siteless.methods import Rendering, harmonize, render
 from siteless.methods._render import _deviation_within_voxel, _scales
 from siteless.methods.invariant import InvariantModel
 from siteless.methods.invariant.network import Autoencoder, NetworkSettings
@@ -20,18 +20,18 @@ from siteless.methods.invariant.training import make_parts, train
 
 
 @pytest.fixture(scope="module")
-def model():
+def model() -> InvariantModel:
     """A model of two sites whose levels are 1200 and 2400."""
     trained = train(lesson(), replace(QUICK, updates=200))
     return InvariantModel(make_card({"a": 1200.0, "b": 2400.0}), trained.network)
 
 
 @pytest.fixture(scope="module")
-def scan():
+def scan() -> Scan:
     return make_scan(make_gradients(SHELLS, seed=10), site=Site("a"), seed=7)
 
 
-def test_white_matter_is_what_the_model_renders(model, scan) -> None:
+def test_white_matter_is_what_the_model_renders(model: InvariantModel, scan: Scan) -> None:
     rendered = harmonize(model, scan, "b")
     expected = project(model.decode(model.encode(scan), "b"), scan.gradients).clip(min=0)
     ours = rendered.signal.T[:, scan.white_matter.T].T
@@ -40,7 +40,7 @@ def test_white_matter_is_what_the_model_renders(model, scan) -> None:
     assert rendered.gradients is scan.gradients
 
 
-def test_codes_are_of_the_patches_that_are_trained_on(scan) -> None:
+def test_codes_are_of_the_patches_that_are_trained_on(scan: Scan) -> None:
     """Of an untrained network, whose patches hold means of their surroundings."""
     settings = NetworkSettings(31, sites=2, neighbours=9, rendered=1, kept=6, turned=True)
     card = make_card({"a": 1200.0, "b": 2400.0}, settings={"training": {"surroundings": [1, 3]}})
@@ -53,7 +53,7 @@ def test_codes_are_of_the_patches_that_are_trained_on(scan) -> None:
     np.testing.assert_allclose(wide.encode(scan).mean, expected, atol=1e-5)
 
 
-def _profiles(strength: float):
+def _profiles(strength: float) -> SiteProfiles:
     """Make profiles of two sites that multiply all signal, and divide it by as much."""
     weights = np.zeros((2, 35, 5))
     weights[:, 0, 0] = strength, -strength
@@ -61,18 +61,20 @@ def _profiles(strength: float):
     return SiteProfiles(("a", "b"), np.zeros(2), field, ORDER, np.zeros((2, 5)))
 
 
-def _lesion(scan):
+def _lesion(scan: Scan) -> Array:
     """A ball of white matter."""
     lesion = np.zeros(scan.mask.shape, dtype=bool)
     lesion[tuple(np.argwhere(scan.white_matter).mean(axis=0).astype(int))] = True
     return ndimage.binary_dilation(lesion, iterations=2) & scan.white_matter
 
 
-def _ill(scan, factor: float):
+def _ill(scan: Scan, factor: float) -> Scan:
     return scan.with_signal(np.where(_lesion(scan)[..., None], factor * scan.signal, scan.signal))
 
 
-def test_voxels_unlike_all_that_was_learned_keep_their_signal(model, scan) -> None:
+def test_voxels_unlike_all_that_was_learned_keep_their_signal(
+    model: InvariantModel, scan: Scan
+) -> None:
     ill, full = _ill(scan, 4), replace(model, profiles=_profiles(0.2))
     own = full.preparation.coefficients(ill)
     codes = full.encode(ill, own)
@@ -91,7 +93,9 @@ def test_voxels_unlike_all_that_was_learned_keep_their_signal(model, scan) -> No
     assert (spread[lesion].mean(axis=0) > 3 * spread[~lesion].mean(axis=0)).all()
 
 
-def test_voxels_that_are_unfamiliar_alone_are_left_to_their_codes(model, scan) -> None:
+def test_voxels_that_are_unfamiliar_alone_are_left_to_their_codes(
+    model: InvariantModel, scan: Scan
+) -> None:
     alone = np.zeros(scan.mask.shape, dtype=bool)
     alone[tuple(np.argwhere(_lesion(scan))[0])] = True
     bright = scan.with_signal(np.where(alone[..., None], 4 * scan.signal, scan.signal))
@@ -102,7 +106,7 @@ def test_voxels_that_are_unfamiliar_alone_are_left_to_their_codes(model, scan) -
     assert not full.encode(bright).unfamiliar[alone.T[scan.white_matter.T]].any()
 
 
-def test_what_codes_do_not_hold_of_means_is_kept(model, scan) -> None:
+def test_what_codes_do_not_hold_of_means_is_kept(model: InvariantModel, scan: Scan) -> None:
     """A lesion such as no training scan has: smoothing keeps sums, and so does rendering."""
     ill, full = _ill(scan, 2.5), replace(model, profiles=_profiles(0.2))
     own = full.preparation.coefficients(ill)
@@ -122,7 +126,7 @@ def test_what_codes_do_not_hold_of_means_is_kept(model, scan) -> None:
     np.testing.assert_allclose(sums(codes, "b") - sums(without, "b"), given, rtol=0.01)
 
 
-def test_what_is_not_rendered_can_be_left(model, scan) -> None:
+def test_what_is_not_rendered_can_be_left(model: InvariantModel, scan: Scan) -> None:
     made = render(model, scan, "b", outside="unchanged")
     other = ~scan.white_matter
     np.testing.assert_array_equal(made.scan.signal[other], scan.signal[other])
@@ -130,15 +134,15 @@ def test_what_is_not_rendered_can_be_left(model, scan) -> None:
     assert made.change[scan.white_matter].any()
 
 
-def _volumes(scan):
+def _volumes(scan: Scan):
     return [scan.gradients.is_b0, *(shell.volumes for shell in scan.gradients.shells)]
 
 
-def _ratio(made, scan, where, volumes):
+def _ratio(made: Rendering, scan: Scan | Scan, where: Array, volumes):
     return made.scan.signal[where][:, volumes].mean() / scan.signal[where][:, volumes].mean()
 
 
-def test_there_is_no_step_at_the_boundary(model, scan) -> None:
+def test_there_is_no_step_at_the_boundary(model: InvariantModel, scan: Scan) -> None:
     made = render(model, scan, "b")
     white = scan.white_matter
     inner = white & ndimage.binary_dilation(~white)
@@ -165,7 +169,7 @@ def test_the_scale_follows_what_is_rendered_near_by() -> None:
     np.testing.assert_allclose(scales[:, inner], expected[:, inner], rtol=0.01)
 
 
-def test_what_is_scaled_is_also_told_as_changed(model, scan) -> None:
+def test_what_is_scaled_is_also_told_as_changed(model: InvariantModel, scan: Scan) -> None:
     made = render(model, scan, "b")
     other = scan.mask & ~scan.white_matter
     b0 = int(np.flatnonzero(scan.gradients.is_b0)[0])
@@ -175,7 +179,7 @@ def test_what_is_scaled_is_also_told_as_changed(model, scan) -> None:
     np.testing.assert_allclose(made.change[other][:, 0], expected, rtol=1e-3, atol=0.05)
 
 
-def test_at_home_a_scan_keeps_its_level(model, scan) -> None:
+def test_at_home_a_scan_keeps_its_level(model: InvariantModel, scan: Scan) -> None:
     loud = scan.with_signal(3 * scan.signal)
     made = render(model, loud, "a")
     assert made.levels[0] == made.levels[1] == pytest.approx(3600, rel=0.05)
@@ -184,7 +188,9 @@ def test_at_home_a_scan_keeps_its_level(model, scan) -> None:
     )
 
 
-def test_far_from_what_is_rendered_the_mean_scale_is_taken(model, scan) -> None:
+def test_far_from_what_is_rendered_the_mean_scale_is_taken(
+    model: InvariantModel, scan: Scan
+) -> None:
     white = np.zeros_like(scan.white_matter)
     white[:6] = scan.white_matter[:6]
     half = replace(scan, white_matter=white)
@@ -196,7 +202,9 @@ def test_far_from_what_is_rendered_the_mean_scale_is_taken(model, scan) -> None:
         assert _ratio(made, half, far, volumes) == pytest.approx(expected, rel=0.03)
 
 
-def test_every_volume_of_a_voxel_keeps_its_contrast_where_it_is_scaled(model, scan) -> None:
+def test_every_volume_of_a_voxel_keeps_its_contrast_where_it_is_scaled(
+    model: InvariantModel, scan: Scan
+) -> None:
     made = render(model, scan, "b")
     other = scan.mask & ~scan.white_matter
     for volumes in _volumes(scan):
@@ -204,7 +212,9 @@ def test_every_volume_of_a_voxel_keeps_its_contrast_where_it_is_scaled(model, sc
         np.testing.assert_allclose(ratio, np.broadcast_to(ratio[:, :1], ratio.shape), rtol=1e-4)
 
 
-def test_change_is_the_distance_from_the_scan_at_the_targets_level(model, scan) -> None:
+def test_change_is_the_distance_from_the_scan_at_the_targets_level(
+    model: InvariantModel, scan: Scan
+) -> None:
     made = render(model, scan, "b")
     own, level = model.preparation.coefficients(scan), model.encode(scan).level
     assert made.levels == (level, pytest.approx(2400))
@@ -218,7 +228,9 @@ def test_change_is_the_distance_from_the_scan_at_the_targets_level(model, scan) 
     assert not made.change[~scan.mask].any()
 
 
-def test_spread_is_how_much_renderings_of_drawn_codes_differ(model, scan) -> None:
+def test_spread_is_how_much_renderings_of_drawn_codes_differ(
+    model: InvariantModel, scan: Scan
+) -> None:
     codes = model.encode(scan)
     ours = model.deviation(codes, "b", model.decode(codes, "b"))
     rng = np.random.default_rng(0)
@@ -235,7 +247,9 @@ def test_spread_is_how_much_renderings_of_drawn_codes_differ(model, scan) -> Non
     np.testing.assert_allclose(model.deviation(sure, "b", model.decode(sure, "b")), 0, atol=1e-2)
 
 
-def test_where_signal_is_steep_its_place_in_a_voxel_adds_to_the_spread(model, scan) -> None:
+def test_where_signal_is_steep_its_place_in_a_voxel_adds_to_the_spread(
+    model: InvariantModel, scan: Scan
+) -> None:
     made, codes = render(model, scan, "b"), model.encode(scan)
     assert not made.spread[~scan.white_matter].any()
     b0 = np.zeros(scan.mask.shape)
@@ -255,7 +269,7 @@ def test_slopes_are_not_halved_at_the_edge() -> None:
     np.testing.assert_allclose(_deviation_within_voxel(ramp)[:, 0], np.sqrt(1 / 12), rtol=1e-6)
 
 
-def test_b_values_need_not_be_the_models_to_the_digit(model, scan) -> None:
+def test_b_values_need_not_be_the_models_to_the_digit(model: InvariantModel, scan: Scan) -> None:
     gradients = scan.gradients
     weak = np.where(np.abs(gradients.b - 1200) < 1, 1140.0, gradients.bvals)
     own = replace(scan, gradients=GradientTable(weak, gradients.bvecs))
@@ -264,7 +278,7 @@ def test_b_values_need_not_be_the_models_to_the_digit(model, scan) -> None:
     assert harmonize(model, own, "b", gradients=table).signal.shape[3] == len(table)
 
 
-def test_what_is_unlike_the_training_scans_is_flagged(model, scan) -> None:
+def test_what_is_unlike_the_training_scans_is_flagged(model: InvariantModel, scan: Scan) -> None:
     healthy = render(model, scan, "b")
     assert healthy.unfamiliar_part < 0.05
     lesion = np.zeros_like(scan.white_matter)
@@ -280,7 +294,9 @@ def test_what_is_unlike_the_training_scans_is_flagged(model, scan) -> None:
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
-def test_how_a_scan_is_stored_does_not_matter(model, scan, axis: int) -> None:
+def test_how_a_scan_is_stored_does_not_matter(
+    model: InvariantModel, scan: Scan, axis: int
+) -> None:
     flip = np.eye(4)
     flip[axis, axis], flip[axis, 3] = -1, scan.mask.shape[axis] - 1
     other = replace(
@@ -294,7 +310,7 @@ def test_how_a_scan_is_stored_does_not_matter(model, scan, axis: int) -> None:
     np.testing.assert_allclose(back, harmonize(model, scan, "b").signal, rtol=1e-3, atol=0.5)
 
 
-def _with_names_swapped(model):
+def _with_names_swapped(model: InvariantModel) -> InvariantModel:
     """Return the model as it would be had its two sites been numbered the other way round."""
     network = copy.deepcopy(model.network)
     network.set_units(model.network.offset.flip(0), model.network.scale.flip(0))
@@ -307,7 +323,7 @@ def _with_names_swapped(model):
     return InvariantModel(replace(model.card, sites=sites), network)
 
 
-def test_the_average_favours_no_site(model, scan) -> None:
+def test_the_average_favours_no_site(model: InvariantModel, scan: Scan) -> None:
     average = harmonize(model, scan, "average")
     swapped = harmonize(_with_names_swapped(model), scan, "average")
     np.testing.assert_allclose(swapped.signal, average.signal, rtol=1e-4, atol=1e-2)
@@ -321,14 +337,14 @@ def test_the_average_favours_no_site(model, scan) -> None:
     )
 
 
-def test_the_protocol_of_a_site_can_be_rendered_at(model, scan) -> None:
+def test_the_protocol_of_a_site_can_be_rendered_at(model: InvariantModel, scan: Scan) -> None:
     table = model.protocol("b")
     assert harmonize(model, scan, "b", gradients=table).signal.shape[3] == len(table)
     with pytest.raises(ModelError, match="average of sites has no gradient table"):
         model.protocol("average")
 
 
-def test_at_home_a_scan_comes_closer_to_its_noiseless_truth(model) -> None:
+def test_at_home_a_scan_comes_closer_to_its_noiseless_truth(model: InvariantModel) -> None:
     gradients = make_gradients(SHELLS, seed=10)
     clean = make_scan(gradients, snr=np.inf)
     noisy = make_scan(gradients, snr=10, seed=3, site=Site("a"))
@@ -340,7 +356,7 @@ def test_at_home_a_scan_comes_closer_to_its_noiseless_truth(model) -> None:
     assert after < before
 
 
-def test_signal_is_finite_and_nowhere_negative(model, scan) -> None:
+def test_signal_is_finite_and_nowhere_negative(model: InvariantModel, scan: Scan) -> None:
     weak = scan.with_signal((scan.signal - np.float32(150)).clip(min=0))
     rendered = harmonize(model, weak, "b")
     assert np.isfinite(rendered.signal).all()
@@ -351,7 +367,7 @@ def test_signal_is_finite_and_nowhere_negative(model, scan) -> None:
     assert np.isfinite(harmonize(model, scan.with_signal(outside), "b").signal).all()
 
 
-def test_real_valued_scans_may_have_values_below_zero(model, scan) -> None:
+def test_real_valued_scans_may_have_values_below_zero(model: InvariantModel, scan: Scan) -> None:
     weak = scan.with_signal(scan.signal - np.float32(150))
     assert weak.signal[weak.mask].min() < 0
     rendered = harmonize(model, weak, "b", outside="unchanged")
@@ -359,13 +375,13 @@ def test_real_valued_scans_may_have_values_below_zero(model, scan) -> None:
     np.testing.assert_array_equal(rendered.signal[outside], weak.signal[outside])
 
 
-def test_the_input_is_not_changed(model, scan) -> None:
+def test_the_input_is_not_changed(model: InvariantModel, scan: Scan) -> None:
     before = scan.signal.copy()
     harmonize(model, scan, "b")
     np.testing.assert_array_equal(scan.signal, before)
 
 
-def test_other_gradients_are_rendered_at_in_the_brain(model, scan) -> None:
+def test_other_gradients_are_rendered_at_in_the_brain(model: InvariantModel, scan: Scan) -> None:
     other = make_gradients({1200: 12, 3000: 7}, b0=1, seed=4)
     rendered = harmonize(model, scan, "b", gradients=other)
     assert rendered.signal.shape == (*scan.mask.shape, 20)
@@ -375,13 +391,13 @@ def test_other_gradients_are_rendered_at_in_the_brain(model, scan) -> None:
         harmonize(model, scan, "b", gradients=make_gradients({700: 20}))
 
 
-def test_other_shells_and_sites_are_refused(model, scan) -> None:
+def test_other_shells_and_sites_are_refused(model: InvariantModel, scan: Scan) -> None:
     with pytest.raises(GradientTableError, match="the signal at b=1200, b=3000"):
         harmonize(model, make_scan(make_gradients({1200: 20})), "b")
     with pytest.raises(ModelError, match="has not learned the scan's site, elsewhere"):
         harmonize(model, replace(scan, site=Site("elsewhere")), "b")
 
 
-def test_an_unknown_target_is_refused(model, scan) -> None:
+def test_an_unknown_target_is_refused(model: InvariantModel, scan: Scan) -> None:
     with pytest.raises(ModelError, match="does not know the site 'c'; choose of a, b, or average"):
         harmonize(model, scan, "c")

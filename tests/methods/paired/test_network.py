@@ -7,32 +7,32 @@ SETTINGS = TranslatorSettings(channels=31, sites=3, hidden=(16, 16))
 
 
 @pytest.fixture
-def network():
+def network() -> Translator:
     torch.manual_seed(0)
     made = Translator(SETTINGS)
     made.set_units(torch.randn(31), torch.rand(31) + 0.5)
     return made
 
 
-def _train_a_little(network) -> None:
+def _train_a_little(network: Translator) -> None:
     with torch.no_grad():
         network.correction.weight.normal_()
 
 
-def test_it_starts_as_the_identity(network) -> None:
+def test_it_starts_as_the_identity(network: Translator) -> None:
     patch = torch.randn(5, 7 * 31)
     translated = network(patch, torch.zeros(5, dtype=int), torch.ones(5, dtype=int))
     assert torch.equal(translated, patch[:, :31])
 
 
-def test_it_can_learn_from_the_start(network) -> None:
+def test_it_can_learn_from_the_start(network: Translator) -> None:
     patch, site = torch.randn(5, 7 * 31), torch.zeros(5, dtype=int)
     network(patch, site, site).square().sum().backward()
     assert network.correction.weight.grad.abs().min() > 0
 
 
 @pytest.mark.parametrize("changed", ["patch", "source", "target"])
-def test_neighbours_and_both_sites_matter(network, changed: str) -> None:
+def test_neighbours_and_both_sites_matter(network: Translator, changed: str) -> None:
     _train_a_little(network)
     given = {"patch": torch.randn(5, 7 * 31)} | {
         name: torch.zeros(5, dtype=int) for name in ("source", "target")
@@ -60,7 +60,7 @@ def test_corrections_are_in_the_units_of_the_channels() -> None:
     torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_patches_of_several_sites_are_translated_as_each_alone(network) -> None:
+def test_patches_of_several_sites_are_translated_as_each_alone(network: Translator) -> None:
     _train_a_little(network)
     with torch.no_grad():
         network.linear.normal_()

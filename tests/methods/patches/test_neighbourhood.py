@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from siteless.acquisition import Array
 from siteless.methods.patches import (
     FACES,
     _neighbourhood,
@@ -17,7 +18,7 @@ masks = arrays(bool, st.tuples(*[st.integers(1, 5)] * 3)).filter(lambda mask: ma
 
 
 @given(masks)
-def test_neighbours_are_those_of_a_plain_loop(mask) -> None:
+def test_neighbours_are_those_of_a_plain_loop(mask: Array) -> None:
     rows = {}
     for z, y, x in np.ndindex(mask.shape[::-1]):
         if mask[x, y, z]:
@@ -30,7 +31,7 @@ def test_neighbours_are_those_of_a_plain_loop(mask) -> None:
 
 
 @given(masks, st.permutations(range(3)), st.tuples(*[st.sampled_from([-1, 1])] * 3))
-def test_neighbours_do_not_depend_on_how_an_image_is_stored(mask, order, signs) -> None:
+def test_neighbours_do_not_depend_on_how_an_image_is_stored(mask: Array, order, signs) -> None:
     """Number voxels by their place in the world, and store them along other axes."""
     number = np.arange(mask.size).reshape(mask.shape)
     other = np.transpose(number, order)[tuple(slice(None, None, sign) for sign in signs)]
@@ -43,13 +44,13 @@ def test_neighbours_do_not_depend_on_how_an_image_is_stored(mask, order, signs) 
     assert _neighbours_by_number(other, stored, affine) == in_world
 
 
-def _neighbours_by_number(number, mask, affine):
+def _neighbours_by_number(number: Array, mask: Array, affine: Array):
     names = number.T[mask.T]
     return {names[row[0]]: names[row].tolist() for row in index_neighbours(mask, affine)}
 
 
 @given(masks)
-def test_stitch_undoes_cut(mask) -> None:
+def test_stitch_undoes_cut(mask: Array) -> None:
     values = np.random.default_rng(0).normal(size=(mask.sum(), 5)).astype(np.float32)
     patches = cut(values, index_neighbours(mask))
     assert patches.shape == (len(values), 7, 5)
@@ -57,7 +58,7 @@ def test_stitch_undoes_cut(mask) -> None:
 
 
 @given(masks, st.lists(st.integers(1, 4), unique=True, max_size=2).map(sorted))
-def test_surroundings_are_means_of_means(mask, passes) -> None:
+def test_surroundings_are_means_of_means(mask: Array, passes) -> None:
     values = np.random.default_rng(0).normal(size=(mask.sum(), 3))
     near, wanted = index_neighbours(mask), values[:, 0] > 0
     rows, patches = surrounded(values, near, wanted, passes)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from lessons import PREPARATION
 from lessons import make_card as make_any_card
 from phantoms import make_gradients, make_scan
-from siteless.acquisition import Site
+from siteless.acquisition import Array, Scan, Site
 from siteless.errors import DatasetError, ModelError, SignalError
 from siteless.harmonics import (
     coefficient_orders,
@@ -31,6 +31,7 @@ from siteless.methods.rish import (
 from siteless.methods.scaled import ScaledModel, mean_attenuation
 from siteless.methods.template import BrainMaps, Likeness, mean_maps
 from siteless.methods.unchanged import UnchangedModel
+from siteless.model import ModelCard
 from siteless.registration import place
 from siteless.tissue import white_matter_level
 
@@ -41,12 +42,12 @@ PEOPLE = 3
 GRADIENTS = make_gradients({700: 30, 1500: 30}, seed=10)
 
 
-def make_card(levels, *, order=ORDER, **fields):
+def make_card(levels: dict[str, float], *, order: int = ORDER, **fields) -> ModelCard:
     preparation = replace(PREPARATION, shells=BS, order=order)
     return make_any_card(levels, preparation=preparation, **fields)
 
 
-def at_site_b(scan, known=KNOWN):
+def at_site_b(scan: Scan, known=KNOWN) -> Scan:
     """Return a noiseless scan as a site would show it that differs by scales alone."""
     own = fit_coefficients(scan, order=ORDER, fit="pseudo-inverse")
     b0, *degrees = known
@@ -57,7 +58,7 @@ def at_site_b(scan, known=KNOWN):
     return scan.with_signal(signal, site=Site("b"))
 
 
-def noisy(scan, seed, sigma: float = 10.0):
+def noisy(scan: Scan, seed: int, sigma: float = 10.0):
     noise = np.random.default_rng(seed).normal(scale=sigma, size=(2, *scan.signal.shape))
     return scan.with_signal(np.hypot(scan.signal + noise[0], noise[1]).astype(np.float32))
 
@@ -70,7 +71,7 @@ def scans():
     return [noisy(pairs[site], 10 * seed + ord(site)) for site in "ab" for seed in range(PEOPLE)]
 
 
-def energies_on_template(scan):
+def energies_on_template(scan) -> tuple[BrainMaps, Energies]:
     own = fit_coefficients(scan, order=ORDER)
     maps = BrainMaps.of(scan, own)
     found = energies_of(scan, own, white_matter_level(scan))
@@ -79,14 +80,14 @@ def energies_on_template(scan):
 
 
 @pytest.fixture(scope="module")
-def model(scans):
+def model(scans) -> RishModel:
     found = [energies_on_template(scan) for scan in scans]
     template = mean_maps(maps for maps, _ in found)
     sites, people = [0] * PEOPLE + [1] * PEOPLE, list("xyzxyz")
     weights = site_weights(sites, people, np.zeros((2 * PEOPLE, 0)), travelling=False)
     inside = template.image > 0
 
-    def read(number):
+    def read(number) -> Energies:
         return Energies(*(values[inside] for values in vars(found[number][1]).values()))
 
     signal, noise = site_energies(read, weights)
@@ -103,7 +104,7 @@ def model(scans):
     return RishModel(card, template, signal, noise)
 
 
-def test_known_scales_are_found(model, scans) -> None:
+def test_known_scales_are_found(model: RishModel, scans) -> None:
     white = scans[0].white_matter
     b0, *degrees = np.moveaxis(model.scales(0, [1])[white], -1, 0)
     levels = [model.level(site) for site in "ab"]
@@ -112,20 +113,20 @@ def test_known_scales_are_found(model, scans) -> None:
     np.testing.assert_allclose(found, np.tile(KNOWN[1:], (len(BS), 1)), rtol=0.05)
 
 
-def test_scales_there_and_back_cancel(model) -> None:
+def test_scales_there_and_back_cancel(model: RishModel) -> None:
     there, back = model.scales(0, [1]), model.scales(1, [0])
     np.testing.assert_allclose(there * back, 1, rtol=1e-5)
     assert (there >= CLIP[0]).all()
     assert (there <= CLIP[1]).all()
 
 
-def test_the_average_is_half_way(model) -> None:
+def test_the_average_is_half_way(model: RishModel) -> None:
     half = model.scales(0, [0, 1])
     inside = (half > 1.01 * CLIP[0]) & (half < 0.99 * CLIP[1])
     np.testing.assert_allclose((half**2)[inside], model.scales(0, [1])[inside], rtol=1e-4)
 
 
-def test_scale_maps_are_those_of_the_formula_voxel_by_voxel(model, scans) -> None:
+def test_scale_maps_are_those_of_the_formula_voxel_by_voxel(model: RishModel, scans) -> None:
     """A double loop over voxels and neighbours, with nothing shared but the fit."""
     grid = scans[0].mask.shape
     chosen = [v for v in np.argwhere(scans[0].white_matter)[::97] if np.abs(v - 9).max() < 6][:4]
@@ -157,7 +158,7 @@ def _fit(scan):
     return _CACHE[id(scan)]
 
 
-def _loop(scan, voxel, reach, grid, size):
+def _loop(scan, voxel, reach: int, grid, size: float) -> tuple[Array, Array]:
     own, noise, rows = _fit(scan)
     total, total_noise, weight = np.zeros((2, 3)), np.zeros((2, 3)), 0.0
     steps = np.arange(-reach, reach + 1) * size / SMOOTHING
@@ -187,7 +188,7 @@ def _energy(own, noise, row):
     return signal / noise.kept - of_noise, of_noise
 
 
-def test_a_scan_comes_close_to_the_target(model, scans) -> None:
+def test_a_scan_comes_close_to_the_target(model: RishModel, scans) -> None:
     clean = make_scan(GRADIENTS, snr=np.inf, site=Site("a"))
     goal = at_site_b(clean)
     made = render(model, scans[0], "b").scan.signal[clean.white_matter]
@@ -199,7 +200,7 @@ def test_a_scan_comes_close_to_the_target(model, scans) -> None:
     assert off < 1.3 * fit_only * KNOWN[0]
 
 
-def test_b0_and_diffusivities_stay_together(model, scans) -> None:
+def test_b0_and_diffusivities_stay_together(model: RishModel, scans) -> None:
     """Scaling the weighted volumes but not b0 would change the diffusivities of a third scan."""
     made = render(model, scans[0], "b")
     white = scans[0].white_matter
@@ -211,7 +212,7 @@ def test_b0_and_diffusivities_stay_together(model, scans) -> None:
     assert (shell / b0) / (own_shell / own_b0) == pytest.approx(KNOWN[1], rel=0.02)
 
 
-def test_at_home_nothing_changes(model, scans) -> None:
+def test_at_home_nothing_changes(model: RishModel, scans) -> None:
     made = render(model, scans[0], "a")
     own = project(fit_coefficients(scans[0], order=ORDER), GRADIENTS).clip(min=0)
     np.testing.assert_allclose(made.scan.signal.T[:, scans[0].mask.T].T, own, rtol=1e-4, atol=1e-2)
@@ -219,7 +220,7 @@ def test_at_home_nothing_changes(model, scans) -> None:
     assert made.rendered.sum() == scans[0].mask.sum()
 
 
-def test_a_lesion_keeps_its_contrast(model, scans) -> None:
+def test_a_lesion_keeps_its_contrast(model: RishModel, scans) -> None:
     """Scales of the person would flatten it: it is larger than energies are averaged over."""
     scan = scans[1]
     place_ = np.argwhere(scan.white_matter)[200]
@@ -236,13 +237,13 @@ def test_a_lesion_keeps_its_contrast(model, scans) -> None:
     np.testing.assert_allclose(ill[outside], well[outside], rtol=0.01, atol=5)
 
 
-def test_a_scan_elsewhere_is_refused(model, scans) -> None:
+def test_a_scan_elsewhere_is_refused(model: RishModel, scans) -> None:
     moved = replace(scans[0], affine=scans[0].affine + np.eye(4, k=3) * 60)
     with pytest.raises(SignalError, match="could not be registered"):
         render(model, moved, "b")
 
 
-def test_a_model_comes_back_from_its_arrays(model) -> None:
+def test_a_model_comes_back_from_its_arrays(model: RishModel) -> None:
     back = RishModel.from_arrays(model.card, model.arrays)
     assert back.identity == model.identity
     np.testing.assert_array_equal(back.scales(0, [1]), model.scales(0, [1]))

@@ -23,11 +23,12 @@ from siteless.evaluation import (
     intraclass_correlation,
     measure_leakage,
 )
-from siteless.evaluation._leakage import _learn
+from siteless.evaluation._leakage import _learn, _Trained
 from siteless.methods import Invariant, Rish, Scaled
 from siteless.microstructure import compute_maps
 from siteless.pipelines import (
     Derivatives,
+    Evaluation,
     Run,
     Scoring,
     evaluate_dataset,
@@ -42,7 +43,7 @@ EVERYBODY = {"01": "", "02": "", "03": "", "04": "", "05": "", "06": ""}
 
 
 @pytest.fixture(scope="module")
-def cohort(tmp_path_factory: pytest.TempPathFactory):
+def cohort(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """People at two sites, and their scans rendered as b by scaling."""
     root = tmp_path_factory.mktemp("cohort v1.0")
     data = write_travellers(root / "data")
@@ -62,23 +63,23 @@ def _perfect(data, out, *, sidecar: bool = True, sites="a"):
     return out
 
 
-def _evaluate(data, made, out, *, to=None, **scores):
+def _evaluate(data, made, out, *, to=None, **scores) -> Evaluation:
     return evaluate_dataset(
         data, Derivatives(made, to), out, scoring=Scoring(**scores), run=Run(nprocs=1)
     )
 
 
-def _rows(out):
+def _rows(out: Path):
     with (out / "scores.tsv").open() as file:
         return list(csv.DictReader(file, delimiter="\t"))
 
 
-def _times(folder):
+def _times(folder: Path):
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
 def test_the_command_scores_test_people_and_writes_what_it_says(
-    cohort, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cohort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before, out = _times(cohort), tmp_path / "scores"
     words = ["evaluate", str(cohort / "data"), "--harmonized", str(cohort / "scaled")]
@@ -111,14 +112,14 @@ def test_the_command_scores_test_people_and_writes_what_it_says(
     assert (out / "scores.tsv").read_bytes() == table
 
 
-def test_only_maps_that_are_named_are_scored(cohort, tmp_path: Path) -> None:
+def test_only_maps_that_are_named_are_scored(cohort: Path, tmp_path: Path) -> None:
     words = ["evaluate", str(cohort / "data"), "--harmonized", str(cohort / "scaled")]
     words += ["--out", str(tmp_path / "s"), "--scores", "maps", "--maps", "md", "fa", "md"]
     assert main([*words, "--nprocs", "1", "--no-report"]) == 0
     assert {row["metric"].partition("_")[0] for row in _rows(tmp_path / "s")} == {"fa", "md"}
 
 
-def test_the_target_itself_has_no_error(cohort, tmp_path: Path) -> None:
+def test_the_target_itself_has_no_error(cohort: Path, tmp_path: Path) -> None:
     perfect = _perfect(cohort / "data", tmp_path / "perfect")
     kinds = ("signal", "maps")
     found = _evaluate(cohort / "data", {"perfect": [perfect]}, tmp_path / "s", kinds=kinds)
@@ -139,7 +140,7 @@ def test_the_target_itself_has_no_error(cohort, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("mrtrix")
-def test_the_target_itself_turns_no_fibre(cohort, tmp_path: Path) -> None:
+def test_the_target_itself_turns_no_fibre(cohort: Path, tmp_path: Path) -> None:
     perfect = _perfect(cohort / "data", tmp_path / "perfect")
     found = _evaluate(
         cohort / "data",
@@ -154,7 +155,7 @@ def test_the_target_itself_turns_no_fibre(cohort, tmp_path: Path) -> None:
     assert min(turned) > 0.1
 
 
-def test_a_changed_scan_is_scored_again_and_no_other(cohort, tmp_path: Path) -> None:
+def test_a_changed_scan_is_scored_again_and_no_other(cohort: Path, tmp_path: Path) -> None:
     made = shutil.copytree(cohort / "scaled", tmp_path / "made")
     args = (cohort / "data", {"made": [made]}, tmp_path / "s")
     _evaluate(*args, kinds=["signal"])
@@ -201,7 +202,7 @@ def test_a_second_scan_gives_a_floor(tmp_path: Path) -> None:
     assert np.mean([s.value for s in floors]) == pytest.approx(np.sqrt(2) * noise, rel=0.1)
 
 
-def test_regions_of_labels_are_scored(cohort, tmp_path: Path) -> None:
+def test_regions_of_labels_are_scored(cohort: Path, tmp_path: Path) -> None:
     scan = read_scan(find_scans(cohort / "data").scans[0])
     labels = np.zeros(scan.mask.shape, dtype=np.int16)
     labels[:10][scan.white_matter[:10]] = 3
@@ -252,7 +253,11 @@ def _silent(cohort, root):
     ],
 )
 def test_wrong_options_are_refused_by_a_line(
-    cohort, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], problem: str
+    cohort: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    problem: str,
 ) -> None:
     file = tmp_path / "file"
     file.write_text("")
@@ -264,7 +269,7 @@ def test_wrong_options_are_refused_by_a_line(
     assert error.count("\n") == 0
 
 
-def test_directions_that_tell_the_site_are_warned_of(cohort, tmp_path: Path) -> None:
+def test_directions_that_tell_the_site_are_warned_of(cohort: Path, tmp_path: Path) -> None:
     made = shutil.copytree(cohort / "data", tmp_path / "made")
     for who in SPLITS:
         gradients = make_gradients({1200: 24, 3000: 24})
@@ -282,7 +287,7 @@ def test_directions_that_tell_the_site_are_warned_of(cohort, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("plant", [_nothing_there, _of_other_people, _silent])
 def test_what_cannot_be_scored_is_refused_by_a_line(
-    cohort, tmp_path: Path, capsys: pytest.CaptureFixture[str], plant
+    cohort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], plant
 ) -> None:
     harmonized, problem = plant(cohort, tmp_path)
     [(name, [folder])] = harmonized.items()
@@ -295,7 +300,7 @@ def test_what_cannot_be_scored_is_refused_by_a_line(
     assert not (tmp_path / "s" / "scores.tsv").exists()
 
 
-def test_scans_on_other_grids_are_not_compared(cohort, tmp_path: Path) -> None:
+def test_scans_on_other_grids_are_not_compared(cohort: Path, tmp_path: Path) -> None:
     made = shutil.copytree(cohort / "scaled", tmp_path / "made")
     for image in made.glob("sub-05/ses-a/dwi/*.nii.gz"):
         loaded = nib.load(image)
@@ -320,19 +325,19 @@ def test_a_split_without_test_people_is_refused(
 
 
 @pytest.mark.parametrize("name", [BEFORE, NOISE, RESCAN, "../away", "a/b", ".hidden"])
-def test_names_that_mean_something_else_are_refused(cohort, name) -> None:
+def test_names_that_mean_something_else_are_refused(cohort: Path, name: str) -> None:
     with pytest.raises(DatasetError, match="a method cannot be called"):
         _evaluate(cohort / "data", {name: [cohort / "scaled"]}, cohort / "s")
 
 
-def test_two_renderings_of_a_scan_are_not_one_method(cohort, tmp_path: Path) -> None:
+def test_two_renderings_of_a_scan_are_not_one_method(cohort: Path, tmp_path: Path) -> None:
     again = shutil.copytree(cohort / "scaled", tmp_path / "again")
     made = {"scaled": [cohort / "scaled", again]}
     with pytest.raises(DatasetError, match="two folders of the method scaled"):
         pair_scans(find_scans(cohort / "data").scans, Derivatives(made))
 
 
-def test_scans_of_one_file_name_are_kept_apart(cohort, tmp_path: Path) -> None:
+def test_scans_of_one_file_name_are_kept_apart(cohort: Path, tmp_path: Path) -> None:
     rows = []
     for files in find_scans(cohort / "data").scans:
         place = tmp_path / files.subject / str(files.site)
@@ -354,7 +359,7 @@ def test_scans_of_one_file_name_are_kept_apart(cohort, tmp_path: Path) -> None:
     assert [s.value for s in listed.table.scores if "age" not in s.metric] == pytest.approx(values)
 
 
-def test_scans_without_shells_are_left_out(cohort, tmp_path: Path) -> None:
+def test_scans_without_shells_are_left_out(cohort: Path, tmp_path: Path) -> None:
     data = shutil.copytree(cohort / "data", tmp_path / "data")
     scan = make_scan(make_gradients({}, b0=3), site=Site("b"))
     write_raw(scan, data / "sub-05/ses-b/dwi", "sub-05_ses-b_dir-PA_dwi")
@@ -367,7 +372,7 @@ def test_scans_without_shells_are_left_out(cohort, tmp_path: Path) -> None:
     assert {s.subject for s in found.table.select("rmse", method="scaled")} == {"05", "06"}
 
 
-def _write_maps(data, out, change):
+def _write_maps(data: Path, out: Path, change) -> Path:
     """Write FA of b as if a method that gives maps had made it of a."""
     scans = {(f.subject, str(f.site)): f for f in find_scans(data).scans}
     for (who, site), files in scans.items():
@@ -378,7 +383,7 @@ def _write_maps(data, out, change):
     return out
 
 
-def test_maps_are_scored_where_there_is_no_scan(cohort, tmp_path: Path) -> None:
+def test_maps_are_scored_where_there_is_no_scan(cohort: Path, tmp_path: Path) -> None:
     def with_a_hole(values):
         values[10, 11, 9] = np.nan
         return values
@@ -395,7 +400,7 @@ def test_maps_are_scored_where_there_is_no_scan(cohort, tmp_path: Path) -> None:
     assert not found.table.select("rmse", method="maps")
 
 
-def test_maps_of_a_method_that_are_not_named_are_not_scored(cohort, tmp_path: Path) -> None:
+def test_maps_of_a_method_that_are_not_named_are_not_scored(cohort: Path, tmp_path: Path) -> None:
     made = _write_maps(cohort / "data", tmp_path / "maps", lambda values: values)
     found = _evaluate(
         cohort / "data",
@@ -458,7 +463,7 @@ def test_every_visit_has_an_age_and_a_mean_of_its_own(tmp_path: Path) -> None:
     assert found["fa_icc_agreement"] == pytest.approx(expected, rel=1e-3)
 
 
-def test_maps_on_another_grid_are_refused(cohort, tmp_path: Path) -> None:
+def test_maps_on_another_grid_are_refused(cohort: Path, tmp_path: Path) -> None:
     made = _write_maps(cohort / "data", tmp_path / "maps", lambda values: values[1:])
     with pytest.raises(SitelessError, match="expected a map on the grid of"):
         _evaluate(
@@ -470,7 +475,7 @@ def test_maps_on_another_grid_are_refused(cohort, tmp_path: Path) -> None:
         )
 
 
-def test_a_lesion_that_comes_later_is_scored(cohort, tmp_path: Path) -> None:
+def test_a_lesion_that_comes_later_is_scored(cohort: Path, tmp_path: Path) -> None:
     data = shutil.copytree(cohort / "data", tmp_path / "data")
     args = (data, {"scaled": [cohort / "scaled"]}, tmp_path / "s")
     kinds = ("maps", "biology")
@@ -487,7 +492,7 @@ def test_a_lesion_that_comes_later_is_scored(cohort, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("spoil", ["maps are deleted", "other scores were begun"])
 def test_what_is_there_in_part_is_made_again(
-    cohort, tmp_path: Path, spoil: str, monkeypatch: pytest.MonkeyPatch
+    cohort: Path, tmp_path: Path, spoil: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     args = (cohort / "data", {"scaled": [cohort / "scaled"]}, tmp_path / "s")
     first = _evaluate(*args, kinds=["signal", "leakage"])
@@ -505,7 +510,7 @@ def test_what_is_there_in_part_is_made_again(
     assert _evaluate(*args, kinds=["signal", "leakage"]).table == first.table
 
 
-def test_a_table_of_labels_that_is_none_is_refused(cohort, tmp_path: Path) -> None:
+def test_a_table_of_labels_that_is_none_is_refused(cohort: Path, tmp_path: Path) -> None:
     scan = read_scan(find_scans(cohort / "data").scans[0])
     path = tmp_path / "atlas_dseg.nii.gz"
     nib.save(nib.Nifti1Image(scan.white_matter.astype(np.int16), scan.affine), path)
@@ -525,7 +530,9 @@ def test_a_table_of_labels_that_is_none_is_refused(cohort, tmp_path: Path) -> No
     ],
     ids=lambda method: method.name,
 )
-def test_nobody_of_the_test_split_reaches_a_model(tmp_path: Path, method) -> None:
+def test_nobody_of_the_test_split_reaches_a_model(
+    tmp_path: Path, method: Invariant | Rish | Scaled
+) -> None:
     write_travellers(tmp_path / "first")
     write_travellers(tmp_path / "second")
     for who, split in SPLITS.items():
@@ -552,7 +559,7 @@ def test_nobody_of_the_test_split_reaches_an_adversary(
     data = write_travellers(tmp_path / "data")
     seen = []
 
-    def spy(samples, *rest):
+    def spy(samples, *rest) -> _Trained:
         seen.extend(samples)
         return _learn(samples, *rest)
 

@@ -23,19 +23,19 @@ from strategies import seeds
 batches = st.tuples(st.integers(2, 20), st.integers(1, 8), seeds)
 
 
-def _posterior(patches, units, seed, offset=0.0):
+def _posterior(patches, units, seed, offset=0.0) -> Posterior:
     rng = np.random.default_rng(seed)
     mean = torch.tensor(rng.normal(size=(patches, units)) + offset)
     return Posterior(mean, torch.tensor(rng.uniform(0.01, 1, size=(patches, units))))
 
 
-def _normal(posterior, index=None):
+def _normal(posterior: Posterior, index: int | None = None):
     rows = slice(None) if index is None else index
     return Independent(Normal(posterior.mean[rows], posterior.variance[rows].sqrt()), 1)
 
 
 @given(batches)
-def test_pairwise_divergence_is_that_of_a_double_loop(batch) -> None:
+def test_pairwise_divergence_is_that_of_a_double_loop(batch: tuple[int, int, int]) -> None:
     posterior = _posterior(*batch)
     mean, variance = posterior.mean.numpy(), posterior.variance.numpy()
     fast = pairwise_kl(posterior).numpy()
@@ -49,7 +49,7 @@ def test_pairwise_divergence_is_that_of_a_double_loop(batch) -> None:
 
 
 @given(batches)
-def test_pairwise_divergence_is_that_of_torch(batch) -> None:
+def test_pairwise_divergence_is_that_of_torch(batch: tuple[int, int, int]) -> None:
     posterior = _posterior(*batch)
     fast = pairwise_kl(posterior)
     for j in range(len(fast)):
@@ -58,7 +58,9 @@ def test_pairwise_divergence_is_that_of_torch(batch) -> None:
 
 
 @given(batches, st.floats(-1e3, 1e3))
-def test_divergences_are_not_negative_and_zero_from_themselves(batch, offset: float) -> None:
+def test_divergences_are_not_negative_and_zero_from_themselves(
+    batch: tuple[int, int, int], offset: float
+) -> None:
     fast = pairwise_kl(_posterior(*batch, offset=offset))
     assert (fast >= 0).all()
     torch.testing.assert_close(
@@ -67,7 +69,7 @@ def test_divergences_are_not_negative_and_zero_from_themselves(batch, offset: fl
 
 
 @given(batches)
-def test_leave_one_out_is_at_most_the_mean_over_others(batch) -> None:
+def test_leave_one_out_is_at_most_the_mean_over_others(batch: tuple[int, int, int]) -> None:
     posterior = _posterior(*batch)
     others = len(posterior.mean) - 1
     over_others = pairwise_kl(posterior).sum(dim=1) / others

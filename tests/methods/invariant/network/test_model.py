@@ -15,12 +15,12 @@ SETTINGS = NetworkSettings(channels=91, sites=4)
 
 
 @pytest.fixture
-def networks():
+def networks() -> tuple[Encoder, Decoder, Adversary]:
     torch.manual_seed(0)
     return Encoder(SETTINGS), Decoder(SETTINGS), Adversary(SETTINGS)
 
 
-def test_layers_are_the_papers(networks) -> None:
+def test_layers_are_the_papers(networks: tuple[Encoder, Decoder, Adversary]) -> None:
     widths = [
         [tuple(weight.shape) for name, weight in network.named_parameters() if "weight" in name]
         for network in networks
@@ -47,7 +47,9 @@ def test_the_encoder_cannot_see_the_site() -> None:
         torch.testing.assert_close(code.variance, codes[0].variance, atol=1e-4, rtol=1e-4)
 
 
-def test_codes_have_no_gradient_with_respect_to_the_site(networks) -> None:
+def test_codes_have_no_gradient_with_respect_to_the_site(
+    networks: tuple[Encoder, Decoder, Adversary],
+) -> None:
     """The encoder sees its site through units alone: with those fixed, nothing of it is left."""
     encoder, decoder, _ = networks
     site = torch.zeros(3, 4, requires_grad=True)
@@ -59,7 +61,7 @@ def test_codes_have_no_gradient_with_respect_to_the_site(networks) -> None:
     assert (used != 0).any()
 
 
-def test_variances_lie_between_zero_and_one(networks) -> None:
+def test_variances_lie_between_zero_and_one(networks: tuple[Encoder, Decoder, Adversary]) -> None:
     encoder, _, _ = networks
     for scale in (1.0, 1e6):
         variance = encoder(scale * torch.randn(50, 637)).variance
@@ -67,7 +69,7 @@ def test_variances_lie_between_zero_and_one(networks) -> None:
         assert (variance <= 1 + 1e-5).all()
 
 
-def test_samples_have_the_posteriors_moments(networks) -> None:
+def test_samples_have_the_posteriors_moments(networks: tuple[Encoder, Decoder, Adversary]) -> None:
     encoder, _, _ = networks
     posterior = encoder(torch.randn(2, 637))
     generator = torch.Generator().manual_seed(0)

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from scipy.linalg import expm
 from scipy.special import ive
 
+from siteless.acquisition import Array
 from siteless.methods.invariant.profiles import diffuse
 from siteless.methods.patches import _neighbourhood
 
@@ -15,7 +16,7 @@ def _mask(seed: int = 0, shape=(5, 4, 6)):
     return np.random.default_rng(seed).random(shape) < 0.7
 
 
-def _laplacian(mask):
+def _laplacian(mask) -> Array:
     """Of the voxels of a mask, x fastest: a loop over pairs of face neighbours."""
     voxels = [tuple(xyz[::-1]) for xyz in np.argwhere(mask.T)]
     matrix = np.zeros((len(voxels), len(voxels)))

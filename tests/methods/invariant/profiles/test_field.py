@@ -9,7 +9,9 @@ from siteless.methods.invariant.profiles._field import cosines
 SITES = ("a", "b", "c")
 
 
-def _survey(site, person, *, field, seed, shift=(0, 0, 0), noise: float = 0.01):
+def _survey(
+    site, person, *, field, seed, shift: tuple[int, int, int] = (0, 0, 0), noise: float = 0.01
+) -> Survey:
     """Make a survey of a person whose anatomy goes with the head and whose field does not."""
     rng = np.random.default_rng(seed)
     cells = np.stack(np.meshgrid(*[np.arange(-60, 61, 15)] * 3, indexing="ij"), -1).reshape(-1, 3)
@@ -33,7 +35,7 @@ def _survey(site, person, *, field, seed, shift=(0, 0, 0), noise: float = 0.01):
     )
 
 
-def _receive(strength):
+def _receive(strength: float):
     return lambda world: strength * np.square(world / 100).sum(axis=1)
 
 
@@ -160,7 +162,7 @@ def test_what_few_people_have_in_common_is_the_sites_if_people_alone_do_not_expl
     """People differ by 0.05; the mean of the new site's field is to be told from theirs."""
     means = {"a": -sites, "b": 0.0, "c": sites, "new": raised}
 
-    def survey(site, person, seed):
+    def survey(site, person, seed) -> Survey:
         return _survey(site, person, field=lambda w: np.full(len(w), means[site]), seed=seed)
 
     surveys = [survey(s, f"p{n}", 10 * n + k) for n in range(8) for k, s in enumerate(SITES)]
@@ -173,7 +175,7 @@ def test_what_few_people_have_in_common_is_the_sites_if_people_alone_do_not_expl
 
 @pytest.mark.parametrize("travelling", [True, False])
 def test_three_people_do_not_make_a_site_where_sites_are_alike(travelling: bool) -> None:
-    def survey(site, person, seed):
+    def survey(site, person, seed) -> Survey:
         return _survey(site, person, field=_receive(0.0), seed=seed)
 
     surveys = [

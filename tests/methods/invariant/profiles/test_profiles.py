@@ -5,14 +5,16 @@ import pytest
 from scipy import ndimage
 
 from phantoms import make_gradients
-from siteless.acquisition import Scan, Site
+from siteless.acquisition import Array, Scan, Site
 from siteless.harmonics import (
+    Coefficients,
     coefficient_orders,
     fit_coefficients,
     projection_matrix,
 )
 from siteless.methods.invariant.profiles import (
     SiteProfiles,
+    Survey,
     diffuse,
     extend_profiles,
     flat_fields,
@@ -26,7 +28,9 @@ SHAPE, SIZE = (24, 22, 20), 2.5
 LEVEL = 1000.0
 
 
-def _scan(site="a", seed=0, *, blur=0.0, noise=0.0, tilt=0.0):
+def _scan(
+    site: str = "a", seed: int = 0, *, blur=0.0, noise: float = 0.0, tilt: float = 0.0
+) -> Scan:
     """Make a scan whose harmonics vary in space, seen through a point spread and a field."""
     rng = np.random.default_rng(seed)
     gradients = make_gradients(SHELLS, seed=1)
@@ -49,7 +53,7 @@ def _scan(site="a", seed=0, *, blur=0.0, noise=0.0, tilt=0.0):
     return Scan(image, affine, gradients, mask, mask, site=Site(site), name=f"{site}{seed}")
 
 
-def _survey(scan, person="p"):
+def _survey(scan: Scan, person: str = "p") -> Survey:
     return survey(scan, fit_coefficients(scan, order=ORDER), person)
 
 
@@ -62,7 +66,7 @@ def _surveys(**blurs):
     ]
 
 
-def _without(profiles, own, scan):
+def _without(profiles: SiteProfiles, own: Coefficients, scan: Scan) -> Array:
     """Take the profile of a scan's site out of its coefficients."""
     profile = profiles.of(scan)
     return profile.blurred(profile.without_field(own))
@@ -239,7 +243,7 @@ def test_a_field_is_found_and_taken_out() -> None:
     assert alike < 0.15 * unlike
 
 
-def _profiles(weights, spreads: tuple[float, float] = (0.0, 0.0)):
+def _profiles(weights, spreads: tuple[float, float] = (0.0, 0.0)) -> SiteProfiles:
     field = replace(flat_fields(2, 5), weights=weights)
     return SiteProfiles(("a", "b"), np.array(spreads), field, ORDER, np.zeros((2, 5)))
 

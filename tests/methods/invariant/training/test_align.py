@@ -6,17 +6,20 @@ import pytest
 import torch
 
 from lessons import QUICK
+from siteless.acquisition import Array
+from siteless.methods.invariant.network import Autoencoder
 from siteless.methods.invariant.training import train
 from siteless.methods.invariant.training._align import _transport, align_codes
+from siteless.methods.patches import TrainingScan, TrainingSet
 
 
-def _covariance(rng, units: int):
+def _covariance(rng: np.random.Generator, units: int) -> Array:
     mixed = rng.normal(size=(units, 2 * units))
     return mixed @ mixed.T / units
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_codes_of_one_covariance_get_another(seed) -> None:
+def test_codes_of_one_covariance_get_another(seed: int) -> None:
     rng = np.random.default_rng(seed)
     own, goal = _covariance(rng, 6), _covariance(rng, 6)
     found = _transport(own, goal)
@@ -32,36 +35,40 @@ def test_a_unit_that_is_not_used_stays_as_it_is() -> None:
 
 
 @pytest.fixture(scope="module")
-def unaligned(lesson):
+def unaligned(lesson: TrainingSet) -> Autoencoder:
     return train(lesson, replace(QUICK, aligned=False)).network
 
 
 @pytest.fixture
-def travelled(lesson):
+def travelled(lesson: TrainingSet):
     return [replace(scan, subject=scan.name[1:]) for scan in lesson.scans]
 
 
 @pytest.fixture
-def network(unaligned, travelled, lesson):
+def network(unaligned: Autoencoder, travelled, lesson: TrainingSet) -> Autoencoder:
     aligned = deepcopy(unaligned)
     align_codes(aligned, travelled, lesson.design(travelled))
     return aligned
 
 
-def test_training_ends_with_codes_that_are_aligned(unaligned, travelled, lesson, network) -> None:
+def test_training_ends_with_codes_that_are_aligned(
+    unaligned: Autoencoder, travelled, lesson: TrainingSet, network: Autoencoder
+) -> None:
     found = train(replace(lesson, scans=travelled), QUICK).network.state_dict()
     for name, weight in network.state_dict().items():
         torch.testing.assert_close(found[name], weight)
     assert not torch.equal(found["code_mixing"], unaligned.code_mixing)
 
 
-def _codes(network, scan, site):
+def _codes(network: Autoencoder | Autoencoder, scan: TrainingScan, site: int):
     patch = torch.from_numpy(scan.values[scan.neighbours]).flatten(1)
     with torch.no_grad():
         return network.encode(patch, torch.tensor([site]), network.frames(patch))
 
 
-def test_codes_of_all_sites_have_one_mean_and_covariance(lesson, network) -> None:
+def test_codes_of_all_sites_have_one_mean_and_covariance(
+    lesson: TrainingSet, network: Autoencoder
+) -> None:
     found = [
         [_codes(network, scan, site).mean.numpy() for scan in lesson.scans if scan.site == label]
         for site, label in enumerate(lesson.sites)
@@ -73,7 +80,9 @@ def test_codes_of_all_sites_have_one_mean_and_covariance(lesson, network) -> Non
     np.testing.assert_allclose(spreads[0], network.code_covariance, rtol=0.03, atol=0.03)
 
 
-def test_variances_follow_the_codes(lesson, network, unaligned) -> None:
+def test_variances_follow_the_codes(
+    lesson: TrainingSet, network: Autoencoder, unaligned: Autoencoder
+) -> None:
     """A posterior's variance is that of codes drawn from it and brought to the common ones."""
     one, before = (_codes(net, lesson.scans[0], 0) for net in (network, unaligned))
     torch.manual_seed(0)
@@ -82,7 +91,9 @@ def test_variances_follow_the_codes(lesson, network, unaligned) -> None:
     torch.testing.assert_close(moved.var(dim=0), one.variance[0], rtol=0.15, atol=1e-6)
 
 
-def test_few_patches_do_not_tell_another_covariance(lesson, unaligned) -> None:
+def test_few_patches_do_not_tell_another_covariance(
+    lesson: TrainingSet, unaligned: Autoencoder
+) -> None:
     network = deepcopy(unaligned)
     scans = [
         replace(scan, neighbours=scan.neighbours[:5]) if scan.site == "a" else scan
@@ -93,7 +104,9 @@ def test_few_patches_do_not_tell_another_covariance(lesson, unaligned) -> None:
     assert 0.5 < gains.min() < gains.max() < 2
 
 
-def test_aligning_again_gives_the_same(lesson, network, travelled) -> None:
+def test_aligning_again_gives_the_same(
+    lesson: TrainingSet, network: Autoencoder, travelled
+) -> None:
     before = network.code_mixing.clone(), network.code_shift.clone()
     align_codes(network, travelled, lesson.design(travelled))
     torch.testing.assert_close((network.code_mixing, network.code_shift), before)

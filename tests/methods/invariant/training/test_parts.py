@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from lessons import ORDER, PREPARATION, SHELLS, fitted_scan
 from phantoms import make_gradients, make_scan
-from siteless.acquisition import GradientTable, Site
+from siteless.acquisition import GradientTable, Scan, Site
 from siteless.harmonics import fit_coefficients
 from siteless.methods.invariant.profiles import SiteProfiles, flat_fields
 from siteless.methods.invariant.training import WHOLE, make_parts, part_volumes
@@ -80,7 +80,7 @@ def test_near_directions_are_in_different_parts() -> None:
     assert nearest(number) < np.percentile(shuffled, 5)
 
 
-def _scan():
+def _scan() -> Scan:
     return make_scan(make_gradients(SHELLS), seed=0, site=Site("a"))
 
 
