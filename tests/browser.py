@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # Graphics by the processor, which are the same with and without a graphics card.
@@ -70,11 +70,11 @@ def watch(page: Page) -> list[str]:
     """Return a list that fills with errors, warnings and requests beyond the page itself."""
     complaints: list[str] = []
 
-    def hear(message) -> None:
+    def hear(message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
             complaints.append(f"console {message.type}: {message.text}")
 
-    def count(request) -> None:
+    def count(request: Request) -> None:
         inside = request.url.startswith(("data:", "blob:"))
         if not inside and not request.is_navigation_request():
             complaints.append(f"request: {request.url}")

@@ -1,7 +1,9 @@
 """Small things to learn from: phantoms of two sites."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +33,7 @@ def learned_site(level: float) -> LearnedSite:
     )
 
 
-def make_card(levels: dict[str, float], *, method: str = "invariant", **fields) -> ModelCard:
+def make_card(levels: dict[str, float], *, method: str = "invariant", **fields: Any) -> ModelCard:
     """Make the card of a model of sites with some levels."""
     told = {
         "method": method,
@@ -69,11 +71,11 @@ def lesson() -> TrainingSet:
 
 
 def write_study(
-    root,
+    root: Path,
     people: int = 4,
     sites: str = "ab",
     shells: dict[str, dict[int, int]] | None = None,
-    **columns,
+    **columns: Sequence[object],
 ) -> Path:
     """Write phantoms of people at sites, with masks, and a manifest that lists them.
 

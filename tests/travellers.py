@@ -1,5 +1,8 @@
 """People who were scanned at two sites, as BIDS datasets."""
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
 from lessons import SHELLS
 from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
 from siteless.acquisition import Site
@@ -9,8 +12,13 @@ GAINS = {"a": 1.0, "b": 1.3}
 
 
 def write_travellers(
-    root, splits=SPLITS, *, runs=(None,), sites: dict[str, str] | None = None, seed=0
-):
+    root: Path,
+    splits: Mapping[str, str] = SPLITS,
+    *,
+    runs: Sequence[int | None] = (None,),
+    sites: dict[str, str] | None = None,
+    seed: int = 0,
+) -> Path:
     """Write people at two sites; the second is brighter."""
     people = [
         {"participant_id": f"sub-{who}", "age": 30 + 7 * n, "split": split or "n/a"}
@@ -27,7 +35,7 @@ def write_travellers(
     return root
 
 
-def write_visit(root, who, site: str, run, *, seed) -> None:
+def write_visit(root: Path, who: str, site: str, run: int | None, *, seed: int) -> None:
     folder = root / f"sub-{who}" / f"ses-{site}" / "dwi"
     stem = f"sub-{who}_ses-{site}" + (f"_run-{run}" if run else "")
     gradients = make_gradients(SHELLS, seed="ab".index(site))

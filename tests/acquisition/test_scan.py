@@ -45,7 +45,7 @@ def test_replacing_the_signal_leaves_the_scan_as_it_was() -> None:
     ],
 )
 def test_parts_that_do_not_fit_are_refused(
-    change: dict[str, GradientTable | Array], error, message: str
+    change: dict[str, GradientTable | Array], error: type[SitelessError], message: str
 ) -> None:
     scan = make_scan()
     parts = {

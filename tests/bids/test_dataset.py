@@ -1,6 +1,7 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import nibabel as nib
 import numpy as np
@@ -80,7 +81,7 @@ def test_site_comes_from_the_most_specific_table(scan: Scan, root: Path) -> None
     for name in ("sub-01_ses-a_dwi", "sub-01_ses-b_dwi", "sub-02_dwi", "sub-03_ses-z_dwi"):
         _write(scan, root, name, sidecar)
 
-    def sites(**options):
+    def sites(**options: Any) -> dict[str, str | None]:
         return {f.name: f.site and f.site.label for f in find_scans(root, **options).scans}
 
     scanner = "M-X-7"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import DTypeLike
 
 from siteless.bids import read_header, read_signal
 from siteless.bids._gzip import GzipWriter
@@ -16,7 +17,12 @@ from siteless.bids._nifti import write_image
 from siteless.errors import MissingFileError, SitelessError, UnreadableFileError
 
 
-def _image(dtype, slope=1.0, intercept=0.0, kind=nib.Nifti1Image):
+def _image(
+    dtype: DTypeLike,
+    slope: float = 1.0,
+    intercept: float = 0.0,
+    kind: type[nib.Nifti1Image] = nib.Nifti1Image,
+) -> nib.Nifti1Image:
     values = np.random.default_rng(0).integers(0, 200, size=(5, 4, 3, 6)).astype(dtype)
     image = kind(values, np.diag([-2.0, 2, 3, 1]))
     image.header.set_slope_inter(slope, intercept)
@@ -66,7 +72,7 @@ def test_masks_have_three_dimensions_and_their_own_type(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.binary(max_size=90_000), max_size=8), st.integers(1, 5))
-def test_what_is_compressed_on_several_cores_comes_back(blocks, repeats: int) -> None:
+def test_what_is_compressed_on_several_cores_comes_back(blocks: list[bytes], repeats: int) -> None:
     compressed = io.BytesIO()
     with GzipWriter(compressed) as writer:
         for block in blocks:
@@ -134,7 +140,7 @@ def test_a_flipped_bit_is_noticed_by_the_checksum(tmp_path: Path) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 347), st.integers(0, 255)), min_size=1, max_size=3))
 def test_damaged_headers_are_read_or_refused_but_never_crash(
-    tmp_path_factory: pytest.TempPathFactory, changes
+    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]]
 ) -> None:
     path = tmp_path_factory.mktemp("header") / "scan.nii"
     content = bytearray(_image(np.int16).to_bytes())

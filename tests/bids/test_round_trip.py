@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import permutations, product
 from pathlib import Path
@@ -37,7 +38,7 @@ def _read_only_scan(root: Path) -> tuple[ScanFiles, Scan]:
 @given(affines(), st.sampled_from([np.int16, np.float32]))
 @settings(max_examples=15)
 def test_read_write_read_returns_the_same(
-    tmp_path_factory: pytest.TempPathFactory, affine: Array, dtype
+    tmp_path_factory: pytest.TempPathFactory, affine: Array, dtype: type[np.int16 | np.float32]
 ) -> None:
     root = tmp_path_factory.mktemp("in")
     scan = make_scan(make_gradients(ONE_SHELL), affine=affine, mask=np.ones((20, 22, 18)))
@@ -165,7 +166,7 @@ def test_the_image_appears_last_and_an_old_one_goes_first(
     moved = []
     replace_file = Path.replace
 
-    def watched(source, target):
+    def watched(source: Path, target: Path) -> Path:
         moved.append((source.name, (tmp_path / "x.nii.gz").exists()))
         return replace_file(source, target)
 
@@ -233,7 +234,7 @@ def test_an_output_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_broken_gradient_files_are_named(
-    tmp_path: Path, change, error: type[GradientTableError], message: str
+    tmp_path: Path, change: Callable[[Path], object], error: type[GradientTableError], message: str
 ) -> None:
     folder = tmp_path / "sub-1" / "dwi"
     write_raw(make_scan(make_gradients(ONE_SHELL)), folder, "sub-1_dwi")

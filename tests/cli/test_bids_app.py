@@ -10,7 +10,7 @@ from siteless.cli import bids_main
 pytestmark = pytest.mark.usefixtures("study")
 
 
-def _bids(study, out, *words) -> int:
+def _bids(study: Path, out: Path, *words: str) -> int:
     return bids_main([str(study / "data"), str(out), *words])
 
 

@@ -27,7 +27,7 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_table(root / "scans.tsv", rows)
 
 
-def _run(*words) -> CompletedProcess[str]:
+def _run(*words: str | Path) -> CompletedProcess[str]:
     command = [sys.executable, "-m", "siteless", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -171,7 +171,7 @@ assert not heavy, heavy
 def test_interrupted_work_ends_with_a_line(
     manifest: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(*_, **__) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("siteless.pipelines.check_dataset", interrupted)

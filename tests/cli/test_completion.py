@@ -3,6 +3,7 @@
 import argparse
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ def _script(shell: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def complete(tmp_path_factory: pytest.TempPathFactory):
+def complete(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., set[str]]:
     """Ask a real bash how the last of some words may go on."""
     folder = tmp_path_factory.mktemp("completion")
     (folder / "script").write_text(_script("bash"))
@@ -27,7 +28,7 @@ def complete(tmp_path_factory: pytest.TempPathFactory):
         '_shtab_siteless; printf "%s\\n" "${COMPREPLY[@]}"'
     )
 
-    def complete(*words):
+    def complete(*words: str) -> Callable[..., set[str]]:
         command = ["bash", "--norc", "-c", ask, "bash", *words]
         shown = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
         return set(shown.stdout.split())
@@ -41,18 +42,20 @@ def _commands() -> dict[str, Any]:
     return commands.choices
 
 
-def test_commands_are_completed(complete) -> None:
+def test_commands_are_completed(complete: Callable[..., set[str]]) -> None:
     assert complete("siteless", "") >= set(_commands())
     assert complete("siteless", "har") == {"harmonize"}
 
 
 @pytest.mark.parametrize("name", sorted(_commands()))
-def test_all_options_of_a_command_are_completed(complete, name: str) -> None:
+def test_all_options_of_a_command_are_completed(
+    complete: Callable[..., set[str]], name: str
+) -> None:
     options = {option for action in _commands()[name]._actions for option in action.option_strings}
     assert complete("siteless", name, "--") == {word for word in options if word[:2] == "--"}
 
 
-def test_choices_and_files_are_completed(complete) -> None:
+def test_choices_and_files_are_completed(complete: Callable[..., set[str]]) -> None:
     assert complete("siteless", "fit", "my_study", "--method", "ri") == {"rish", "rish-glm"}
     assert complete("siteless", "check", "my_") == {"my_study"}
     assert complete("siteless", "evaluate", "my_study", "--harmonized", "my_") == {"my_study"}

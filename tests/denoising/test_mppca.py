@@ -9,7 +9,7 @@ from scipy.spatial.transform import Rotation
 from threadpoolctl import threadpool_limits
 
 from phantoms import centred_affine, make_gradients, make_scan
-from siteless.acquisition import GradientTable
+from siteless.acquisition import GradientTable, Scan
 from siteless.denoising import denoise, find_denoiser
 from siteless.errors import SitelessError
 
@@ -23,7 +23,7 @@ MPPCA = "DIPY mppca 1.12.1"
 either = pytest.mark.parametrize("denoiser", [DWIDENOISE, MPPCA])
 
 
-def _error(scan, truth):
+def _error(scan: Scan, truth: Scan) -> float:
     return np.sqrt(np.mean((scan.signal - truth.signal)[truth.mask] ** 2))
 
 
@@ -42,7 +42,7 @@ def only_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @either
-def test_error_falls_and_nothing_else_changes(denoiser) -> None:
+def test_error_falls_and_nothing_else_changes(denoiser: str) -> None:
     scan, truth = make_scan(snr=20, name="sub-01"), make_scan(snr=np.inf)
     denoised = denoise(scan, denoiser)
     assert _error(denoised, truth) < 0.8 * _error(scan, truth)
@@ -55,7 +55,7 @@ def test_error_falls_and_nothing_else_changes(denoiser) -> None:
 
 
 @either
-def test_bytes_do_not_depend_on_threads(denoiser) -> None:
+def test_bytes_do_not_depend_on_threads(denoiser: str) -> None:
     scan = make_scan(snr=20)
     before = scan.signal.copy()
     results = []
@@ -67,7 +67,7 @@ def test_bytes_do_not_depend_on_threads(denoiser) -> None:
 
 
 @either
-def test_where_the_scan_lies_does_not_matter(denoiser) -> None:
+def test_where_the_scan_lies_does_not_matter(denoiser: str) -> None:
     scan = make_scan(snr=20)
     turned = Rotation.from_euler("xyz", [170, 80, 100], degrees=True).as_matrix()
     oblique = replace(scan, affine=centred_affine(rotation=turned @ np.diag([1, -1, 1])))
@@ -76,11 +76,11 @@ def test_where_the_scan_lies_does_not_matter(denoiser) -> None:
 
 
 @either
-def test_brain_at_the_edge_of_the_image_is_denoised(denoiser) -> None:
+def test_brain_at_the_edge_of_the_image_is_denoised(denoiser: str) -> None:
     scan, truth = make_scan(snr=20), make_scan(snr=np.inf)
     middle = (slice(6, 14), slice(6, 16), slice(5, 13))
 
-    def cut(whole):
+    def cut(whole: Scan) -> Scan:
         parts = {name: getattr(whole, name)[middle] for name in ("signal", "mask", "white_matter")}
         return replace(whole, **parts)
 
@@ -94,7 +94,7 @@ def test_brain_at_the_edge_of_the_image_is_denoised(denoiser) -> None:
 
 
 @either
-def test_nan_outside_of_the_brain_stays_there(denoiser) -> None:
+def test_nan_outside_of_the_brain_stays_there(denoiser: str) -> None:
     scan = make_scan(snr=20)
     emptied = np.where(scan.mask[..., None], scan.signal, 0)
     holed = np.where(scan.mask[..., None], scan.signal, np.nan)
@@ -106,7 +106,7 @@ def test_nan_outside_of_the_brain_stays_there(denoiser) -> None:
 
 
 @either
-def test_a_scan_without_noise_stays_nearly_the_same(denoiser) -> None:
+def test_a_scan_without_noise_stays_nearly_the_same(denoiser: str) -> None:
     truth = make_scan(snr=np.inf)
     assert _error(denoise(truth, denoiser), truth) < 1e-4 * truth.signal[truth.mask].mean()
 
@@ -114,7 +114,7 @@ def test_a_scan_without_noise_stays_nearly_the_same(denoiser) -> None:
 @either
 @pytest.mark.parametrize("volumes", [2, 27, 28])
 def test_scans_as_small_as_the_window_are_denoised_and_smaller_ones_refused(
-    denoiser, volumes: int
+    denoiser: str, volumes: int
 ) -> None:
     side = 5 if volumes == 28 else 3
     scan = make_scan(make_gradients({1000: volumes - 1}, b0=1), shape=(side, side, side))
@@ -125,7 +125,7 @@ def test_scans_as_small_as_the_window_are_denoised_and_smaller_ones_refused(
 
 
 @either
-def test_a_single_volume_is_refused(denoiser) -> None:
+def test_a_single_volume_is_refused(denoiser: str) -> None:
     scan = make_scan(GradientTable([0.0], [[0.0, 0.0, 0.0]]))
     with pytest.raises(SitelessError, match="at least 2 volumes"):
         denoise(scan, denoiser)

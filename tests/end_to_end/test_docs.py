@@ -71,18 +71,18 @@ QUICK_FIT = {
 }
 
 
-def _blocks(page: str, language: str):
+def _blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), flags=re.DOTALL)
 
 
-def _commands(page: str, language: str = "console"):
+def _commands(page: str, language: str = "console") -> list[str]:
     """List what a page shows of siteless, without comments and where output goes."""
     text = "\n".join(_blocks(page, language)).replace("\\\n", " ")
     found = re.findall(r"^(?:.*(?:\|\||exec \S+) )?(siteless(?:-bids)? .*)$", text, re.MULTILINE)
     return [re.split(r" +#| >>? ", command)[0].strip() for command in found]
 
 
-def _is_run(command) -> bool:
+def _is_run(command: str) -> bool:
     return not any(words in command for words in NOT_RUN)
 
 
@@ -127,7 +127,7 @@ def test_every_command_has_words_that_siteless_knows(page: str) -> None:
             assert _is_known(*shlex.split(command)), command
 
 
-def _is_known(program, *words) -> bool:
+def _is_known(program: str, *words: str) -> bool:
     try:
         _parse(program, *words)
     except SystemExit as stop:  # as --version does, with 0
@@ -135,7 +135,7 @@ def _is_known(program, *words) -> bool:
     return True
 
 
-def _parse(program, *words) -> None:
+def _parse(program: str, *words: str) -> None:
     if program == "siteless":
         make_parser().parse_args(words)
         return
@@ -167,7 +167,7 @@ def test_commands_run(
         assert (tmp_path / path).exists()
 
 
-def _run(program, *words) -> int | str | None:
+def _run(program: str, *words: str) -> int | str | None:
     if program == "siteless-bids":
         return bids_main([*words, *QUICK[words[2]]])
     try:
@@ -176,7 +176,7 @@ def _run(program, *words) -> int | str | None:
         return stop.code
 
 
-def _quick(name, *words):
+def _quick(name: str, *words: str) -> list[str]:
     if name != "fit":
         return [*QUICK.get(name, []), *(QUICK_DESIGN if "--design" in words else [])]
     method = words[words.index("--method") + 1] if "--method" in words else "invariant"

@@ -35,12 +35,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _blocks(language: str):
+def _blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README.read_text(), flags=re.DOTALL)
 
 
 @pytest.fixture(scope="module")
-def shown(folder: Path):
+def shown(folder: Path) -> list[tuple[str, int, str, str]]:
     """Run every command as it is written, but for less time.
 
     The experiment takes a quarter of an hour and the demo some minutes: slow tests run them.
@@ -73,7 +73,7 @@ QUICK = {
 PROGRAMS = {"siteless": main, "siteless-bids": bids_main}
 
 
-def _run(folder: Path, words) -> tuple[str, int, str, str]:
+def _run(folder: Path, words: list[str]) -> tuple[str, int, str, str]:
     """Return a command, its exit code and what it has printed."""
     program, *given = words
     kinds = set(given) - ({"fit"} if "rish" in given else set())
@@ -87,7 +87,7 @@ def _run(folder: Path, words) -> tuple[str, int, str, str]:
     return " ".join(words), code, out.getvalue(), err.getvalue()
 
 
-def test_siteless_commands_run(shown) -> None:
+def test_siteless_commands_run(shown: list[tuple[str, int, str, str]]) -> None:
     for command, code, out, err in shown:
         assert code == 0, f"{command}\n{out}{err}"
         assert out, command

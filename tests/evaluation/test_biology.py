@@ -83,8 +83,13 @@ def test_no_line_without_people_who_differ(
 
 
 def followed(
-    rng: np.random.Generator, people: int, *, change=-0.01, spread: float = 0.0, visits: int = 3
-):
+    rng: np.random.Generator,
+    people: int,
+    *,
+    change: float = -0.01,
+    spread: float = 0.0,
+    visits: int = 3,
+) -> tuple[Array, Array, Array]:
     """Values of people who differ in level, more with age than each changes."""
     first = rng.uniform(20, 80, (people, 1))
     years = np.sort(rng.uniform(0.0, 6.0, (people, visits)), axis=1) + np.arange(visits)
@@ -202,7 +207,7 @@ def test_no_agreement_without_a_full_table(values: Array, problem: str) -> None:
         intraclass_correlation(values)
 
 
-def lesioned():
+def lesioned() -> tuple[Array, Array, Array]:
     """A map of ones with a lesion of 2.5 in the middle, and 1.5 in what touches it."""
     places = np.indices((11, 11, 11)) - 5
     steps = np.abs(places).sum(axis=0)
@@ -236,7 +241,7 @@ def test_no_contrast_without_both_sides(lacking: str) -> None:
     assert np.isnan(lesion_contrast(values, none if lacking == "lesion" else lesion, white_matter))
 
 
-def scans(count: int, *, seed: int, offset: float = 0.0):
+def scans(count: int, *, seed: int, offset: float = 0.0) -> list[Array]:
     rng = np.random.default_rng(seed)
     means = offset + 0.1 * rng.standard_normal(count)
     return [mean + 0.5 * rng.standard_normal(200 + 50 * n) for n, mean in enumerate(means)]
@@ -271,6 +276,6 @@ def test_one_scan_a_site_has_no_d() -> None:
 
 
 @pytest.mark.parametrize("bad", [[], [np.ones(0)], [np.array([1.0, np.nan])]])
-def test_sites_without_values_are_refused(bad) -> None:
+def test_sites_without_values_are_refused(bad: list[Array]) -> None:
     with pytest.raises(DatasetError, match="site b needs scans"):
         site_distances({"a": scans(2, seed=0), "b": bad})

@@ -23,7 +23,9 @@ lit_pairs = pairs.filter(lambda voxels: any(observed for _, observed in voxels))
     ],
     ids=["one voxel", "a zero", "an outlier", "near zero", "nothing estimated"],
 )
-def test_errors_by_hand(estimated: list[float], observed: list[float], expected) -> None:
+def test_errors_by_hand(
+    estimated: list[float], observed: list[float], expected: list[float]
+) -> None:
     found = relative_errors(np.array(estimated), np.array(observed))
     assert list(found) == ["pe", "ape", "pe_median", "ape_median", "ape_floored", "cv"]
     assert list(found.values()) == pytest.approx(expected, abs=1e-12)

@@ -1,4 +1,6 @@
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ def travellers(
     features: int = 3,
     shift: float = 0.0,
     seed: int = 0,
-):
+) -> list[Sample]:
     """Everybody at every site; the first feature is shifted from site to site."""
     rng = np.random.default_rng(seed)
     offset = np.eye(features)[0] * shift
@@ -33,7 +35,7 @@ def travellers(
 def information(shift: float) -> float:
     """Mutual information of site and value, nats: two normal distributions of equal weight."""
 
-    def integrand(x):
+    def integrand(x: float) -> float:
         densities = stats.norm.pdf(x, [0.0, shift])
         return np.mean(densities * np.log(densities / densities.mean()))
 
@@ -115,7 +117,7 @@ def test_everybody_is_tested_once_by_an_adversary_that_has_not_seen_them(
     samples, learned = _leakage._in_order(travellers(7)), []
     learn = _leakage._learn
 
-    def watched(some, *rest) -> _Trained:
+    def watched(some: Sequence[Sample], *rest: Any) -> _Trained:
         learned.append({one.subject for one in some})
         return learn(some, *rest)
 
@@ -155,7 +157,7 @@ def test_a_feature_that_is_constant_while_learning_is_left_out() -> None:
     samples = travellers(6, shift=1.0)
     learners = ["00", "01", "02"]
 
-    def with_constant(one, value):
+    def with_constant(one: Sample, value: float) -> Sample:
         column = np.full((len(one.values), 1), value, dtype=np.float32)
         return replace(one, values=np.hstack([one.values, column]))
 
@@ -200,7 +202,9 @@ def test_interval_holds_the_mean_of_new_people() -> None:
         ([*travellers(3), *travellers(1, features=2)], None, "as many features, found 2, 3"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(samples, training, problem: str) -> None:
+def test_what_cannot_be_measured_is_refused(
+    samples: list[Sample], training: list[str] | None, problem: str
+) -> None:
     with pytest.raises(DatasetError, match=problem) as caught:
         measure_leakage(samples, training=training)
     assert caught.value.remedy

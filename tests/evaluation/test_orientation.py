@@ -43,14 +43,16 @@ GREY, FLUID = 0.8e-3, 3.0e-3
 FIBRES = np.array([[1.0, 0, 0], [0, 0, 1], [0.6, 0.64, -0.48], [-0.36, 0.48, 0.8]])
 
 
-def fibre_signal(b: Array, cosines: Array):
+def fibre_signal(b: Array, cosines: Array) -> Array:
     """Return what a single fibre gives: a stick and a zeppelin, b0 of 1000."""
     stick = np.exp(-b * 1.9e-3 * cosines**2)
     zeppelin = np.exp(-b * (0.8e-3 + 1.1e-3 * cosines**2))
     return 1000 * (0.6 * stick + 0.4 * zeppelin)
 
 
-def make_row(fibres, gradients: GradientTable | None = None, affine: Array | None = None) -> Scan:
+def make_row(
+    fibres: Array, gradients: GradientTable | None = None, affine: Array | None = None
+) -> Scan:
     """Make a scan, a voxel for each set of fibres (voxel, fibre, 3), without noise."""
     gradients = make_gradients() if gradients is None else gradients
     b = np.where(gradients.is_b0, 0, gradients.b)
@@ -60,7 +62,7 @@ def make_row(fibres, gradients: GradientTable | None = None, affine: Array | Non
     return Scan(signal[:, None, None], affine, gradients, brain, brain)
 
 
-def exact_responses(engine, b: tuple[int, ...] = (0, 1200, 3000)) -> Responses:
+def exact_responses(engine: str, b: tuple[int, ...] = (0, 1200, 3000)) -> Responses:
     """Integrate the zonal harmonics of a fibre, by quadrature."""
     cosines, weights = leggauss(64)
     degrees = np.arange(0, 9, 2)
@@ -71,12 +73,12 @@ def exact_responses(engine, b: tuple[int, ...] = (0, 1200, 3000)) -> Responses:
     return Responses(engine, b, white, *(np.sqrt(4 * np.pi) * np.stack([grey, fluid])))
 
 
-def as_peaks(directions) -> Array:
+def as_peaks(directions: Array) -> Array:
     """Give single maxima the shape of `Fods.peaks`."""
     return np.asarray(directions, dtype=float).reshape(-1, 1, 3)
 
 
-def run(*words, folder: Path) -> None:
+def run(*words: str | Path, folder: Path) -> None:
     subprocess.run([str(word) for word in words], cwd=folder, check=True, capture_output=True)
 
 
@@ -154,7 +156,7 @@ def test_largest_maxima_are_those_of_sh2peaks() -> None:
 
 
 @either
-def test_fibres_are_found_where_they_are_and_turn_as_they_are_turned(engine) -> None:
+def test_fibres_are_found_where_they_are_and_turn_as_they_are_turned(engine: str) -> None:
     turn = Rotation.from_euler("xyz", (8, -5, 6), degrees=True).as_matrix()
     scan = make_row(np.concatenate([FIBRES, FIBRES @ turn.T])[:, None])
     fods = find_fods(scan, exact_responses(engine), scan.mask)
@@ -169,7 +171,7 @@ def test_fibres_are_found_where_they_are_and_turn_as_they_are_turned(engine) -> 
 
 @either
 @pytest.mark.parametrize("between", [70, 90])
-def test_both_fibres_of_a_crossing_are_found(engine, between: int) -> None:
+def test_both_fibres_of_a_crossing_are_found(engine: str, between: int) -> None:
     half = np.deg2rad(between / 2)
     turn = Rotation.from_euler("xyz", (20, 35, -50), degrees=True).as_matrix()
     crossing = np.array([[np.cos(half), np.sin(half), 0], [np.cos(half), -np.sin(half), 0]])
@@ -224,7 +226,7 @@ def test_axes_are_those_of_mrtrix_with_an_fsl_table(tmp_path: Path, flip: float)
 @pytest.mark.parametrize("angles", [(0, 0, 0), (20, -15, 30)])
 @pytest.mark.parametrize("flip", [1.0, -1.0])
 def test_tables_along_any_image_axes_give_the_same_world_peaks(
-    engine, angles: tuple[int, int, int], flip: float
+    engine: str, angles: tuple[int, int, int], flip: float
 ) -> None:
     affine = np.eye(4)
     turn = Rotation.from_euler("xyz", angles, degrees=True).as_matrix()
@@ -236,7 +238,7 @@ def test_tables_along_any_image_axes_give_the_same_world_peaks(
 
 
 @either
-def test_voxels_are_in_the_order_of_the_file(engine) -> None:
+def test_voxels_are_in_the_order_of_the_file(engine: str) -> None:
     shape = (3, 2, 2)
     fibres = np.random.default_rng(3).normal(size=(12, 3))
     fibres /= np.linalg.norm(fibres, axis=1, keepdims=True)
@@ -251,7 +253,7 @@ def test_voxels_are_in_the_order_of_the_file(engine) -> None:
 
 
 @either
-def test_b_values_may_scatter_and_volumes_may_be_in_any_order(engine) -> None:
+def test_b_values_may_scatter_and_volumes_may_be_in_any_order(engine: str) -> None:
     table, rng = make_gradients(), np.random.default_rng(0)
     scan = make_row(FIBRES[:, None], table)
     order = rng.permutation(len(table))
@@ -267,7 +269,7 @@ def test_b_values_may_scatter_and_volumes_may_be_in_any_order(engine) -> None:
 
 
 @either
-def test_no_voxels_give_no_fods(engine) -> None:
+def test_no_voxels_give_no_fods(engine: str) -> None:
     scan = make_row(FIBRES[:, None])
     fods = find_fods(scan, exact_responses(engine), np.zeros_like(scan.mask))
     assert fods.coefficients.shape == (0, 45)
@@ -308,7 +310,7 @@ def test_dipys_responses_are_those_of_the_tissues() -> None:
 @pytest.mark.parametrize(
     ("part", "lacking"), [(slice(0, 150), "fluid"), (slice(90, 190), "white")]
 )
-def test_scans_without_a_tissue_are_refused(part, lacking: str) -> None:
+def test_scans_without_a_tissue_are_refused(part: slice, lacking: str) -> None:
     scan = make_tissues()
     names = ("signal", "mask", "white_matter")
     with pytest.raises(SitelessError, match=f"found no {lacking}"):
@@ -336,7 +338,7 @@ def some_voxels(mask: Array, count: int) -> Array:
 
 
 @either
-def test_simulated_fibres_are_found(person: tuple[Scan, Array], engine) -> None:
+def test_simulated_fibres_are_found(person: tuple[Scan, Array], engine: str) -> None:
     scan, truth = person
     some = some_voxels(scan.white_matter, 80)
     fods = find_fods(scan, estimate_responses(scan, engine), some)
@@ -357,7 +359,9 @@ def test_responses_of_engines_agree(person: tuple[Scan, Array]) -> None:
 
 
 @either
-def test_bytes_do_not_depend_on_threads_or_on_chance(person: tuple[Scan, Array], engine) -> None:
+def test_bytes_do_not_depend_on_threads_or_on_chance(
+    person: tuple[Scan, Array], engine: str
+) -> None:
     scan, _ = person
     some = some_voxels(scan.white_matter, 25)
     results = []

@@ -1,4 +1,5 @@
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import fmean
 
@@ -28,7 +29,7 @@ SHELLS = {1000: 60, 2500: 60}
 SHAPE = (7, 6, 5)
 
 
-def smooth_scan(gradients, *, b0: Array | float = 900.0) -> Scan:
+def smooth_scan(gradients: GradientTable, *, b0: Array | float = 900.0) -> Scan:
     """Make a scan of polynomials of degree 4 of the directions, another in each voxel."""
     axes = np.random.default_rng(3).normal(size=(2, *SHAPE, 3))
     u, v = axes / np.linalg.norm(axes, axis=-1, keepdims=True)
@@ -40,7 +41,7 @@ def smooth_scan(gradients, *, b0: Array | float = 900.0) -> Scan:
     return Scan(signal, np.diag([2.0, 3.0, 4.0, 1.0]), gradients, mask, mask)
 
 
-def turned(gradients, rotation: Array):
+def turned(gradients: GradientTable, rotation: Array) -> GradientTable:
     return replace(gradients, bvecs=gradients.bvecs @ np.asarray(rotation).T)
 
 
@@ -74,7 +75,9 @@ def test_a_scan_at_its_own_measurements_is_left_as_it_is(seed: int) -> None:
     ],
     ids=["turned", "other b", "other order", "fewer"],
 )
-def test_other_measurements_are_projected(change) -> None:
+def test_other_measurements_are_projected(
+    change: Callable[[GradientTable], GradientTable],
+) -> None:
     scan = smooth_scan(make_gradients(SHELLS))
     other = change(scan.gradients)
     found = match_volumes(scan, other)
@@ -135,7 +138,7 @@ def test_every_volume_is_in_the_group_of_its_b(table: tuple[Array, Array, list[f
         assert float(name[1:]) == pytest.approx(b, rel=0.02)
 
 
-def plain_blocks(where: Array, voxel_size):
+def plain_blocks(where: Array, voxel_size: Sequence[float]) -> list[list[tuple[int, ...]]]:
     """Return the voxels of every block that has enough."""
     blocks = defaultdict(list)
     for voxel in zip(*(axis.tolist() for axis in np.nonzero(where)), strict=True):

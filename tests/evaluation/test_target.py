@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from dataclasses import replace
 from math import sqrt
 from statistics import fmean
@@ -33,7 +34,7 @@ def clean_scan(gradients: GradientTable = GRADIENTS) -> Scan:
     return make_scan(gradients, shape=SHAPE, snr=np.inf)
 
 
-def noisy(scan: Scan | None, seed: int = 0, spread: float = SPREAD):
+def noisy(scan: Scan | None, seed: int = 0, spread: float = SPREAD) -> Scan:
     noise = np.random.default_rng(seed).normal(0, spread, scan.signal.shape)
     return scan.with_signal(scan.signal + noise)
 
@@ -53,7 +54,7 @@ def white(target: Target) -> Array:
     return target.scan.white_matter
 
 
-def plain_rmse(found, expected, volumes: list[int] | range):
+def plain_rmse(found: Array, expected: Array, volumes: list[int] | range) -> list[float]:
     """Return each voxel's error, a number at a time; both have shape (voxel, volume)."""
     return [
         sqrt(fmean((float(one[v]) - float(other[v])) ** 2 for v in volumes))
@@ -61,14 +62,16 @@ def plain_rmse(found, expected, volumes: list[int] | range):
     ]
 
 
-def plain_percentile(values, percent: int):
+def plain_percentile(values: Sequence[float], percent: int) -> float:
     """Interpolate between the two values around a percentile."""
     ordered, place = sorted(values), (len(values) - 1) * percent / 100
     low = min(int(place), len(values) - 2)
     return ordered[low] + (place - low) * (ordered[low + 1] - ordered[low])
 
 
-def plain_block_means(values, where: Array, voxel_size):
+def plain_block_means(
+    values: Array, where: Array, voxel_size: Sequence[float]
+) -> dict[tuple[int, ...], float]:
     """Return means over 10 mm cubes of at least 8 voxels; values of shape (x, y, z)."""
     blocks = {}
     for voxel in zip(*(axis.tolist() for axis in np.nonzero(where)), strict=True):
@@ -77,7 +80,7 @@ def plain_block_means(values, where: Array, voxel_size):
     return {place: fmean(block) for place, block in blocks.items() if len(block) >= 8}
 
 
-def errors_of(scores: dict[str, float]):
+def errors_of(scores: dict[str, float]) -> dict[str, float]:
     """Leave out what is not an error."""
     return {name: value for name, value in scores.items() if name != "level"}
 

@@ -6,12 +6,13 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from siteless.cli import main
 from siteless.experiments import _reproduce
-from siteless.experiments._models import SCALES, compared_models
+from siteless.experiments._models import SCALES, ComparedModel, compared_models
 from travellers import SPLITS, write_travellers
 
 SITES = ("p", "q", "r", "s")
@@ -44,7 +45,7 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     scale = replace(SCALES["quick"], updates=4, printed_updates=4, fibres=20)
     monkeypatch.setitem(SCALES, "quick", scale)
 
-    def few(*arguments):
+    def few(*arguments: Any) -> list[ComparedModel]:
         models = compared_models(*arguments)
         return [m for m in models if m.method != "RISH" and "alpha" not in m.method]
 

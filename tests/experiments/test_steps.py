@@ -1,5 +1,7 @@
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -7,9 +9,11 @@ from siteless.experiments._steps import Step, run_steps
 from siteless.pipelines import Run
 
 
-def _steps(root: Path, log, *, setting: int = 1, fails=()) -> list[Step]:
-    def step(name, *needs, **settings) -> Step:
-        def run(_) -> None:
+def _steps(
+    root: Path, log: list[str], *, setting: int = 1, fails: Sequence[str] = ()
+) -> list[Step]:
+    def step(name: str, *needs: str, **settings: Any) -> Step:
+        def run(_: Run) -> None:
             log.append(name)
             if name in fails:
                 raise KeyboardInterrupt

@@ -28,7 +28,10 @@ from strategies import rotations, seeds
 
 
 def _random_coefficients(
-    order=4, bs: tuple[float, ...] = (1200.0, 3000.0), seed: int = 0, voxels=(3, 4, 2)
+    order: int = 4,
+    bs: tuple[float, ...] = (1200.0, 3000.0),
+    seed: int = 0,
+    voxels: tuple[int, int, int] = (3, 4, 2),
 ) -> Coefficients:
     mask = np.ones(voxels, dtype=bool)
     shape = (mask.sum(), 1 + len(bs) * count_coefficients(order))
@@ -43,7 +46,7 @@ def _scan_of(coefficients: Coefficients, gradients: GradientTable) -> Scan:
 
 
 @given(seeds, st.sampled_from([2, 4]))
-def test_fit_undoes_project(seed: int, order) -> None:
+def test_fit_undoes_project(seed: int, order: int) -> None:
     coefficients = _random_coefficients(order, seed=seed)
     scan = _scan_of(coefficients, make_gradients(seed=seed % 1000))
     again = fit_coefficients(scan, order=order, fit="pseudo-inverse")
@@ -74,7 +77,7 @@ def test_penalised_fit_minimises_squares_and_roughness_above_degree_2(penalty: f
 
 
 @given(st.sampled_from([12, 30, 60]), st.floats(1e-6, 1.0), st.integers(0, 99))
-def test_no_penalty_changes_degrees_0_and_2(count, penalty: float, seed: int) -> None:
+def test_no_penalty_changes_degrees_0_and_2(count: int, penalty: float, seed: int) -> None:
     directions, order = spread_directions(count, seed), max_order(count)
     low = np.random.default_rng(seed).normal(size=6)
     signal = sh_basis(directions, order)[:, :6] @ low
@@ -122,7 +125,7 @@ def test_coefficients_are_mrtrix_coefficients_on_an_oblique_scan(
 def test_turning_grid_and_content_together_leaves_world_coefficients_unchanged(
     rotation: Array,
 ) -> None:
-    def uniform_scan(affine) -> Scan:
+    def uniform_scan(affine: Array) -> Scan:
         # The file of such a scan holds the world's directions along the image's axes.
         stored = make_gradients().bvecs @ (affine[:3, :3] / np.linalg.norm(affine[:3, :3], axis=0))
         stored[:, 0] *= -1  # FSL's sign for this handedness
@@ -176,7 +179,7 @@ def test_chosen_penalty_predicts_held_out_directions_better_than_none_and_than_m
     chosen = choose_penalty(white, half.gradients.directions[shell.volumes], order=8)
     held_out = np.arange(3, 62, 2)
 
-    def error(penalty):
+    def error(penalty: float) -> float:
         matrix = fitting_matrix(half.gradients.directions[shell.volumes], order=8, penalty=penalty)
         basis = sh_basis(scan.gradients.directions[held_out], 8)
         inside = np.flatnonzero(scan.white_matter.T)
@@ -197,7 +200,7 @@ def test_penalty_minimises_cross_validation_computed_voxel_by_voxel(directions: 
     basis = sh_basis(scan.gradients.directions[shell.volumes], order)
     signal = scan.volumes[np.ix_(shell.volumes, np.flatnonzero(scan.white_matter.T))]
 
-    def score(penalty):
+    def score(penalty: float) -> float:
         hat = basis @ fitting_matrix(
             scan.gradients.directions[shell.volumes], order=order, penalty=penalty
         )

@@ -63,7 +63,7 @@ def test_the_gain_is_the_energy_of_pure_noise(scans: tuple[Scan, Scan]) -> None:
         np.testing.assert_allclose(found.gain[index], energies, rtol=0.1)
 
 
-def _degree(degree: int):
+def _degree(degree: int) -> slice:
     start = degree * (degree - 1) // 2
     return slice(start, start + 2 * degree + 1)
 
@@ -85,7 +85,7 @@ def test_what_is_kept_of_a_signal_is_what_a_fit_of_it_shows(scans: tuple[Scan, S
         assert found.kept[0, index] == pytest.approx(np.mean(kept), rel=1e-5)
 
 
-def _few_directions(b0: int, sigma=25.0) -> Scan:
+def _few_directions(b0: int, sigma: float = 25.0) -> Scan:
     """Make a scan whose shell has no more directions than coefficients."""
     clean = make_scan(make_gradients({1000: 6}, b0=b0), snr=np.inf)
     noise = np.random.default_rng(2).normal(scale=sigma, size=clean.signal.shape)

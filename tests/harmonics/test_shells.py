@@ -18,7 +18,9 @@ from siteless.harmonics import (
 from strategies import seeds
 
 
-def _kurtotic(gradients: GradientTable, seed: int = 0, shape=(3, 4, 2)) -> Scan:
+def _kurtotic(
+    gradients: GradientTable, seed: int = 0, shape: tuple[int, int, int] = (3, 4, 2)
+) -> Scan:
     """Make a scan whose signal is exp(-bD + b^2 K) of an anisotropic D, without noise."""
     rng = np.random.default_rng(seed)
     mean, along = rng.uniform(4e-4, 9e-4, shape), rng.uniform(0, 3e-4, shape)
@@ -32,7 +34,9 @@ def _kurtotic(gradients: GradientTable, seed: int = 0, shape=(3, 4, 2)) -> Scan:
 
 
 @given(seeds, st.sampled_from([(1000.0, 2000.0), (700.0, 2600.0), (1500.0, 2500.0)]))
-def test_signal_with_a_kurtosis_is_told_at_any_b_value_between(seed: int, bs) -> None:
+def test_signal_with_a_kurtosis_is_told_at_any_b_value_between(
+    seed: int, bs: tuple[float, float]
+) -> None:
     scan = _kurtotic(make_gradients({1200: 45, 3000: 60}, seed=seed % 1000), seed)
     found = at_shells(scan, bs)
     expected = _kurtotic(found.gradients, seed)
@@ -53,7 +57,7 @@ def test_noise_grows_little_between_shells() -> None:
     noisy, clean = (at_shells(make_scan(table, snr=snr), bs) for snr in (30.0, 1e6))
     own, true = (make_scan(noisy.gradients, snr=snr) for snr in (30.0, 1e6))
 
-    def spread(scan, reference):
+    def spread(scan: Scan, reference: Scan) -> float:
         strong, where = scan.gradients.shells[1].volumes, scan.white_matter
         return (scan.signal - reference.signal)[where][:, strong].std()
 
@@ -95,7 +99,7 @@ _SHELLS = st.lists(_BS, min_size=1, max_size=4, unique=True).map(sorted)
 
 
 @given(st.lists(_SHELLS, min_size=1, max_size=4))
-def test_all_scans_can_be_brought_to_what_is_common(given) -> None:
+def test_all_scans_can_be_brought_to_what_is_common(given: list[list[float]]) -> None:
     chosen = common_bs(given)
     if chosen is None:
         assert not any(all(shells_for(own, bs) is not None for own in given) for bs in given)

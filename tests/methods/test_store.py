@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -21,7 +22,7 @@ from siteless.pipelines import FitFiles, Run, fit_model
 SHAPE = (10, 10, 10, 20)
 
 
-def _size(folder: Path):
+def _size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
@@ -30,7 +31,7 @@ class _Header:
         return SHAPE
 
 
-def _cohort(labels, validating: int = 0) -> Cohort:
+def _cohort(labels: Sequence[str], validating: int = 0) -> Cohort:
     scans = tuple(
         ScanFiles(Path(f"{number}.nii.gz"), {"sub": str(number)}, site=Site(label))
         for number, label in enumerate(labels)
@@ -53,7 +54,7 @@ def _budget(part: float, cohort: Cohort) -> Budget:
     st.integers(0, 3),
 )
 def test_sites_share_a_budget_alike_and_some_scans_validate(
-    labels, part: float, validating: int
+    labels: list[str], part: float, validating: int
 ) -> None:
     cohort = _cohort([*labels, *"abc"[:validating]], validating)
     try:
@@ -103,11 +104,11 @@ def test_each_scan_is_read_and_denoised_once(
     manifest = write_study(tmp_path / "data", people=3)
     read, denoised = [], []
 
-    def read_counted(files) -> Scan:
+    def read_counted(files: ScanFiles) -> Scan:
         read.append(files.name)
         return read_scan(files)
 
-    def denoise_counted(scan, _):
+    def denoise_counted(scan: Scan, _: str) -> Scan:
         denoised.append(scan.name)
         return scan
 

@@ -45,7 +45,7 @@ def _gaussian_scan(diffusivity: tuple[float, float, float], gradients: GradientT
     return Scan(signal, np.eye(4), gradients, brain, brain)
 
 
-def _one_by_one(scan: Scan):
+def _one_by_one(scan: Scan) -> tuple[GradientTable, Array]:
     """Return DIPY's table, and the signal of the brain, shape (voxel, volume)."""
     b = np.where(scan.gradients.is_b0, 0, scan.gradients.b)
     table = gradient_table(b, bvecs=scan.gradients.directions * (b > 0)[:, None])
@@ -60,7 +60,7 @@ def _dipy_rtop(scan: Scan) -> Array:
     return np.array([model.fit(row).rtop() for row in signal])
 
 
-def _dipy_mk(scan: Scan):
+def _dipy_mk(scan: Scan) -> Array:
     table, signal = _one_by_one(scan)
     return DiffusionKurtosisModel(table).fit(signal).mk(min_kurtosis=0, max_kurtosis=3)
 

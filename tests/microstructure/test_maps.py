@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ from dipy.reconst.mapmri import MapmriModel
 from threadpoolctl import threadpool_limits
 
 from phantoms import ONE_SHELL, make_gradients, make_scan
-from siteless.acquisition import GradientTable, Scan
+from siteless.acquisition import Array, GradientTable, Scan
 from siteless.bids import NAMES
 from siteless.errors import DatasetError, GradientTableError
 from siteless.microstructure import MAPS, compute_maps, default_maps, require_maps
@@ -17,12 +18,12 @@ from siteless.microstructure import MAPS, compute_maps, default_maps, require_ma
 SMALL = (12, 12, 10)
 
 
-def _dipy_table(gradients: GradientTable, volumes=slice(None)):
+def _dipy_table(gradients: GradientTable, volumes: Array | slice = slice(None)) -> GradientTable:
     b = np.where(gradients.is_b0, 0, gradients.b)[volumes]
     return gradient_table(b, bvecs=gradients.directions[volumes] * (b > 0)[:, None])
 
 
-def _voxels_of(diffusivity, kurtosis: float = 0.0, b0=500.0) -> Scan:
+def _voxels_of(diffusivity: Sequence[float], kurtosis: float = 0.0, b0: float = 500.0) -> Scan:
     """Make a scan whose every voxel has one diffusivity along each axis (3,), without noise."""
     gradients = make_gradients()
     d = gradients.directions**2 @ np.asarray(diffusivity)

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -71,7 +72,7 @@ def test_the_identity_is_of_all_that_the_model_is(model: InvariantModel) -> None
     assert InvariantModel(model.card, changed).identity != model.identity
 
 
-def _flip(content, place: int):
+def _flip(content: bytes, place: int) -> bytes:
     return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
@@ -91,7 +92,7 @@ def _flip(content, place: int):
     ],
 )
 def test_damaged_files_are_one_line(
-    model: InvariantModel, tmp_path: Path, damage, message: str
+    model: InvariantModel, tmp_path: Path, damage: Callable[[bytes], bytes], message: str
 ) -> None:
     path = tmp_path / "model.safetensors"
     save_model(model, path)

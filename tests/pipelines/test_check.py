@@ -7,16 +7,16 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from defects import plant_defects
+from defects import Plant, plant_defects
 from phantoms import ONE_SHELL, make_gradients, make_scan, write_mask, write_raw, write_table
-from siteless.bids import ScanSelection
+from siteless.bids import ScanFiles, ScanSelection
 from siteless.errors import SitelessError
-from siteless.pipelines import Run, _check, check_dataset
+from siteless.pipelines import CheckReport, Run, _check, check_dataset
 from siteless.pipelines._parallel import run_all
 from siteless.preflight import Problem, ScanFacts
 
 
-def _listing(root):
+def _listing(root: Path) -> set[tuple[str, int, int]]:
     return {
         (str(path), path.lstat().st_size, path.lstat().st_mtime_ns)
         for path in sorted(Path(root).rglob("*"))
@@ -24,7 +24,9 @@ def _listing(root):
 
 
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory):
+def planted(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Path, list[Plant], set[tuple[str, int, int]], CheckReport]:
     root = tmp_path_factory.mktemp("in") / "a study v1.0"
     plants = plant_defects(root)
     before = _listing(root)
@@ -32,29 +34,39 @@ def planted(tmp_path_factory: pytest.TempPathFactory):
     return root, plants, before, report
 
 
-def test_every_planted_defect_is_reported_with_its_file(planted) -> None:
+def test_every_planted_defect_is_reported_with_its_file(
+    planted: tuple[Path, list[Plant], set[tuple[str, int, int]], CheckReport],
+) -> None:
     _, plants, _, report = planted
     found = {(problem.code, problem.path.name) for problem in report.problems}
     assert {(plant.code, plant.file) for plant in plants} - found == set()
 
 
-def test_nothing_else_is_reported(planted) -> None:
+def test_nothing_else_is_reported(
+    planted: tuple[Path, list[Plant], set[tuple[str, int, int]], CheckReport],
+) -> None:
     _, plants, _, report = planted
     expected = {(plant.code, plant.file) for plant in plants}
     assert {(problem.code, problem.path.name) for problem in report.problems} <= expected
 
 
-def test_the_dataset_is_left_as_it_was(planted) -> None:
+def test_the_dataset_is_left_as_it_was(
+    planted: tuple[Path, list[Plant], set[tuple[str, int, int]], CheckReport],
+) -> None:
     root, _, before, _ = planted
     assert _listing(root) == before
 
 
-def test_one_process_and_two_report_the_same(planted) -> None:
+def test_one_process_and_two_report_the_same(
+    planted: tuple[Path, list[Plant], set[tuple[str, int, int]], CheckReport],
+) -> None:
     root, _, _, report = planted
     assert check_dataset(root, order=4, run=Run(nprocs=1)) == report
 
 
-def test_problems_are_plain_for_machines_and_errors_come_first(planted) -> None:
+def test_problems_are_plain_for_machines_and_errors_come_first(
+    planted: tuple[Path, list[Plant], set[tuple[str, int, int]], CheckReport],
+) -> None:
     _, _, _, report = planted
     content = json.loads(json.dumps(report.as_dict()))
     assert {"code", "severity", "path", "what", "remedy"} == set(content["problems"][0])
@@ -63,7 +75,9 @@ def test_problems_are_plain_for_machines_and_errors_come_first(planted) -> None:
     assert len(content["scans"]) == len(report.scans)
 
 
-def test_a_confound_is_the_first_warning_of_many(planted) -> None:
+def test_a_confound_is_the_first_warning_of_many(
+    planted: tuple[Path, list[Plant], set[tuple[str, int, int]], CheckReport],
+) -> None:
     _, _, _, report = planted
     codes = [problem.code for problem in report.warnings]
     assert len(codes) > 5
@@ -113,7 +127,7 @@ def test_an_unexpected_failure_is_named_and_the_rest_is_done(
     rows = [{"subject": n, "site": "a", "dwi": f"s{n}.nii.gz"} for n in range(2)]
     real = _check.inspect_scan
 
-    def fail_on_first(files) -> tuple[ScanFacts, list[Problem]]:
+    def fail_on_first(files: ScanFiles) -> tuple[ScanFacts, list[Problem]]:
         if files.subject == "0":
             raise RuntimeError("boom")
         return real(files)

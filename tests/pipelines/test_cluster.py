@@ -52,7 +52,7 @@ def cluster(tmp_path: Path) -> Iterator[tuple[Path, list[Popen[bytes]]]]:
         process.wait()
 
 
-def _bytes(root: Path):
+def _bytes(root: Path) -> dict[Path, bytes]:
     paths = (path for path in root.rglob("*") if path.is_file())
     return {path.relative_to(root): path.read_bytes() for path in paths}
 

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import nibabel as nib
@@ -21,8 +22,8 @@ from phantoms import (
     write_raw,
     write_table,
 )
-from siteless.acquisition import Scan
-from siteless.bids import find_scans, read_scan
+from siteless.acquisition import Array, Scan
+from siteless.bids import ScanFiles, find_scans, read_scan
 from siteless.cli import _options, main
 from siteless.methods import Combat, Rish, Scaled, load_model
 from siteless.microstructure import MAPS, compute_maps
@@ -52,7 +53,7 @@ def _write(
     root: Path,
     ages: dict[str, list[int]] = AGES,
     shells: dict[int, int] = SHELLS,
-    **columns,
+    **columns: Mapping[str, object],
 ) -> Path:
     rows = []
     for site, own in ages.items():
@@ -68,7 +69,7 @@ def _write(
     return write_table(root / "scans.tsv", rows)
 
 
-def _words(manifest, out, *more):
+def _words(manifest: Path, out: Path, *more: str) -> list[str]:
     start = ["fit", str(manifest), "--model", str(out), "--method", "combat", "--same-space"]
     return [*start, "--nprocs", "1", *more]
 
@@ -86,13 +87,15 @@ def fitted(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def own_maps(manifest: Path):
+def own_maps(manifest: Path) -> list[tuple[ScanFiles, Scan, dict[str, Array]]]:
     """FA and MD of each scan as they are, by site and age."""
     scans = [(files, read_scan(files)) for files in find_scans(manifest).scans]
     return [(files, scan, compute_maps(scan, ["fa", "md"])) for files, scan in scans]
 
 
-def test_training_scans_become_what_neurocombat_makes_of_them(fitted: Path, own_maps) -> None:
+def test_training_scans_become_what_neurocombat_makes_of_them(
+    fitted: Path, own_maps: list[tuple[ScanFiles, Scan, dict[str, Array]]]
+) -> None:
     model = load_model(fitted)
     assert model.known.sum() > 0.9 * own_maps[0][1].mask.sum()
     table = pd.DataFrame(
@@ -111,7 +114,9 @@ def test_training_scans_become_what_neurocombat_makes_of_them(fitted: Path, own_
             np.testing.assert_allclose(made[model.known], one, atol=1e-4 * expected.max())
 
 
-def test_the_offset_of_sites_goes_and_the_effect_of_age_stays(fitted: Path, own_maps) -> None:
+def test_the_offset_of_sites_goes_and_the_effect_of_age_stays(
+    fitted: Path, own_maps: list[tuple[ScanFiles, Scan, dict[str, Array]]]
+) -> None:
     model = load_model(fitted)
     white = own_maps[0][1].white_matter
     ages = np.array([float(files.attributes["age"]) for files, _, _ in own_maps])

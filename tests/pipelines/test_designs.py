@@ -1,5 +1,6 @@
 """Who was scanned where decides what can be learned; what cannot is said in a line."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from siteless.methods import Invariant, load_model
 from siteless.pipelines import Run, fit_model
 
 
-def _write_visits(root: Path, visits) -> Path:
+def _write_visits(root: Path, visits: Sequence[tuple[str, str, dict[str, object]]]) -> Path:
     """Write a phantom for each visit: a person, a site, and columns of the table."""
     rows = []
     for person, site, columns in visits:
@@ -25,7 +26,9 @@ def _write_visits(root: Path, visits) -> Path:
     return write_table(root / "scans.tsv", rows)
 
 
-def _people(column: str, at_a: list[str] | str | tuple[int, ...], at_b):
+def _people(
+    column: str, at_a: list[str] | str | tuple[int, ...], at_b: Sequence[object]
+) -> list[tuple[str, str, dict[str, object]]]:
     return [
         (f"{site}{number}", site, {column: value})
         for site, values in (("a", at_a), ("b", at_b))
@@ -33,7 +36,7 @@ def _people(column: str, at_a: list[str] | str | tuple[int, ...], at_b):
     ]
 
 
-def _fit(manifest, out, *words) -> int:
+def _fit(manifest: Path, out: Path, *words: str) -> int:
     return main(["fit", str(manifest), "--model", str(out), "--nprocs", "1", *words])
 
 

@@ -193,7 +193,7 @@ def test_a_model_that_was_fitted_again_is_read_again(manifest: Path, tmp_path: P
     assert tables[0] != tables[1]
 
 
-def _words(manifest: Path, out: Path, *words):
+def _words(manifest: Path, out: Path, *words: str) -> list[str]:
     return ["fit", str(manifest), "--model", str(out), "--epochs", "6", "--nprocs", "1", *words]
 
 
@@ -256,8 +256,8 @@ def test_an_ended_fit_goes_on_to_the_same_bytes(
 def test_another_fit_is_not_gone_on_with(manifest: Path, tmp_path: Path) -> None:
     out = tmp_path / "m.safetensors"
 
-    def interrupt(title) -> Callable[..., None]:
-        def show(done, *_) -> None:
+    def interrupt(title: str) -> Callable[..., None]:
+        def show(done: int, *_: object) -> None:
             if (title, done) == ("Training", 25):
                 raise KeyboardInterrupt
 
@@ -359,19 +359,19 @@ def test_other_methods_take_other_shells_alike(tmp_path: Path, method: Rish | Sc
         assert means[0] == pytest.approx(means[1], rel=0.05)
 
 
-def _one_site(root) -> tuple[Path, str]:
+def _one_site(root: Path) -> tuple[Path, str]:
     return write_study(
         root, people=2, sites="a"
     ), "expected scans of at least two sites, found a only"
 
 
-def _other_shells(root) -> tuple[Path, str]:
+def _other_shells(root: Path) -> tuple[Path, str]:
     manifest = write_study(root, people=2)
     write_raw(make_scan(make_gradients({1000: 20})), root, "s1b")
     return manifest, "expected shells of b=1200, b=3000 as in s0a, found b=1000"
 
 
-def _no_white_matter(root) -> tuple[Path, str]:
+def _no_white_matter(root: Path) -> tuple[Path, str]:
     manifest = write_study(root, people=2)
     path = root / "s1a_wm.nii.gz"
     image = nib.load(path)
@@ -379,7 +379,7 @@ def _no_white_matter(root) -> tuple[Path, str]:
     return manifest, "s1a_wm.nii.gz: the mask is empty"
 
 
-def _no_usable_voxel(root) -> tuple[Path, str]:
+def _no_usable_voxel(root: Path) -> tuple[Path, str]:
     manifest = write_study(root, people=2)
     image = nib.load(root / "s1a.nii.gz")
     white = nib.load(root / "s1a_wm.nii.gz").get_fdata() > 0
@@ -388,13 +388,13 @@ def _no_usable_voxel(root) -> tuple[Path, str]:
     return manifest, "s1a.nii.gz: expected white matter with a b0 above zero"
 
 
-def _no_training_people(root) -> tuple[Path, str]:
+def _no_training_people(root: Path) -> tuple[Path, str]:
     return write_study(
         root, people=2, split=["val", "test"]
     ), "no scan of site a is there to train on"
 
 
-def _misspelled_split(root) -> tuple[Path, str]:
+def _misspelled_split(root: Path) -> tuple[Path, str]:
     manifest = write_study(root, people=2, split=["train", "validation"])
     return manifest, "expected train, val or test in the split column, found 'validation'"
 
@@ -411,7 +411,7 @@ def _misspelled_split(root) -> tuple[Path, str]:
     ],
 )
 def test_data_that_cannot_be_learned_from_are_one_line(
-    make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    make: Callable[[Path], tuple[Path, str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     manifest, message = make(tmp_path / "data")
     out = tmp_path / "m.safetensors"

@@ -18,7 +18,7 @@ from siteless.methods import Invariant, Scaled, load_model
 from siteless.pipelines import Run, fit_model, harmonize_dataset, write_report
 
 
-def _times(folder: Path):
+def _times(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 

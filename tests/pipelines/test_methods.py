@@ -1,5 +1,6 @@
 """Every method from the command line: fitted, used, refused."""
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +32,11 @@ OPTIONS = {
 
 
 def _write(
-    root, people: int = 4, sites: str = "ab", columns=(), only: list[str] | None = None
+    root: Path,
+    people: int = 4,
+    sites: str = "ab",
+    columns: Mapping[str, Sequence[object]] = (),
+    only: list[str] | None = None,
 ) -> Path:
     """Write phantoms of people at sites that differ in gain, and a manifest that lists them."""
     rows = []
@@ -61,7 +66,7 @@ def _brief_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("siteless.methods.paired._training.PairedSettings", brief)
 
 
-def _fit(manifest, out, name, *more) -> int:
+def _fit(manifest: Path, out: Path, name: str, *more: str) -> int:
     method = name.split()[0]
     words = ["fit", str(manifest), "--model", str(out), "--method", method, "--nprocs", "1"]
     return main([*words, *OPTIONS[name], *more])
@@ -270,46 +275,46 @@ def test_registrations_in_two_processes_give_the_same_bytes(tmp_path: Path) -> N
     assert outs["1"].read_bytes() == outs["2"].read_bytes()
 
 
-def _few(root) -> tuple[Path, str, str]:
+def _few(root: Path) -> tuple[Path, str, str]:
     return _write(root, people=2), "rish", "expected at least 3 training people of site a"
 
 
-def _one_site(root) -> tuple[Path, str, str]:
+def _one_site(root: Path) -> tuple[Path, str, str]:
     return _write(root, sites="a"), "scaled", "expected scans of at least two sites, found a only"
 
 
-def _site_without_pairs(root) -> tuple[Path, str, str]:
+def _site_without_pairs(root: Path) -> tuple[Path, str, str]:
     manifest = _write(root, sites="abc", only=["ab", "ab", "c", "c"])
     return manifest, "paired", "two or more sites, found none for site c"
 
 
-def _mixed_ages(root) -> tuple[Path, str, str]:
+def _mixed_ages(root: Path) -> tuple[Path, str, str]:
     columns = {"age": [20, 30, 40, "89+"]}
     return _write(root, columns=columns), "rish-glm", "expected numbers only, or words only"
 
 
-def _age_of_some(root) -> tuple[Path, str, str]:
+def _age_of_some(root: Path) -> tuple[Path, str, str]:
     columns = {"age": [20, 30, "n/a", 50]}
     return _write(root, columns=columns), "rish-glm", "the age of sub-2 is unknown"
 
 
-def _no_pairs(root) -> tuple[Path, str, str]:
+def _no_pairs(root: Path) -> tuple[Path, str, str]:
     split = _write(root, only=["a", "b", "a", "b"])
     return split, "paired", "expected people who were scanned at two or more sites, found none"
 
 
-def _nobody_travels(root) -> tuple[Path, str, str]:
+def _nobody_travels(root: Path) -> tuple[Path, str, str]:
     split = _write(root, only=["a", "b", "a", "b"])
     return split, "rish --travelling", "expected people who were scanned at two or more sites"
 
 
-def _confounded(root) -> tuple[Path, str, str]:
+def _confounded(root: Path) -> tuple[Path, str, str]:
     columns = {"age": [20, 20, 20, 50, 50, 50]}
     manifest = _write(root, people=6, only=["a"] * 3 + ["b"] * 3, columns=columns)
     return manifest, "rish-glm", "the sites' effects cannot be told from those of the covariates"
 
 
-def _other_shells(root) -> tuple[Path, str, str]:
+def _other_shells(root: Path) -> tuple[Path, str, str]:
     manifest = _write(root)
     write_raw(make_scan(make_gradients({1000: 20}), seed=3), root, "s3b")
     return manifest, "rish", "expected shells of b=1200, b=3000 as in s0a, found b=1000"
@@ -330,7 +335,9 @@ def _other_shells(root) -> tuple[Path, str, str]:
     ],
 )
 def test_what_a_method_cannot_do_is_one_line(
-    make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    make: Callable[[Path], tuple[Path, str, str]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     manifest, name, message = make(tmp_path / "data")
     out = tmp_path / "m.safetensors"
@@ -414,7 +421,7 @@ def test_only_codes_can_be_encoded(
 
 @pytest.mark.parametrize(("people", "told"), [(2, ["a, b"]), (3, [])])
 def test_sites_of_few_scans_are_warned_of(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], people: int, told
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], people: int, told: list[str]
 ) -> None:
     study = write_study(tmp_path / "study", people=people)
     words = [str(study), "--model", str(tmp_path / "m.safetensors"), "--method", "scaled"]

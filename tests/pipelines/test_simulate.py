@@ -26,7 +26,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def _bytes(root: Path):
+def _bytes(root: Path) -> dict[str, str]:
     """Return what identifies each file; content itself would drown a failure's report."""
     paths = (path for path in sorted(root.rglob("*")) if path.is_file())
     return {str(p.relative_to(root)): hashlib.sha256(p.read_bytes()).hexdigest() for p in paths}

@@ -3,6 +3,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -20,11 +21,11 @@ FEW = ["--people-per-site", "3", "--test-people", "1"]
 
 
 @pytest.fixture(scope="module")
-def simulated(tmp_path_factory: pytest.TempPathFactory):
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Simulate tiny cohorts, each design once."""
     made = {}
 
-    def simulate(design):
+    def simulate(design: str) -> Path:
         if design not in made:
             out = tmp_path_factory.mktemp("designs") / design
             assert main(["simulate", str(out), "--design", design, *TINY, *FEW]) == 0
@@ -34,12 +35,12 @@ def simulated(tmp_path_factory: pytest.TempPathFactory):
     return simulate
 
 
-def _rows(path):
+def _rows(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8") as lines:
         return list(csv.DictReader(lines, delimiter="\t"))
 
 
-def test_only_the_sessions_that_people_have_are_written(simulated) -> None:
+def test_only_the_sessions_that_people_have_are_written(simulated: Callable[[str], Path]) -> None:
     out = simulated("confounded")
     scans = find_scans(out).scans
     assert len(scans) == 2 * 3 + 2
@@ -54,19 +55,19 @@ def test_only_the_sessions_that_people_have_are_written(simulated) -> None:
 
 
 @pytest.mark.parametrize("design", ["confounded", "patients", "longitudinal"])
-def test_the_check_can_read_it(simulated, design: str) -> None:
+def test_the_check_can_read_it(simulated: Callable[[str], Path], design: str) -> None:
     found = {problem.code for problem in check_dataset(simulated(design)).problems}
     assert found <= {"few-scans", "confounded"}
 
 
-def test_the_record_has_the_design(simulated) -> None:
+def test_the_record_has_the_design(simulated: Callable[[str], Path]) -> None:
     record = simulated("confounded") / "derivatives" / "truth" / "simulation.json"
     design = json.loads(record.read_text())["design"]
     assert design["name"] == "confounded"
     assert design["age_gap"] == 20
 
 
-def test_groups_and_what_they_change_are_written(simulated) -> None:
+def test_groups_and_what_they_change_are_written(simulated: Callable[[str], Path]) -> None:
     out = simulated("patients")
     groups = {row["participant_id"]: row["group"] for row in _rows(out / "participants.tsv")}
     truth = out / "derivatives" / "truth"
@@ -80,7 +81,7 @@ def test_groups_and_what_they_change_are_written(simulated) -> None:
     assert {files.attributes["group"] for files in find_scans(out).scans} == set(groups.values())
 
 
-def test_ages_of_follow_ups_are_those_at_the_session(simulated) -> None:
+def test_ages_of_follow_ups_are_those_at_the_session(simulated: Callable[[str], Path]) -> None:
     out = simulated("longitudinal")
     start = {row["participant_id"]: float(row["age"]) for row in _rows(out / "participants.tsv")}
     scans = find_scans(out).scans
@@ -92,7 +93,7 @@ def test_ages_of_follow_ups_are_those_at_the_session(simulated) -> None:
         assert files.entities["ses"].startswith(str(files.site))
 
 
-def test_the_truth_of_both_visits_is_written(simulated) -> None:
+def test_the_truth_of_both_visits_is_written(simulated: Callable[[str], Path]) -> None:
     truth = simulated("longitudinal") / "derivatives" / "truth" / "sub-01"
     [before, after] = (
         nib.load(path).get_fdata()
@@ -106,7 +107,7 @@ def test_the_truth_of_both_visits_is_written(simulated) -> None:
     assert not list((truth / "dwi").glob("*intraaxonal*"))
 
 
-def test_an_interrupted_run_goes_on(simulated, tmp_path: Path) -> None:
+def test_an_interrupted_run_goes_on(simulated: Callable[[str], Path], tmp_path: Path) -> None:
     whole, again = simulated("longitudinal"), tmp_path / "again"
     shutil.copytree(whole, again)
     lost = "sub-01/ses-connectom60followup/dwi/sub-01_ses-connectom60followup_dwi.nii.gz"
@@ -118,7 +119,9 @@ def test_an_interrupted_run_goes_on(simulated, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", ["", "derivatives/truth"])
 @pytest.mark.parametrize("design", ["patients", "longitudinal"])
-def test_the_validator_finds_no_error(simulated, design: str, part: str) -> None:
+def test_the_validator_finds_no_error(
+    simulated: Callable[[str], Path], design: str, part: str
+) -> None:
     validator = Path(sys.executable).with_name("bids-validator-deno")
     command = [validator, "--format", "json", simulated(design) / part]
     shown = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from siteless.acquisition import Array
-from siteless.population import Design, estimate_new_site, estimate_site_effects
+from siteless.population import Design, SiteEffects, estimate_new_site, estimate_site_effects
 from siteless.population._effects import _moderated
 
 SITES = ("a", "b", "c", "d")
 ONE = np.zeros(1, dtype=int)
 
 
-def _unpaired(people: int, covariates=None) -> Design:
+def _unpaired(people: int, covariates: Array | None = None) -> Design:
     labels = [site for site in SITES for _ in range(people)]
     return Design.of(labels, [str(n) for n in range(len(labels))], SITES, covariates)
 
@@ -25,7 +25,7 @@ def _drawn(
     *,
     of_people: float = 1.0,
     rest: float = 0.0,
-):
+) -> Array:
     """Draw one feature: effects of sites, people who differ, and what differs between scans."""
     people = rng.normal(scale=of_people, size=design.people.max() + 1)
     noise = rng.normal(scale=rest, size=len(design.sites)) if rest else 0.0
@@ -106,7 +106,7 @@ def test_two_bridging_people_count_for_what_they_are_worth() -> None:
     assert bridged < 0.1 * alone
 
 
-def _confounded(rng: np.random.Generator, gap: int, people=10):
+def _confounded(rng: np.random.Generator, gap: int, people: int = 10) -> Array:
     ages = rng.normal(scale=10, size=4 * people) + np.repeat(gap * np.linspace(-1, 1, 4), people)
     return (ages - ages.mean())[:, None]
 
@@ -162,7 +162,7 @@ def test_a_new_site_is_shrunk_as_known_sites_differ() -> None:
     )
     new = np.array([1.0])
 
-    def effect(value, known):
+    def effect(value: Array, known: SiteEffects) -> float:
         return estimate_new_site(value, known, 2, ONE)[0].item()
 
     assert abs(effect(new, alike)) < 0.5

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from siteless.population import NUMBERS, Design, estimate_site_effects, judge_sites
+from siteless.acquisition import Array
+from siteless.population import NUMBERS, Design, SiteVerdict, estimate_site_effects, judge_sites
 
 SITES = ("a", "b", "c", "d")
 FEATURES = 40
@@ -11,7 +12,7 @@ GROUPS = np.zeros(FEATURES, dtype=int)
 UNITS = np.full(FEATURES, FEATURES**-0.5)
 
 
-def verdicts(people: int, effect: float, seed: int = 0):
+def verdicts(people: int, effect: float, seed: int = 0) -> tuple[list[SiteVerdict], Array]:
     """Draw people of standard deviation 1, at sites whose effects have a standard deviation."""
     rng = np.random.default_rng(seed)
     labels = np.repeat(SITES, people)

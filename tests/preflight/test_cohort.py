@@ -1,5 +1,7 @@
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,7 @@ from siteless.simulation import Visit, choose_design, draw_design, read_scanners
 DATASET = Path("study")
 
 
-def _scans(count: int, site, start: int = 0, **fields):
+def _scans(count: int, site: str, start: int = 0, **fields: Any) -> list[ScanFacts]:
     defaults = {
         "attributes": {},
         "shells": ((1000.0, 45), (2000.0, 45)),
@@ -30,7 +32,7 @@ def _scans(count: int, site, start: int = 0, **fields):
     ]
 
 
-def _codes(scans):
+def _codes(scans: Sequence[ScanFacts]) -> list[str]:
     return [problem.code for problem in cohort_problems(scans, DATASET)]
 
 
@@ -57,7 +59,7 @@ def test_shells_within_their_scatter_are_the_same() -> None:
     ],
 )
 def test_the_odd_site_is_named_by_its_file_and_equal_halves_by_the_dataset(
-    fields, code: str
+    fields: dict[str, Any], code: str
 ) -> None:
     [odd] = cohort_problems(_scans(5, "a") + _scans(3, "b", 5, **fields), DATASET)
     assert (odd.code, odd.path.name) == (code, "sub-5_dwi.nii.gz")
@@ -124,7 +126,9 @@ def test_sites_spelled_or_told_differently_are_doubted() -> None:
     assert _codes(told + _scans(3, "b", 3, site_origin="JSON sidecar")) == ["mixed-sites"]
 
 
-def _aged(ages, site: str, start: int, sexes=None):
+def _aged(
+    ages: Sequence[float], site: str, start: int, sexes: Sequence[str] | None = None
+) -> list[ScanFacts]:
     people = zip(ages, sexes or ["F"] * len(ages), strict=True)
     return [
         _scans(1, site, start + n, attributes={"age": str(age), "sex": sex})[0]
@@ -165,7 +169,7 @@ def test_sex_is_compared_between_sites() -> None:
     assert problem.what == "sex is confounded with site: 4 F at a, 4 M at b"
 
 
-def _grouped(site: str, start: int, **groups):
+def _grouped(site: str, start: int, **groups: int) -> list[ScanFacts]:
     words = [word for word, count in groups.items() for _ in range(count)]
     return [
         _scans(1, site, start + n, attributes={"group": word})[0] for n, word in enumerate(words)
@@ -207,7 +211,7 @@ def test_the_design_comes_first() -> None:
     assert len(set(codes)) > 3
 
 
-def _fit_refuses(scans, name: str) -> bool:
+def _fit_refuses(scans: Sequence[ScanFacts], name: str) -> bool:
     """What a fit does with the scans, by its own functions."""
     told = [scan.attributes for scan in scans]
     columns = covariate_columns([Covariate.of(name, [own[name] for own in told])], told)
@@ -234,7 +238,7 @@ YOUNG, OLD = [20, 22, 24, 26], [60, 63, 66, 70]
         (_aged(YOUNG * 2, "a", 0) + _aged(OLD * 2, "b", 9) + _aged([20], "b", 0), "age", False),
     ],
 )
-def test_what_a_fit_refuses_is_announced(scans, name: str, refused: bool) -> None:
+def test_what_a_fit_refuses_is_announced(scans: list[ScanFacts], name: str, refused: bool) -> None:
     assert _fit_refuses(scans, name) == refused
     [problem] = [one for one in cohort_problems(scans, DATASET) if one.code == "confound"]
     assert ("siteless fit will refuse" in problem.remedy) == refused
@@ -258,7 +262,9 @@ def test_ages_that_are_not_numbers_are_passed_over() -> None:
     assert _codes(_aged(["young"] * 3, "a", 0) + _aged(["old"] * 3, "b", 9)) == []
 
 
-def _followed(*visits, people: int = 4, start: int = 0, column: str = "age"):
+def _followed(
+    *visits: tuple[str, float], people: int = 4, start: int = 0, column: str = "age"
+) -> list[ScanFacts]:
     """Scans of people with the same visits, each at a site after some years."""
     dates = "{}-06-15T12:00:00"
     return [
@@ -294,7 +300,7 @@ def test_change_that_is_tied_to_the_scanner_is_told(column: str) -> None:
     ],
     ids=["before the upgrade", "after it", "other order", "moved and followed up", "one visit"],
 )
-def test_one_person_separates_change_and_scanner(others) -> None:
+def test_one_person_separates_change_and_scanner(others: list[ScanFacts]) -> None:
     moved = _followed(("a", 30), ("b", 33))
     assert "confounded-change" in _codes(moved)
     assert "confounded-change" not in _codes(moved + others)
@@ -317,7 +323,7 @@ def test_follow_up_elsewhere_separates_nothing() -> None:
     ],
     ids=["travelling", "two people", "one scan each", "no times", "same scanner"],
 )
-def test_studies_without_such_change_are_not_warned(scans) -> None:
+def test_studies_without_such_change_are_not_warned(scans: list[ScanFacts]) -> None:
     assert "confounded-change" not in _codes(scans)
 
 

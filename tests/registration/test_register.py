@@ -4,6 +4,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -41,11 +42,11 @@ def make_grid(
     return Grid(shape, affine)
 
 
-def centres(grid: Grid | Grid):
+def centres(grid: Grid | Grid) -> Array:
     return np.moveaxis(np.indices(grid.shape), 0, -1) @ grid.affine[:3, :3].T + grid.affine[:3, 3]
 
 
-def head(points):
+def head(points: Array) -> Array:
     """Intensity of an asymmetric head at points (mm), shape (..., 3): rim, core and blobs."""
     depth = np.linalg.norm(points / SEMIAXES, axis=-1)
     inside = 1 / (1 + np.exp((depth - 1) / 0.03))
@@ -55,17 +56,17 @@ def head(points):
     return inside * (0.5 + np.exp(-0.5 * np.square(distance / 9.0)) @ heights)
 
 
-def draw(grid: Grid, to_head=lambda points: points) -> Array:
+def draw(grid: Grid, to_head: Callable[[Array], Array] = lambda points: points) -> Array:
     """Draw the head as it is seen after points of the grid's world are mapped to the head's."""
     image = head(to_head(centres(grid)))
     return np.where(image > 0.02, image, 0).astype(np.float32)
 
 
-def linear(matrix, shift: Array | list[float]):
+def linear(matrix: Array, shift: Array | list[float]) -> Callable[[Array], Array]:
     return lambda points: points @ np.asarray(matrix).T + shift
 
 
-def mean_error(alignment: Alignment, grid: Grid, expected):
+def mean_error(alignment: Alignment, grid: Grid, expected: Callable[[Array], Array]) -> float:
     """Mean distance (mm), in the head, of where static points go and where they should."""
     points = centres(grid)[head(centres(grid)) > 0.1].T
     return np.linalg.norm(alignment.points_in_moving(points) - expected(points.T).T, axis=0).mean()
@@ -86,7 +87,7 @@ SHIFT = np.array([11.0, -8.0, 14.0])
     ],
     ids=["same", "flipped", "anisotropic-oblique"],
 )
-def test_a_moved_head_is_brought_back(matrix, moving_grid: Grid) -> None:
+def test_a_moved_head_is_brought_back(matrix: Array, moving_grid: Grid) -> None:
     static_grid = make_grid()
     inverse = np.linalg.inv(matrix)
     moving = draw(moving_grid, lambda points: (points - SHIFT) @ inverse.T)
@@ -104,7 +105,7 @@ def test_the_worlds_origin_does_not_matter() -> None:
     np.testing.assert_allclose(found.affine[:3, 3], expected.affine[:3, 3] + shift, atol=0.05)
 
 
-def bend(points):
+def bend(points: Array) -> Array:
     """Displace smoothly by up to 8 mm."""
     x, y, z = np.moveaxis(points, -1, 0) / 25
     return points + 8 * np.stack(

@@ -17,12 +17,14 @@ from siteless.report import (
 TASKS = ["prisma30>connectom30", "connectom30>prisma30"]
 
 
-def _scores(metric: str, values: list[float], *, task: str = TASKS[0], method: str = "multi"):
+def _scores(
+    metric: str, values: list[float], *, task: str = TASKS[0], method: str = "multi"
+) -> list[Score]:
     people = enumerate(values, start=1)
     return [Score(f"0{who}", task, method, WHITE_MATTER, metric, v) for who, v in people]
 
 
-def _named(tables: Iterator[Table]):
+def _named(tables: Iterator[Table]) -> dict[str, Table]:
     return {table.name: table for table in tables}
 
 

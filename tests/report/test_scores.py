@@ -5,7 +5,9 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.figure import Figure
 from PIL import Image
 
 from siteless.acquisition import Array
@@ -43,12 +45,12 @@ def fods() -> Array:
 
 
 @pytest.fixture
-def figures(monkeypatch: pytest.MonkeyPatch):
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """The figures that are drawn, as matplotlib holds them when it writes them."""
     seen = []
     save = _style.save_figure
 
-    def keep(figure, path, *, dpi) -> None:
+    def keep(figure: Figure, path: Path, *, dpi: int) -> None:
         seen.append(figure)
         save(figure, path, dpi=dpi)
 
@@ -56,7 +58,7 @@ def figures(monkeypatch: pytest.MonkeyPatch):
     return seen
 
 
-def draw_all(scores: dict[str, dict[str, Array]], fods: Array, folder: Path):
+def draw_all(scores: dict[str, dict[str, Array]], fods: Array, folder: Path) -> list[Path]:
     draw_boxes(scores, folder / "boxes.png", label="error (1)", floors={TASKS[0]: 0.1}, marked=90)
     anatomy = dict.fromkeys(TASKS, np.ones((12, 10)))
     draw_maps(
@@ -122,13 +124,13 @@ def test_a_picture_of_nothing_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def words(figure):
+def words(figure: Figure) -> list[str]:
     return [text.get_text() for panel in figure.axes for text in panel.texts]
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 5])
 def test_methods_that_a_task_lacks_leave_their_place_empty(
-    count: int, scores: dict[str, dict[str, Array]], figures, tmp_path: Path
+    count: int, scores: dict[str, dict[str, Array]], figures: list[Figure], tmp_path: Path
 ) -> None:
     table = {f"task {n}": dict(scores[TASKS[n % 2]]) for n in range(count)}
     del table["task 0"][METHODS[1]]
@@ -149,7 +151,7 @@ def test_percentiles_are_those_of_what_is_finite() -> None:
 
 
 def test_boxes_are_drawn_at_their_percentiles(
-    scores: dict[str, dict[str, Array]], figures, tmp_path: Path
+    scores: dict[str, dict[str, Array]], figures: list[Figure], tmp_path: Path
 ) -> None:
     draw_boxes(
         scores, tmp_path / "boxes.png", label="error (1)", floors={TASKS[1]: 0.07}, marked=90
@@ -176,7 +178,7 @@ def test_boxes_are_drawn_at_their_percentiles(
 
 
 def test_maps_share_limits_that_only_all_panels_together_decide(
-    scores: dict[str, dict[str, Array]], figures, tmp_path: Path
+    scores: dict[str, dict[str, Array]], figures: list[Figure], tmp_path: Path
 ) -> None:
     limit = shared_limit(scores)
     pooled = np.concatenate(
@@ -190,7 +192,7 @@ def test_maps_share_limits_that_only_all_panels_together_decide(
 
 
 def test_maps_are_as_wide_and_high_as_the_slice(
-    scores: dict[str, dict[str, Array]], figures, tmp_path: Path
+    scores: dict[str, dict[str, Array]], figures: list[Figure], tmp_path: Path
 ) -> None:
     draw_maps(scores, tmp_path / "maps.png", label="error (1)", voxel_size=(2.0, 2.5))
     panel = figures[0].axes[0]
@@ -234,7 +236,7 @@ def test_radii_are_a_delta_function_of_order_8(fods: Array) -> None:
 
 
 def test_glyphs_share_a_scale_and_lie_in_their_voxels(
-    fods: Array, figures, tmp_path: Path
+    fods: Array, figures: list[Figure], tmp_path: Path
 ) -> None:
     panels = {"a": fods, "b": fods / 2}
     scale = shared_scale(panels)
@@ -248,20 +250,22 @@ def test_glyphs_share_a_scale_and_lie_in_their_voxels(
     assert voxels == {(x, y) for x in range(4) for y in range(3)} - {(0, 0)}
 
 
-def glyph_points(panel) -> Array:
+def glyph_points(panel: Axes) -> Array:
     """Corners of the triangles of a panel, in a set order."""
     (glyphs,) = (found for found in panel.collections if isinstance(found, PolyCollection))
     return np.concatenate([path.vertices[:3] for path in glyphs.get_paths()])
 
 
-def seen_areas(panel):
+def seen_areas(panel: Axes) -> Array:
     """Areas of the triangles of a panel, by the shoelace formula."""
     x, y = np.moveaxis(glyph_points(panel).reshape(-1, 3, 2), -1, 0)
     return np.abs((x * (np.roll(y, -1, axis=1) - np.roll(y, 1, axis=1))).sum(axis=1)) / 2
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
-def test_a_fibre_is_drawn_along_its_axis_in_its_colour(axis: int, figures, tmp_path: Path) -> None:
+def test_a_fibre_is_drawn_along_its_axis_in_its_colour(
+    axis: int, figures: list[Figure], tmp_path: Path
+) -> None:
     fibre = sh_basis(np.eye(3)[[axis]], 8).reshape(1, 1, 45)
     draw_fods({"a": fibre}, tmp_path / "a.png")
     (panel,) = figures[0].axes
@@ -275,7 +279,7 @@ def test_a_fibre_is_drawn_along_its_axis_in_its_colour(axis: int, figures, tmp_p
         assert reach.max() < 0.15
 
 
-def test_what_is_near_hides_what_is_behind(figures, tmp_path: Path) -> None:
+def test_what_is_near_hides_what_is_behind(figures: list[Figure], tmp_path: Path) -> None:
     """A fibre that comes out of the slice to the right shows its right end whole."""
     fibre = sh_basis(np.array([[0.6, 0.0, 0.8]]), 8).reshape(1, 1, 45)
     draw_fods({"a": fibre}, tmp_path / "a.png")

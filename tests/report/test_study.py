@@ -1,6 +1,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ CURVE = [0.0, 0.5, 0.3, 0.2]
 NUMBERS = st.floats(-1e6, 1e6).map(lambda value: round(value, 6))
 
 
-def _summary(number: int, site: str, **changes) -> ScanSummary:
+def _summary(number: int, site: str, **changes: Any) -> ScanSummary:
     mean = 0.4 + 0.01 * number + (0.05 if site == "b" else 0.0)
     return replace(
         ScanSummary(
@@ -38,7 +39,7 @@ def _summary(number: int, site: str, **changes) -> ScanSummary:
     )
 
 
-def _study(summaries=None, **changes) -> Study:
+def _study(summaries: list[ScanSummary] | None = None, **changes: Any) -> Study:
     summaries = summaries or [_summary(n, site) for n in range(5) for site in "ab"]
     told = {"Method": "invariant", "Version": "9.9", "TargetSite": "b", "Gradients": "own"}
     return Study("A study", {**told, "Model": "abc123", "Denoiser": "n/a"}, summaries, **changes)
@@ -58,7 +59,7 @@ def _scores() -> ScoreTable:
 
 
 @given(st.lists(NUMBERS, min_size=1, max_size=20))
-def test_a_scale_holds_its_values_in_their_order(values) -> None:
+def test_a_scale_holds_its_values_in_their_order(values: list[float]) -> None:
     axis = Axis.around(values)
     places = [axis.at(value) for value in sorted(values)]
     assert all(0 <= place <= 100 for place in places)
@@ -67,7 +68,7 @@ def test_a_scale_holds_its_values_in_their_order(values) -> None:
 
 
 @given(st.lists(NUMBERS, min_size=2, max_size=20, unique=True))
-def test_no_two_ticks_say_the_same_and_each_is_where_it_says(values) -> None:
+def test_no_two_ticks_say_the_same_and_each_is_where_it_says(values: list[float]) -> None:
     axis = Axis.around(values)
     told = [float(text) for _, text in axis.ticks]
     assert len(set(told)) == len(told)

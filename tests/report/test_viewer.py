@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import nibabel as nib
 import numpy as np
@@ -67,7 +68,7 @@ def decode(packed: bytes) -> nib.Nifti1Image:
 
 
 def make_volume(
-    seed: int, affine: np.ndarray, low: float = 0.0, high: float = 1.0, **more
+    seed: int, affine: np.ndarray, low: float = 0.0, high: float = 1.0, **more: Any
 ) -> Volume:
     values = np.random.default_rng(seed).uniform(low, high, SHAPE)
     return Volume(np.where(make_brain(), values, np.nan), affine, low, high, **more)
@@ -271,7 +272,7 @@ def look(page: Page) -> dict[str, Image.Image]:
     return shown
 
 
-def assert_all_differ(before: dict[str, Image], after) -> None:
+def assert_all_differ(before: dict[str, Image], after: dict[str, Image]) -> None:
     assert before.keys() == after.keys()
     for panel, picture in before.items():
         change = ImageChops.difference(picture, after[panel]).convert("L")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
+from siteless.acquisition import Array
 from siteless.simulation import (
     INTRA_AXONAL_PER_YEAR,
     SYSTEMS,
@@ -17,7 +18,7 @@ from siteless.simulation._person import _fibres
 COMMISSURAL, PROJECTION, ASSOCIATION = range(3)
 
 
-def _flux_at(*place):
+def _flux_at(*place: float) -> tuple[Array, Array]:
     """Average the atlas's flux, as density and direction, over a ball of 4 mm."""
     atlas = load_atlas()
     grid = np.moveaxis(np.indices(atlas.flux.shape[:3]), 0, -1)

@@ -1,5 +1,6 @@
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,12 +24,12 @@ from siteless.simulation import (
 SITES = ("prisma30", "prisma60", "connectom30", "connectom60")
 
 
-def _draw(name: str, *, sites: tuple[str, ...] = SITES, seed: int = 0, **options) -> Cohort:
+def _draw(name: str, *, sites: tuple[str, ...] = SITES, seed: int = 0, **options: Any) -> Cohort:
     scanners = tuple(read_scanners()[site] for site in sites)
     return draw_design(scanners, choose_design(name, **options), voxel_size=6.0, seed=seed)
 
 
-def _at(cohort: Cohort, site: str):
+def _at(cohort: Cohort, site: str) -> list[Person]:
     """Return the training people who are scanned at one site only, and that is this one."""
     return [
         person
@@ -206,6 +207,8 @@ def test_a_single_person_has_the_middle_age() -> None:
         ("nothing", {}, "there is no design 'nothing'; choose among travelling, unpaired"),
     ],
 )
-def test_designs_that_cannot_be_are_refused(name: str, options, message: str) -> None:
+def test_designs_that_cannot_be_are_refused(
+    name: str, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(DatasetError, match=message):
         _draw(name, **options)

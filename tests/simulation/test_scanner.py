@@ -27,7 +27,7 @@ from siteless.tissue import fit_tensor
 ALL = tuple(EFFECTS)
 
 
-def _without_all_but(scanner, *kept):
+def _without_all_but(scanner: Scanner, *kept: str) -> Scanner:
     return scanner.without(*(effect for effect in ALL if effect not in kept))
 
 
@@ -38,7 +38,7 @@ def plain(person: Person, anatomy: Anatomy, scanners: dict[str, Scanner]) -> Sim
 
 
 def _scan(
-    person: Person, anatomy: Anatomy, scanners: dict[str, Scanner], site: str, *kept
+    person: Person, anatomy: Anatomy, scanners: dict[str, Scanner], site: str, *kept: str
 ) -> SimulatedScan:
     same_scheme = replace(scanners[site], scheme=1, directions=30)
     return scan_person(person, anatomy, _without_all_but(same_scheme, *kept))
@@ -78,7 +78,7 @@ def test_echo_time_weighs_compartments_but_leaves_how_grey_matter_decays(
     table = scheme(scanners["prisma30"])
     b0 = np.flatnonzero(table.is_b0)[0]
 
-    def decay(tissue, echo_time) -> tuple[Array, Array]:
+    def decay(tissue: list[float], echo_time: float) -> tuple[Array, Array]:
         voxels = len(anatomy.tissue)
         pure = replace(
             anatomy,
@@ -174,7 +174,7 @@ def test_coil_error_is_the_gradient_of_a_harmonic_field() -> None:
         assert divergence == pytest.approx(0, abs=1e-8)
 
 
-def _coil_fields(place, strength: float):
+def _coil_fields(place: Array, strength: float) -> Array:
     """The fields of the three coils, as potentials whose gradients they play out."""
     x, y, z = place / 100
     ideal = np.array([x, y, z])

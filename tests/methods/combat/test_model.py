@@ -1,7 +1,9 @@
 import contextlib
 import io
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,7 +32,7 @@ def _learned() -> list[Covariate]:
     return [Covariate.of("age", AGES), Covariate.of("sex", SEXES)]
 
 
-def _values(voxels=400):
+def _values(voxels: int = 400) -> Array:
     """Make maps like MD of twelve people at three sites, shape (scan, voxel), in mm2/s."""
     random = np.random.default_rng(0)
     age = np.array(AGES, float)[:, None] - 45
@@ -39,7 +41,7 @@ def _values(voxels=400):
     return 1e-3 * own
 
 
-def _by_neurocombat(values):
+def _by_neurocombat(values: Array) -> Array:
     """Harmonize by the package, with ages and sexes as its users give them."""
     table = pd.DataFrame({"batch": SITES, "age": [float(a) for a in AGES], "sex": SEXES})
     with contextlib.redirect_stdout(io.StringIO()):
@@ -117,12 +119,15 @@ def test_the_missing_package_is_named_with_how_to_get_it(monkeypatch: pytest.Mon
         require_neurocombat()
 
 
-def _scan(site: str = "a", **more) -> Scan:
+def _scan(site: str = "a", **more: Any) -> Scan:
     return make_scan(make_gradients(SHELLS), site=Site(site), **more)
 
 
 def _model(
-    shift_b: float = 2.0, scale_b: float = 1.0, covariates=(), known: Array | None = None
+    shift_b: float = 2.0,
+    scale_b: float = 1.0,
+    covariates: Sequence[Mapping[str, Any]] = (),
+    known: Array | None = None,
 ) -> CombatModel:
     """Make a model of two sites that differ in FA by a shift of some spreads of 0.05."""
     scan = _scan()

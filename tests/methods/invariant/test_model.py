@@ -13,7 +13,7 @@ from siteless.errors import GradientTableError, ModelError
 from siteless.harmonics import Channels, Coefficients, project
 from siteless.methods import Rendering, harmonize, render
 from siteless.methods._render import _deviation_within_voxel, _scales
-from siteless.methods.invariant import InvariantModel
+from siteless.methods.invariant import Codes, InvariantModel
 from siteless.methods.invariant.network import Autoencoder, NetworkSettings
 from siteless.methods.invariant.profiles import SiteProfiles, flat_fields
 from siteless.methods.invariant.training import make_parts, train
@@ -115,7 +115,7 @@ def test_what_codes_do_not_hold_of_means_is_kept(model: InvariantModel, scan: Sc
     codes = full.encode(ill, own)
     without = replace(codes, lost=np.zeros_like(codes.lost))
 
-    def sums(codes, site):
+    def sums(codes: Codes, site: str) -> Array:
         return full.decode(codes, site, level=codes.level).values[:, means].sum(axis=0)
 
     measured = full.profiles.of(ill).without_field(own)[inside][:, means]
@@ -134,11 +134,11 @@ def test_what_is_not_rendered_can_be_left(model: InvariantModel, scan: Scan) -> 
     assert made.change[scan.white_matter].any()
 
 
-def _volumes(scan: Scan):
+def _volumes(scan: Scan) -> list[Array]:
     return [scan.gradients.is_b0, *(shell.volumes for shell in scan.gradients.shells)]
 
 
-def _ratio(made: Rendering, scan: Scan | Scan, where: Array, volumes):
+def _ratio(made: Rendering, scan: Scan | Scan, where: Array, volumes: Array) -> float:
     return made.scan.signal[where][:, volumes].mean() / scan.signal[where][:, volumes].mean()
 
 

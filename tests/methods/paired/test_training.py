@@ -1,5 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -7,7 +8,7 @@ import torch
 
 from lessons import BS, ORDER, SHELLS, fitted_scan
 from phantoms import centred_affine, make_gradients, make_scan
-from siteless.acquisition import Scan, Site
+from siteless.acquisition import Array, Scan, Site
 from siteless.errors import DatasetError, TrainingError
 from siteless.harmonics import projection_matrix
 from siteless.methods.paired import PairedSettings, PairedTraining, find_pairs, train_paired
@@ -18,7 +19,7 @@ GAIN = 1.3  # of site b's shells
 SNR = 30.0
 
 
-def _scan(site, person: int, *, snr: float = SNR, **fields) -> Scan:
+def _scan(site: str, person: int, *, snr: float = SNR, **fields: Any) -> Scan:
     """Scan a person: another part of the phantom, on a grid of their own."""
     affine = centred_affine()
     affine[:3, 3] += np.random.default_rng(person).uniform(-2, 2, size=3)
@@ -30,7 +31,7 @@ def _scan(site, person: int, *, snr: float = SNR, **fields) -> Scan:
     return scan.with_signal(scan.signal * gain.astype(np.float32))
 
 
-def _learnable(site, person: int, **options) -> TrainingScan:
+def _learnable(site: str, person: int, **options: Any) -> TrainingScan:
     return fitted_scan(_scan(site, person, **options), subject=str(person))
 
 
@@ -45,7 +46,7 @@ def _equal(first: PairedTraining, second: PairedTraining) -> bool:
     return all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def _rms(difference):
+def _rms(difference: Array) -> float:
     return np.sqrt(np.square(difference).mean())
 
 
@@ -140,7 +141,7 @@ def test_the_loss_falls_and_the_best_weights_are_kept(trained: PairedTraining) -
 
 @pytest.mark.parametrize(("source", "target"), ["ab", "ba"])
 def test_a_known_effect_is_learned_to_within_the_noise(
-    trained: PairedTraining, source, target
+    trained: PairedTraining, source: str, target: str
 ) -> None:
     """Of somebody unseen: as near to the target's scan as who knows the gain comes."""
     seen, scanned = _learnable(source, 9), _learnable(target, 9)
@@ -166,7 +167,7 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(
 ) -> None:
     state = tmp_path / "state"
 
-    def interrupt(update, *_) -> None:
+    def interrupt(update: int, *_: object) -> None:
         if update == 41:
             raise KeyboardInterrupt
 

@@ -31,7 +31,9 @@ def test_neighbours_are_those_of_a_plain_loop(mask: Array) -> None:
 
 
 @given(masks, st.permutations(range(3)), st.tuples(*[st.sampled_from([-1, 1])] * 3))
-def test_neighbours_do_not_depend_on_how_an_image_is_stored(mask: Array, order, signs) -> None:
+def test_neighbours_do_not_depend_on_how_an_image_is_stored(
+    mask: Array, order: list[int], signs: tuple[int, ...]
+) -> None:
     """Number voxels by their place in the world, and store them along other axes."""
     number = np.arange(mask.size).reshape(mask.shape)
     other = np.transpose(number, order)[tuple(slice(None, None, sign) for sign in signs)]
@@ -44,7 +46,7 @@ def test_neighbours_do_not_depend_on_how_an_image_is_stored(mask: Array, order, 
     assert _neighbours_by_number(other, stored, affine) == in_world
 
 
-def _neighbours_by_number(number: Array, mask: Array, affine: Array):
+def _neighbours_by_number(number: Array, mask: Array, affine: Array) -> dict[int, list[int]]:
     names = number.T[mask.T]
     return {names[row[0]]: names[row].tolist() for row in index_neighbours(mask, affine)}
 
@@ -58,7 +60,7 @@ def test_stitch_undoes_cut(mask: Array) -> None:
 
 
 @given(masks, st.lists(st.integers(1, 4), unique=True, max_size=2).map(sorted))
-def test_surroundings_are_means_of_means(mask: Array, passes) -> None:
+def test_surroundings_are_means_of_means(mask: Array, passes: list[int]) -> None:
     values = np.random.default_rng(0).normal(size=(mask.sum(), 3))
     near, wanted = index_neighbours(mask), values[:, 0] > 0
     rows, patches = surrounded(values, near, wanted, passes)

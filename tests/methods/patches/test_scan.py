@@ -127,7 +127,7 @@ def test_stored_scans_that_changed_are_not_used(scan: Scan, tmp_path: Path, plac
     assert is_stored(path)
 
 
-def _where(place: str, content: bytes):
+def _where(place: str, content: bytes) -> int:
     """Return a byte of an array, or of what is said of the scan, in a safetensors file."""
     size = int.from_bytes(content[:8], "little")
     arrays = json.loads(content[8 : 8 + size])

@@ -1,4 +1,6 @@
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,8 @@ from phantoms import make_gradients, make_scan
 from siteless.acquisition import Array, Scan, Site
 from siteless.errors import DatasetError, ModelError, SignalError
 from siteless.harmonics import (
+    Coefficients,
+    FitNoise,
     coefficient_orders,
     fit_coefficients,
     fit_noise,
@@ -42,12 +46,12 @@ PEOPLE = 3
 GRADIENTS = make_gradients({700: 30, 1500: 30}, seed=10)
 
 
-def make_card(levels: dict[str, float], *, order: int = ORDER, **fields) -> ModelCard:
+def make_card(levels: dict[str, float], *, order: int = ORDER, **fields: Any) -> ModelCard:
     preparation = replace(PREPARATION, shells=BS, order=order)
     return make_any_card(levels, preparation=preparation, **fields)
 
 
-def at_site_b(scan: Scan, known=KNOWN) -> Scan:
+def at_site_b(scan: Scan, known: Sequence[float] = KNOWN) -> Scan:
     """Return a noiseless scan as a site would show it that differs by scales alone."""
     own = fit_coefficients(scan, order=ORDER, fit="pseudo-inverse")
     b0, *degrees = known
@@ -58,20 +62,20 @@ def at_site_b(scan: Scan, known=KNOWN) -> Scan:
     return scan.with_signal(signal, site=Site("b"))
 
 
-def noisy(scan: Scan, seed: int, sigma: float = 10.0):
+def noisy(scan: Scan, seed: int, sigma: float = 10.0) -> Scan:
     noise = np.random.default_rng(seed).normal(scale=sigma, size=(2, *scan.signal.shape))
     return scan.with_signal(np.hypot(scan.signal + noise[0], noise[1]).astype(np.float32))
 
 
 @pytest.fixture(scope="module")
-def scans():
+def scans() -> list[Scan]:
     """Scans of some people, which look alike, at both sites."""
     clean = make_scan(GRADIENTS, snr=np.inf, site=Site("a"))
     pairs = {"a": clean, "b": at_site_b(clean)}
     return [noisy(pairs[site], 10 * seed + ord(site)) for site in "ab" for seed in range(PEOPLE)]
 
 
-def energies_on_template(scan) -> tuple[BrainMaps, Energies]:
+def energies_on_template(scan: Scan) -> tuple[BrainMaps, Energies]:
     own = fit_coefficients(scan, order=ORDER)
     maps = BrainMaps.of(scan, own)
     found = energies_of(scan, own, white_matter_level(scan))
@@ -80,14 +84,14 @@ def energies_on_template(scan) -> tuple[BrainMaps, Energies]:
 
 
 @pytest.fixture(scope="module")
-def model(scans) -> RishModel:
+def model(scans: list[Scan]) -> RishModel:
     found = [energies_on_template(scan) for scan in scans]
     template = mean_maps(maps for maps, _ in found)
     sites, people = [0] * PEOPLE + [1] * PEOPLE, list("xyzxyz")
     weights = site_weights(sites, people, np.zeros((2 * PEOPLE, 0)), travelling=False)
     inside = template.image > 0
 
-    def read(number) -> Energies:
+    def read(number: int) -> Energies:
         return Energies(*(values[inside] for values in vars(found[number][1]).values()))
 
     signal, noise = site_energies(read, weights)
@@ -104,7 +108,7 @@ def model(scans) -> RishModel:
     return RishModel(card, template, signal, noise)
 
 
-def test_known_scales_are_found(model: RishModel, scans) -> None:
+def test_known_scales_are_found(model: RishModel, scans: list[Scan]) -> None:
     white = scans[0].white_matter
     b0, *degrees = np.moveaxis(model.scales(0, [1])[white], -1, 0)
     levels = [model.level(site) for site in "ab"]
@@ -126,7 +130,9 @@ def test_the_average_is_half_way(model: RishModel) -> None:
     np.testing.assert_allclose((half**2)[inside], model.scales(0, [1])[inside], rtol=1e-4)
 
 
-def test_scale_maps_are_those_of_the_formula_voxel_by_voxel(model: RishModel, scans) -> None:
+def test_scale_maps_are_those_of_the_formula_voxel_by_voxel(
+    model: RishModel, scans: list[Scan]
+) -> None:
     """A double loop over voxels and neighbours, with nothing shared but the fit."""
     grid = scans[0].mask.shape
     chosen = [v for v in np.argwhere(scans[0].white_matter)[::97] if np.abs(v - 9).max() < 6][:4]
@@ -149,7 +155,7 @@ def test_scale_maps_are_those_of_the_formula_voxel_by_voxel(model: RishModel, sc
 _CACHE = {}
 
 
-def _fit(scan):
+def _fit(scan: Scan) -> tuple[Coefficients, FitNoise, Array]:
     if id(scan) not in _CACHE:
         own = fit_coefficients(scan, order=ORDER)
         rows = np.full(scan.mask.shape, -1)
@@ -158,7 +164,7 @@ def _fit(scan):
     return _CACHE[id(scan)]
 
 
-def _loop(scan, voxel, reach: int, grid, size: float) -> tuple[Array, Array]:
+def _loop(scan: Scan, voxel: Array, reach: int, grid: Array, size: float) -> tuple[Array, Array]:
     own, noise, rows = _fit(scan)
     total, total_noise, weight = np.zeros((2, 3)), np.zeros((2, 3)), 0.0
     steps = np.arange(-reach, reach + 1) * size / SMOOTHING
@@ -174,7 +180,7 @@ def _loop(scan, voxel, reach: int, grid, size: float) -> tuple[Array, Array]:
     return total / weight, total_noise / weight
 
 
-def _energy(own, noise, row):
+def _energy(own: Coefficients, noise: FitNoise, row: int) -> tuple[Array, Array]:
     b0 = own.b0[row]
     signal, of_noise = np.zeros((2, 3)), np.zeros((2, 3))
     for shell in range(2):
@@ -188,7 +194,7 @@ def _energy(own, noise, row):
     return signal / noise.kept - of_noise, of_noise
 
 
-def test_a_scan_comes_close_to_the_target(model: RishModel, scans) -> None:
+def test_a_scan_comes_close_to_the_target(model: RishModel, scans: list[Scan]) -> None:
     clean = make_scan(GRADIENTS, snr=np.inf, site=Site("a"))
     goal = at_site_b(clean)
     made = render(model, scans[0], "b").scan.signal[clean.white_matter]
@@ -200,7 +206,7 @@ def test_a_scan_comes_close_to_the_target(model: RishModel, scans) -> None:
     assert off < 1.3 * fit_only * KNOWN[0]
 
 
-def test_b0_and_diffusivities_stay_together(model: RishModel, scans) -> None:
+def test_b0_and_diffusivities_stay_together(model: RishModel, scans: list[Scan]) -> None:
     """Scaling the weighted volumes but not b0 would change the diffusivities of a third scan."""
     made = render(model, scans[0], "b")
     white = scans[0].white_matter
@@ -212,7 +218,7 @@ def test_b0_and_diffusivities_stay_together(model: RishModel, scans) -> None:
     assert (shell / b0) / (own_shell / own_b0) == pytest.approx(KNOWN[1], rel=0.02)
 
 
-def test_at_home_nothing_changes(model: RishModel, scans) -> None:
+def test_at_home_nothing_changes(model: RishModel, scans: list[Scan]) -> None:
     made = render(model, scans[0], "a")
     own = project(fit_coefficients(scans[0], order=ORDER), GRADIENTS).clip(min=0)
     np.testing.assert_allclose(made.scan.signal.T[:, scans[0].mask.T].T, own, rtol=1e-4, atol=1e-2)
@@ -220,7 +226,7 @@ def test_at_home_nothing_changes(model: RishModel, scans) -> None:
     assert made.rendered.sum() == scans[0].mask.sum()
 
 
-def test_a_lesion_keeps_its_contrast(model: RishModel, scans) -> None:
+def test_a_lesion_keeps_its_contrast(model: RishModel, scans: list[Scan]) -> None:
     """Scales of the person would flatten it: it is larger than energies are averaged over."""
     scan = scans[1]
     place_ = np.argwhere(scan.white_matter)[200]
@@ -237,7 +243,7 @@ def test_a_lesion_keeps_its_contrast(model: RishModel, scans) -> None:
     np.testing.assert_allclose(ill[outside], well[outside], rtol=0.01, atol=5)
 
 
-def test_a_scan_elsewhere_is_refused(model: RishModel, scans) -> None:
+def test_a_scan_elsewhere_is_refused(model: RishModel, scans: list[Scan]) -> None:
     moved = replace(scans[0], affine=scans[0].affine + np.eye(4, k=3) * 60)
     with pytest.raises(SignalError, match="could not be registered"):
         render(model, moved, "b")
@@ -266,7 +272,7 @@ def test_the_spread_is_that_of_the_noise() -> None:
         assert np.sqrt(np.square(told[:, index]).mean()) == pytest.approx(seen, rel=0.1)
 
 
-def test_scaled_brings_level_and_shells_to_the_targets(scans) -> None:
+def test_scaled_brings_level_and_shells_to_the_targets(scans: list[Scan]) -> None:
     means = {}
     for site in "ab":
         own = [fit_coefficients(s, order=ORDER) for s in scans if str(s.site) == site]
@@ -284,7 +290,7 @@ def test_scaled_brings_level_and_shells_to_the_targets(scans) -> None:
         assert ours == pytest.approx(goal, rel=0.03)
 
 
-def test_unchanged_is_the_fit_at_any_gradients(scans) -> None:
+def test_unchanged_is_the_fit_at_any_gradients(scans: list[Scan]) -> None:
     model = UnchangedModel(make_card({"a": 1200.0, "b": 77.0}, method="unchanged"))
     other = make_gradients({700: 9, 1500: 11}, seed=3)
     made = render(model, scans[0], "b", gradients=other)

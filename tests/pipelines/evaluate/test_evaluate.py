@@ -1,8 +1,10 @@
 import csv
 import json
 import shutil
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import nibabel as nib
 import numpy as np
@@ -11,7 +13,7 @@ from scipy import stats
 
 from lessons import QUICK
 from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
-from siteless.acquisition import Site
+from siteless.acquisition import Array, Site
 from siteless.bids import derivative_path, find_scans, read_scan, write_map, write_scan
 from siteless.cli import main
 from siteless.errors import DatasetError, SitelessError
@@ -52,7 +54,7 @@ def cohort(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def _perfect(data, out, *, sidecar: bool = True, sites="a"):
+def _perfect(data: Path, out: Path, *, sidecar: bool = True, sites: str = "a") -> Path:
     """Write scans of b as if a method had made them of those of a."""
     scans = {(f.subject, str(f.site)): f for f in find_scans(data).scans}
     for (who, site), files in scans.items():
@@ -63,18 +65,25 @@ def _perfect(data, out, *, sidecar: bool = True, sites="a"):
     return out
 
 
-def _evaluate(data, made, out, *, to=None, **scores) -> Evaluation:
+def _evaluate(
+    data: Path,
+    made: Mapping[str, Sequence[Path]],
+    out: Path,
+    *,
+    to: str | None = None,
+    **scores: Any,
+) -> Evaluation:
     return evaluate_dataset(
         data, Derivatives(made, to), out, scoring=Scoring(**scores), run=Run(nprocs=1)
     )
 
 
-def _rows(out: Path):
+def _rows(out: Path) -> list[dict[str, str]]:
     with (out / "scores.tsv").open() as file:
         return list(csv.DictReader(file, delimiter="\t"))
 
 
-def _times(folder: Path):
+def _times(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
@@ -224,17 +233,17 @@ def test_regions_of_labels_are_scored(cohort: Path, tmp_path: Path) -> None:
     assert np.average(both, weights=weights) == pytest.approx(found.table.mean("rmse", **one))
 
 
-def _nothing_there(_, root):
+def _nothing_there(_: Path, root: Path) -> tuple[dict[str, list[Path]], str]:
     return {"gone": [root / "gone"]}, "there is no such folder"
 
 
-def _of_other_people(_, root):
+def _of_other_people(_: Path, root: Path) -> tuple[dict[str, list[Path]], str]:
     return {
         "other": [write_travellers(root / "other", {"77": ""})]
     }, "no scan or map in the folder"
 
 
-def _silent(cohort, root):
+def _silent(cohort: Path, root: Path) -> tuple[dict[str, list[Path]], str]:
     made = _perfect(cohort / "data", root / "silent", sidecar=False)
     return {"silent": [made]}, "the site that its scans were rendered as is unknown"
 
@@ -287,7 +296,10 @@ def test_directions_that_tell_the_site_are_warned_of(cohort: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("plant", [_nothing_there, _of_other_people, _silent])
 def test_what_cannot_be_scored_is_refused_by_a_line(
-    cohort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], plant
+    cohort: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    plant: Callable[[Path, Path], tuple[dict[str, list[Path]], str]],
 ) -> None:
     harmonized, problem = plant(cohort, tmp_path)
     [(name, [folder])] = harmonized.items()
@@ -372,7 +384,7 @@ def test_scans_without_shells_are_left_out(cohort: Path, tmp_path: Path) -> None
     assert {s.subject for s in found.table.select("rmse", method="scaled")} == {"05", "06"}
 
 
-def _write_maps(data: Path, out: Path, change) -> Path:
+def _write_maps(data: Path, out: Path, change: Callable[[Array], Array]) -> Path:
     """Write FA of b as if a method that gives maps had made it of a."""
     scans = {(f.subject, str(f.site)): f for f in find_scans(data).scans}
     for (who, site), files in scans.items():
@@ -384,7 +396,7 @@ def _write_maps(data: Path, out: Path, change) -> Path:
 
 
 def test_maps_are_scored_where_there_is_no_scan(cohort: Path, tmp_path: Path) -> None:
-    def with_a_hole(values):
+    def with_a_hole(values: Array) -> Array:
         values[10, 11, 9] = np.nan
         return values
 
@@ -413,7 +425,7 @@ def test_maps_of_a_method_that_are_not_named_are_not_scored(cohort: Path, tmp_pa
     assert {one.method for one in found.table.scores} == {BEFORE}
 
 
-def _write_followed_up(root: Path):
+def _write_followed_up(root: Path) -> tuple[Path, dict[str, list[str]]]:
     """Write people who were at a, at a again after two years, and a year later at b."""
     data = write_travellers(root / "data", {"01": "", "02": "", "03": "", "04": ""})
     visits = {}
@@ -500,7 +512,7 @@ def test_what_is_there_in_part_is_made_again(
         shutil.rmtree(tmp_path / "s" / "maps")
     else:
 
-        def interrupt(*_) -> None:
+        def interrupt(*_: object) -> None:
             raise KeyboardInterrupt
 
         monkeypatch.setattr("siteless.pipelines.evaluate._scan_scores.write_json", interrupt)
@@ -559,7 +571,7 @@ def test_nobody_of_the_test_split_reaches_an_adversary(
     data = write_travellers(tmp_path / "data")
     seen = []
 
-    def spy(samples, *rest) -> _Trained:
+    def spy(samples: Sequence[Sample], *rest: Any) -> _Trained:
         seen.extend(samples)
         return _learn(samples, *rest)
 

@@ -1,8 +1,9 @@
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import nibabel as nib
 import numpy as np
@@ -45,7 +46,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory):
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two people at the same sites, where more would tell no more."""
     return write_travellers(tmp_path_factory.mktemp("pair v1.0") / "data", {"01": "", "02": ""})
 
@@ -56,11 +57,11 @@ def report(study: Path) -> Path:
     return write_report(study / "my data", [study / "scaled"], study / "report", **options)
 
 
-def _times(folder: Path):
+def _times(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-def _summaries(report: Path):
+def _summaries(report: Path) -> list[dict[str, Any]]:
     records = sorted((report.parent / "records").glob("*.json"))
     return [one for path in records for one in json.loads(path.read_text())["summaries"]]
 
@@ -90,7 +91,7 @@ def test_scaling_keeps_every_brain_and_changes_little(report: Path) -> None:
 
 
 def test_what_is_there_is_kept_and_what_has_changed_is_made_again(
-    study: Path, pair, tmp_path: Path
+    study: Path, pair: Path, tmp_path: Path
 ) -> None:
     data = shutil.copytree(pair, tmp_path / "data")
     model, made = study / "scaled.safetensors", tmp_path / "made"
@@ -198,7 +199,7 @@ def test_a_rendering_on_another_grid_is_refused(study: Path, tmp_path: Path, cha
         write_report(study / "my data", [tmp_path / "made"], tmp_path / "out", run=Run(nprocs=1))
 
 
-def test_renderings_as_two_sites_are_two_reports(study: Path, pair, tmp_path: Path) -> None:
+def test_renderings_as_two_sites_are_two_reports(study: Path, pair: Path, tmp_path: Path) -> None:
     for site in "ab":
         model = study / "scaled.safetensors"
         harmonize_dataset(pair, tmp_path / site, model, site, run=Run(nprocs=1))
@@ -241,7 +242,7 @@ def test_labels_that_are_no_file_names_have_pages_in_the_folder(
     "options", [["--site", "a"], ["--bids-filter-file", "{}"], ["--participant-label", "01"]]
 )
 def test_a_part_of_the_scans_is_harmonized_and_reported(
-    study: Path, pair, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str]
+    study: Path, pair: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str]
 ) -> None:
     (tmp_path / "filter.json").write_text('{"dwi": {"session": "a"}}')
     options = [word.format(tmp_path / "filter.json") if word == "{}" else word for word in options]
@@ -263,7 +264,12 @@ def test_a_part_of_the_scans_is_harmonized_and_reported(
     ],
 )
 def test_scans_that_failed_are_named_on_the_page(
-    study: Path, pair, tmp_path: Path, capsys: pytest.CaptureFixture[str], ending: str, spoil
+    study: Path,
+    pair: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    ending: str,
+    spoil: Callable[[bytes], bytes],
 ) -> None:
     data = shutil.copytree(pair, tmp_path / "data")
     file = data / f"sub-02/ses-a/dwi/sub-02_ses-a_dwi.{ending}"
@@ -292,7 +298,7 @@ def test_uncertainty_is_shown_where_it_is_known(study: Path, tmp_path: Path) -> 
 
 
 def test_a_report_that_fails_is_a_warning(
-    study: Path, pair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    study: Path, pair: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "out" / "report").mkdir(parents=True)
     (tmp_path / "out" / "report" / "index.html").write_text("mine")

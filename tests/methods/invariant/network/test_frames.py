@@ -5,11 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
+from siteless.acquisition import Array
 from siteless.harmonics import sh_basis
 from siteless.methods.invariant.network import fibre_frames, rotate
 
 
-def _directions(count: int, seed=0):
+def _directions(count: int, seed: int = 0) -> Array:
     found = np.random.default_rng(seed).normal(size=(count, 3))
     return found / np.linalg.norm(found, axis=1, keepdims=True)
 

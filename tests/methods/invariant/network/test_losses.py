@@ -23,13 +23,13 @@ from strategies import seeds
 batches = st.tuples(st.integers(2, 20), st.integers(1, 8), seeds)
 
 
-def _posterior(patches, units, seed, offset=0.0) -> Posterior:
+def _posterior(patches: int, units: int, seed: int, offset: float = 0.0) -> Posterior:
     rng = np.random.default_rng(seed)
     mean = torch.tensor(rng.normal(size=(patches, units)) + offset)
     return Posterior(mean, torch.tensor(rng.uniform(0.01, 1, size=(patches, units))))
 
 
-def _normal(posterior: Posterior, index: int | None = None):
+def _normal(posterior: Posterior, index: int | None = None) -> Independent:
     rows = slice(None) if index is None else index
     return Independent(Normal(posterior.mean[rows], posterior.variance[rows].sqrt()), 1)
 

@@ -12,11 +12,11 @@ from siteless.methods.patches import _neighbourhood
 VOXEL = np.array([2.0, 2.5, 3.0])
 
 
-def _mask(seed: int = 0, shape=(5, 4, 6)):
+def _mask(seed: int = 0, shape: tuple[int, int, int] = (5, 4, 6)) -> Array:
     return np.random.default_rng(seed).random(shape) < 0.7
 
 
-def _laplacian(mask) -> Array:
+def _laplacian(mask: Array) -> Array:
     """Of the voxels of a mask, x fastest: a loop over pairs of face neighbours."""
     voxels = [tuple(xyz[::-1]) for xyz in np.argwhere(mask.T)]
     matrix = np.zeros((len(voxels), len(voxels)))
@@ -34,7 +34,9 @@ LAPLACIANS = [(mask, _laplacian(mask)) for mask in map(_mask, range(4))]
 
 
 @given(variance=st.floats(0.0, 30.0), which=st.sampled_from(LAPLACIANS))
-def test_it_is_the_exponential_of_the_laplacian(variance: float, which) -> None:
+def test_it_is_the_exponential_of_the_laplacian(
+    variance: float, which: tuple[Array, Array]
+) -> None:
     mask, laplacian = which
     values = np.random.default_rng(1).normal(size=(mask.sum(), 3)).astype(np.float32)
     expected = expm(variance / 2 * laplacian) @ values

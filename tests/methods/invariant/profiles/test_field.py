@@ -1,16 +1,24 @@
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from siteless.methods.invariant.profiles import BLURS, Survey, extend_fields, fit_fields
+from siteless.acquisition import Array
+from siteless.methods.invariant.profiles import BLURS, Field, Survey, extend_fields, fit_fields
 from siteless.methods.invariant.profiles._field import cosines
 
 SITES = ("a", "b", "c")
 
 
 def _survey(
-    site, person, *, field, seed, shift: tuple[int, int, int] = (0, 0, 0), noise: float = 0.01
+    site: str,
+    person: str,
+    *,
+    field: Callable[[Array], Array],
+    seed: int,
+    shift: tuple[int, int, int] = (0, 0, 0),
+    noise: float = 0.01,
 ) -> Survey:
     """Make a survey of a person whose anatomy goes with the head and whose field does not."""
     rng = np.random.default_rng(seed)
@@ -35,14 +43,16 @@ def _survey(
     )
 
 
-def _receive(strength: float):
+def _receive(strength: float) -> Callable[[Array], Array]:
     return lambda world: strength * np.square(world / 100).sum(axis=1)
 
 
 STRENGTHS = {"a": 0.0, "b": 0.3, "c": -0.2}
 
 
-def _recovered(surveys, sites=SITES):
+def _recovered(
+    surveys: Sequence[Survey], sites: Sequence[str] = SITES
+) -> tuple[Field, Array, Array]:
     found = fit_fields(surveys, sites, [0.0] * len(sites))
     world = np.random.default_rng(5).uniform(-55, 55, size=(500, 3))
     expected = np.stack([_receive(STRENGTHS[site])(world) for site in sites])
@@ -51,7 +61,7 @@ def _recovered(surveys, sites=SITES):
     return found, shown, expected
 
 
-def _surveys(people: int, name):
+def _surveys(people: int, name: Callable[[str, int], str]) -> list[Survey]:
     """Survey as many people at each site, whom `name` names."""
     return [
         _survey(site, name(site, n), field=_receive(STRENGTHS[site]), seed=10 * n + k)
@@ -162,7 +172,7 @@ def test_what_few_people_have_in_common_is_the_sites_if_people_alone_do_not_expl
     """People differ by 0.05; the mean of the new site's field is to be told from theirs."""
     means = {"a": -sites, "b": 0.0, "c": sites, "new": raised}
 
-    def survey(site, person, seed) -> Survey:
+    def survey(site: str, person: str, seed: int) -> Survey:
         return _survey(site, person, field=lambda w: np.full(len(w), means[site]), seed=seed)
 
     surveys = [survey(s, f"p{n}", 10 * n + k) for n in range(8) for k, s in enumerate(SITES)]
@@ -175,7 +185,7 @@ def test_what_few_people_have_in_common_is_the_sites_if_people_alone_do_not_expl
 
 @pytest.mark.parametrize("travelling", [True, False])
 def test_three_people_do_not_make_a_site_where_sites_are_alike(travelling: bool) -> None:
-    def survey(site, person, seed) -> Survey:
+    def survey(site: str, person: str, seed: int) -> Survey:
         return _survey(site, person, field=_receive(0.0), seed=seed)
 
     surveys = [

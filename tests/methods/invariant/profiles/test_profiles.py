@@ -29,7 +29,7 @@ LEVEL = 1000.0
 
 
 def _scan(
-    site: str = "a", seed: int = 0, *, blur=0.0, noise: float = 0.0, tilt: float = 0.0
+    site: str = "a", seed: int = 0, *, blur: float = 0.0, noise: float = 0.0, tilt: float = 0.0
 ) -> Scan:
     """Make a scan whose harmonics vary in space, seen through a point spread and a field."""
     rng = np.random.default_rng(seed)
@@ -57,7 +57,7 @@ def _survey(scan: Scan, person: str = "p") -> Survey:
     return survey(scan, fit_coefficients(scan, order=ORDER), person)
 
 
-def _surveys(**blurs):
+def _surveys(**blurs: float) -> list[Survey]:
     """Survey three people at each site, whose scans are blurred."""
     return [
         _survey(_scan(site, seed, blur=blur), f"{site}{seed}")
@@ -243,12 +243,12 @@ def test_a_field_is_found_and_taken_out() -> None:
     assert alike < 0.15 * unlike
 
 
-def _profiles(weights, spreads: tuple[float, float] = (0.0, 0.0)) -> SiteProfiles:
+def _profiles(weights: Array, spreads: tuple[float, float] = (0.0, 0.0)) -> SiteProfiles:
     field = replace(flat_fields(2, 5), weights=weights)
     return SiteProfiles(("a", "b"), np.array(spreads), field, ORDER, np.zeros((2, 5)))
 
 
-def _weights(seed=0):
+def _weights(seed: int = 0) -> Array:
     weights = np.random.default_rng(seed).normal(scale=0.02, size=(2, 35, 5))
     return weights - weights.mean(axis=0)
 

@@ -3,7 +3,7 @@ import numpy as np
 from siteless.methods.invariant.profiles._survey import _LAGS, BLURS, Survey, fine_detail
 
 
-def _survey_of(voxel_size: float, reach=6.0) -> Survey:
+def _survey_of(voxel_size: float, reach: float = 6.0) -> Survey:
     """Make a survey whose harmonics differ over a distance as an exponential covariance says."""
     sizes = np.full(3, voxel_size)
     differences = 1 - np.exp(-np.multiply.outer(sizes, _LAGS) / reach)

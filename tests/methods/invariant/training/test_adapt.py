@@ -21,7 +21,7 @@ def trained() -> Autoencoder:
     return train(replace(lesson, scans=scans, validation=[]), settings, seed=0).network
 
 
-def _brighter(scan: TrainingScan, more: float):
+def _brighter(scan: TrainingScan, more: float) -> TrainingScan:
     """Return a scan of a site that shows its shells brighter than its patches tell."""
     shown = scan.signal + np.where(scan.shell > 0, more, 0)
     return replace(scan, signal=shown.astype(np.float32))
@@ -35,13 +35,13 @@ def fresh() -> TrainingSet:
 
 
 @pytest.fixture(scope="module")
-def told():
+def told() -> list[tuple[int, int]]:
     """Gather what is told on the way to the larger network."""
     return []
 
 
 @pytest.fixture(scope="module")
-def larger(trained: Autoencoder, fresh: TrainingSet, told) -> Autoencoder:
+def larger(trained: Autoencoder, fresh: TrainingSet, told: list[tuple[int, int]]) -> Autoencoder:
     return adapt(trained, fresh, QUICK, progress=lambda done, total: told.append((done, total)))
 
 
@@ -116,6 +116,6 @@ def test_units_of_a_new_site_are_those_that_training_would_give() -> None:
 
 
 @pytest.mark.usefixtures("larger")
-def test_progress_is_told(told) -> None:
+def test_progress_is_told(told: list[tuple[int, int]]) -> None:
     assert told[0] == (1, len(told))
     assert told[-1] == (len(told), len(told))

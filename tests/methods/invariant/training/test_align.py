@@ -7,7 +7,7 @@ import torch
 
 from lessons import QUICK
 from siteless.acquisition import Array
-from siteless.methods.invariant.network import Autoencoder
+from siteless.methods.invariant.network import Autoencoder, Posterior
 from siteless.methods.invariant.training import train
 from siteless.methods.invariant.training._align import _transport, align_codes
 from siteless.methods.patches import TrainingScan, TrainingSet
@@ -40,19 +40,24 @@ def unaligned(lesson: TrainingSet) -> Autoencoder:
 
 
 @pytest.fixture
-def travelled(lesson: TrainingSet):
+def travelled(lesson: TrainingSet) -> list[TrainingScan]:
     return [replace(scan, subject=scan.name[1:]) for scan in lesson.scans]
 
 
 @pytest.fixture
-def network(unaligned: Autoencoder, travelled, lesson: TrainingSet) -> Autoencoder:
+def network(
+    unaligned: Autoencoder, travelled: list[TrainingScan], lesson: TrainingSet
+) -> Autoencoder:
     aligned = deepcopy(unaligned)
     align_codes(aligned, travelled, lesson.design(travelled))
     return aligned
 
 
 def test_training_ends_with_codes_that_are_aligned(
-    unaligned: Autoencoder, travelled, lesson: TrainingSet, network: Autoencoder
+    unaligned: Autoencoder,
+    travelled: list[TrainingScan],
+    lesson: TrainingSet,
+    network: Autoencoder,
 ) -> None:
     found = train(replace(lesson, scans=travelled), QUICK).network.state_dict()
     for name, weight in network.state_dict().items():
@@ -60,7 +65,7 @@ def test_training_ends_with_codes_that_are_aligned(
     assert not torch.equal(found["code_mixing"], unaligned.code_mixing)
 
 
-def _codes(network: Autoencoder | Autoencoder, scan: TrainingScan, site: int):
+def _codes(network: Autoencoder | Autoencoder, scan: TrainingScan, site: int) -> Posterior:
     patch = torch.from_numpy(scan.values[scan.neighbours]).flatten(1)
     with torch.no_grad():
         return network.encode(patch, torch.tensor([site]), network.frames(patch))
@@ -105,7 +110,7 @@ def test_few_patches_do_not_tell_another_covariance(
 
 
 def test_aligning_again_gives_the_same(
-    lesson: TrainingSet, network: Autoencoder, travelled
+    lesson: TrainingSet, network: Autoencoder, travelled: list[TrainingScan]
 ) -> None:
     before = network.code_mixing.clone(), network.code_shift.clone()
     align_codes(network, travelled, lesson.design(travelled))

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ SETTINGS = replace(lessons.QUICK, updates=40, precision="float32")
 SCRIPT = Path(__file__).with_name("train_together.py")
 
 
-def _log_of_two(out: Path):
+def _log_of_two(out: Path) -> dict[str, Any]:
     path = os.pathsep.join([str(SCRIPT.parents[3]), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]

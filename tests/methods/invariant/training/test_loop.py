@@ -64,7 +64,7 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(
 ) -> None:
     state = tmp_path / "state"
 
-    def interrupt(update, *_) -> None:
+    def interrupt(update: int, *_: object) -> None:
         if update == stop:
             raise KeyboardInterrupt
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from lessons import ORDER, PREPARATION, SHELLS, fitted_scan
 from phantoms import make_gradients, make_scan
-from siteless.acquisition import GradientTable, Scan, Site
+from siteless.acquisition import Array, GradientTable, Scan, Site
 from siteless.harmonics import fit_coefficients
 from siteless.methods.invariant.profiles import SiteProfiles, flat_fields
 from siteless.methods.invariant.training import WHOLE, make_parts, part_volumes
@@ -72,7 +72,7 @@ def test_near_directions_are_in_different_parts() -> None:
     number = number[shell.volumes]
     likeness = np.abs(directions @ directions.T) - np.eye(30)
 
-    def nearest(number):
+    def nearest(number: Array) -> float:
         return np.mean([(likeness[one] * (number == number[one])).max() for one in range(30)])
 
     rng = np.random.default_rng(0)

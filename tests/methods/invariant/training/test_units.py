@@ -6,11 +6,11 @@ import torch
 
 from siteless.harmonics import coefficient_orders
 from siteless.methods.invariant.training._units import channel_units
-from siteless.methods.patches import TrainingSet
+from siteless.methods.patches import TrainingScan, TrainingSet
 from siteless.population import Design
 
 
-def _travelled(*scans) -> Design:
+def _travelled(*scans: TrainingScan) -> Design:
     return Design.of([scan.site for scan in scans], ["p"] * len(scans), ("a", "b"))
 
 
