@@ -7,8 +7,8 @@ import numpy as np
 
 from siteless.acquisition import Array, Scan
 from siteless.harmonics import Coefficients
-from siteless.methods import Cohort
 from siteless.methods.base import Citation, Learned, Method, Workspace, option
+from siteless.methods.cohort import Cohort
 from siteless.methods.scaling import ScalingModel
 from siteless.model import ModelCard
 
