@@ -14,7 +14,7 @@ from dipy.reconst.mapmri import MapmriModel
 from threadpoolctl import threadpool_limits
 
 from benchmarks.measure import best_time, row
-from siteless.acquisition import Scan
+from siteless.acquisition import Array, Scan
 from siteless.microstructure import compute_maps
 from siteless.simulation import Person, make_anatomy, read_scanners, scan_person
 
@@ -48,7 +48,7 @@ def simulate() -> Scan:
 def thinned(scan: Scan, count: int) -> Scan:
     """Keep some voxels of the brain, evenly spread."""
     kept = scan.voxels[:: len(scan.voxels) // count]
-    mask = np.zeros(scan.mask.size, dtype=bool)
+    mask: Array = np.zeros(scan.mask.size, dtype=bool)
     mask[kept] = True
     mask = mask.reshape(scan.mask.shape[::-1]).T
     return replace(scan, mask=mask, white_matter=scan.white_matter & mask)

@@ -139,7 +139,7 @@ def _truth(
     folder = dataset / "derivatives" / "truth" / f"sub-{files.subject}" / "dwi"
     stem = f"sub-{files.subject}_desc-"
     read = [
-        nib.load(folder / f"{stem}{name}.nii.gz").get_fdata(dtype=np.float32)
+        nib.Nifti1Image.from_filename(folder / f"{stem}{name}.nii.gz").get_fdata(dtype=np.float32)
         for name in ("tissue_probseg", "fibrefractions_dwimap", "fibredirections_dwimap")
     ]
     return read[0], read[1], read[2].reshape(*scan.mask.shape, 3, 3)
@@ -148,7 +148,7 @@ def _truth(
 def _noiseless(dataset: Path, files: ScanFiles) -> np.ndarray:
     folder = dataset / "derivatives" / "truth" / files.dwi.parent.relative_to(dataset)
     name = files.name.replace("_dwi", "_desc-noiseless_dwi.nii.gz")
-    signal = nib.load(folder / name).get_fdata(dtype=np.float32)
+    signal = nib.Nifti1Image.from_filename(folder / name).get_fdata(dtype=np.float32)
     return signal.T.reshape(signal.shape[3], -1)
 
 

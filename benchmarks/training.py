@@ -57,6 +57,11 @@ def main(dataset: Path | None = None) -> None:
         compare_speed(dataset)
 
 
+def repeat_steps(learner: _Trainer, count: int) -> None:
+    for _ in range(count):
+        learner.step()
+
+
 def compare_speed(dataset: Path) -> None:
     settings = PRESETS["siteless"].on("cpu")
     lesson = read_lesson(dataset, settings)
@@ -65,7 +70,7 @@ def compare_speed(dataset: Path) -> None:
     papers = PlainLoop(lesson, PRESETS["paper"])
     matrix = torch.randn(2048, 2048)
     ours, same_loss, papers_loss, product = best_time(
-        lambda: [learner.step() for _ in range(5)],
+        lambda: repeat_steps(learner, 5),
         lambda: same.train(5),
         lambda: papers.train(5),
         lambda: matrix @ matrix,

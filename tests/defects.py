@@ -10,6 +10,7 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +42,7 @@ class _Builder:
         self.plants: list[Plant] = []
         self.people: list[dict[str, object]] = []
 
-    def add(self, label: str, site: str = "north", **scan: object) -> Path:
+    def add(self, label: str, site: str = "north", **scan: Any) -> Path:
         """Write a healthy scan of a new person, and return the image's path without endings."""
         seed = len(self.people)
         gradients = scan.pop("gradients", None) or make_gradients(SHELLS, seed=seed)

@@ -17,7 +17,7 @@ from siteless.model import LearnedSite, ModelCard, Preparation, Typical
 SHELLS = {1200: 20, 3000: 20}
 ORDER, BS = 4, (1200.0, 3000.0)
 PREPARATION = Preparation(BS, ORDER, "laplace-beltrami", "white-matter")
-SMALL = {"encoder": (64, 32), "decoder": (32, 64), "code": 8, "neighbour_order": 2}
+SMALL: dict[str, Any] = {"encoder": (64, 32), "decoder": (32, 64), "code": 8, "neighbour_order": 2}
 QUICK = TrainingSettings(batch=256, updates=60, **SMALL)
 
 
@@ -35,7 +35,7 @@ def learned_site(level: float) -> LearnedSite:
 
 def make_card(levels: dict[str, float], *, method: str = "invariant", **fields: Any) -> ModelCard:
     """Make the card of a model of sites with some levels."""
-    told = {
+    told: dict[str, Any] = {
         "method": method,
         "sites": {site: learned_site(level) for site, level in levels.items()},
         "preparation": PREPARATION,

@@ -33,7 +33,7 @@ def spread_directions(count: int, seed: int = 0) -> np.ndarray:
 
 
 def make_gradients(
-    shells: Mapping[int, int] = TWO_SHELLS, b0: int = 2, seed: int = 0
+    shells: Mapping[int, int] | Mapping[float, int] = TWO_SHELLS, b0: int = 2, seed: int = 0
 ) -> GradientTable:
     """Make a table with b0 first and directions that differ between shells, in world axes."""
     bvals, bvecs = [np.zeros(b0)], [np.zeros((b0, 3))]
@@ -121,6 +121,13 @@ def write_raw(
     np.savetxt(folder / f"{stem}.bvec", bvecs.T, fmt="%.6f")
     (folder / f"{stem}.json").write_text(json.dumps(dict(sidecar or {})))
     return path
+
+
+def load_image(path: Path | str) -> nib.Nifti1Image:
+    """Read an image by nibabel alone."""
+    image = nib.load(path)
+    assert isinstance(image, nib.Nifti1Image)
+    return image
 
 
 def write_mask(mask: np.ndarray, affine: np.ndarray, path: Path) -> Path:

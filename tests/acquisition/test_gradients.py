@@ -24,8 +24,8 @@ def test_fsl_axes_follow_the_image_but_for_the_sign_of_x(affine: Array) -> None:
 
 
 def test_lengths_are_kept_as_stored_and_directions_are_unit() -> None:
-    stored = [[0.1, 0, 0], [0, 0.445, 0.895]]
-    table = GradientTable([0.003, 1500], stored)
+    stored = np.array([[0.1, 0, 0], [0, 0.445, 0.895]])
+    table = GradientTable(np.array([0.003, 1500]), stored)
     assert np.array_equal(table.bvecs, stored)
     assert np.array_equal(table.directions[0], [0, 0, 0])
     assert np.linalg.norm(table.directions[1]) == pytest.approx(1)
@@ -105,7 +105,7 @@ def test_wrong_tables_are_refused_with_what_was_found(
 
 
 def test_not_a_number_is_zero_at_b0() -> None:
-    table = GradientTable([5, 1000], [[np.nan] * 3, [1, 0, 0]])
+    table = GradientTable(np.array([5, 1000]), np.array([[np.nan] * 3, [1, 0, 0]]))
     assert np.array_equal(table.bvecs[0], [0, 0, 0])
 
 

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -48,7 +50,7 @@ def test_parts_that_do_not_fit_are_refused(
     change: dict[str, GradientTable | Array], error: type[SitelessError], message: str
 ) -> None:
     scan = make_scan()
-    parts = {
+    parts: dict[str, Any] = {
         "signal": scan.signal,
         "affine": scan.affine,
         "gradients": scan.gradients,

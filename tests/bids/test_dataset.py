@@ -1,5 +1,6 @@
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def _write(
-    scan: Scan, root: Path | Path, name: str, sidecar: dict[str, float | str] | None = None
+    scan: Scan, root: Path | Path, name: str, sidecar: Mapping[str, float | str] | None = None
 ) -> Path:
     entities = dict(pair.split("-") for pair in name.split("_")[:-1])
     folders = [f"{key}-{entities[key]}" for key in ("sub", "ses") if key in entities]
@@ -82,7 +83,9 @@ def test_site_comes_from_the_most_specific_table(scan: Scan, root: Path) -> None
         _write(scan, root, name, sidecar)
 
     def sites(**options: Any) -> dict[str, str | None]:
-        return {f.name: f.site and f.site.label for f in find_scans(root, **options).scans}
+        return {
+            f.name: f.site.label if f.site else None for f in find_scans(root, **options).scans
+        }
 
     scanner = "M-X-7"
     assert set(sites().values()) == {scanner}
@@ -110,6 +113,7 @@ def test_site_comes_from_the_most_specific_table(scan: Scan, root: Path) -> None
         "sub-03_ses-z_dwi": scanner,
     }
     [first, *_] = find_scans(root).scans
+    assert first.site is not None
     assert first.site.origin == "sessions.tsv"
     assert first.attributes["age"] == "21"
 

@@ -14,7 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
-from phantoms import ONE_SHELL, centred_affine, make_gradients, make_scan, write_mask, write_raw
+from phantoms import (
+    ONE_SHELL,
+    centred_affine,
+    load_image,
+    make_gradients,
+    make_scan,
+    write_mask,
+    write_raw,
+)
 from siteless.acquisition import Array, Scan
 from siteless.bids import (
     ScanFiles,
@@ -24,9 +32,9 @@ from siteless.bids import (
     write_json,
     write_scan,
 )
-from siteless.bids._write import staged
 from siteless.errors import GradientTableError, MaskError, OutputError, SignalError
 from siteless.harmonics import fit_coefficients
+from siteless.storage import staged
 from strategies import affines
 
 
@@ -48,7 +56,7 @@ def test_read_write_read_returns_the_same(
     out = tmp_path_factory.mktemp("out")
     image = write_scan(first, files, out)
     [written] = find_scans(out).scans
-    again, stored = nib.load(image), nib.load(files.dwi)
+    again, stored = load_image(image), load_image(files.dwi)
     assert np.array_equal(again.get_fdata(dtype=np.float32), first.signal)
     assert np.array_equal(again.affine, stored.affine)
     for field in ("pixdim", "qform_code", "sform_code", "xyzt_units", "srow_x", "quatern_b"):
@@ -60,7 +68,7 @@ def test_read_write_read_returns_the_same(
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_storing_axes_in_another_order_changes_nothing_in_the_world(
-    tmp_path: Path, order: object
+    tmp_path: Path, order: tuple[int, int, int]
 ) -> None:
     reference = make_scan(make_gradients(ONE_SHELL))
     expected = fit_coefficients(reference)
@@ -127,7 +135,7 @@ def test_mrtrix_reads_the_same_header(written: tuple[ScanFiles, Path, Path], opt
 def test_the_validator_accepts_the_derivative(written: tuple[ScanFiles, Path, Path]) -> None:
     _, _, out = written
     validator = Path(sys.executable).with_name("bids-validator-deno")
-    command = [validator, "--format", "json", out]
+    command: list[str | Path] = [validator, "--format", "json", out]
     shown = subprocess.run(command, capture_output=True, text=True, check=False)
     issues = json.loads(shown.stdout)["issues"]["issues"]
     assert [issue for issue in issues if issue["severity"] == "error"] == []
@@ -242,6 +250,7 @@ def test_broken_gradient_files_are_named(
     [files] = find_scans(tmp_path).scans
     with pytest.raises(error, match=message) as caught:
         read_scan(files)
+    assert caught.value.path is not None
     assert caught.value.path.parent == folder
 
 

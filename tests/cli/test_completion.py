@@ -28,7 +28,7 @@ def complete(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., set[str]
         '_shtab_siteless; printf "%s\\n" "${COMPREPLY[@]}"'
     )
 
-    def complete(*words: str) -> Callable[..., set[str]]:
+    def complete(*words: str) -> set[str]:
         command = ["bash", "--norc", "-c", ask, "bash", *words]
         shown = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
         return set(shown.stdout.split())

@@ -126,7 +126,7 @@ def test_scans_as_small_as_the_window_are_denoised_and_smaller_ones_refused(
 
 @either
 def test_a_single_volume_is_refused(denoiser: str) -> None:
-    scan = make_scan(GradientTable([0.0], [[0.0, 0.0, 0.0]]))
+    scan = make_scan(GradientTable(np.zeros(1), np.zeros((1, 3))))
     with pytest.raises(SitelessError, match="at least 2 volumes"):
         denoise(scan, denoiser)
 

@@ -159,9 +159,9 @@ def test_commands_run(
     for code in _blocks(page, "python") if page == "start.md" else ():
         exec(code, {})
     for command in [*BEFORE.get(page, ()), *filter(_is_run, _commands(page))]:
-        code = _run(*shlex.split(command))
+        ended = _run(*shlex.split(command))
         shown = capsys.readouterr()
-        assert code == 0, f"{command}\n{shown.out}{shown.err}"
+        assert ended == 0, f"{command}\n{shown.out}{shown.err}"
         assert shown.out, command
     for path in re.findall(r"`(as_\S+\.nii\.gz)`", (DOCS / page).read_text()):
         assert (tmp_path / path).exists()
@@ -206,7 +206,7 @@ def test_public_datasets_are_listed_with_their_sites(
                 _touch(Path(folder), person, session)
     exec("\n".join(_blocks("openneuro.md", "python")), {})
     found = {
-        table: {(s.subject, s.entities["ses"], s.site.label, s.attributes["split"]) for s in scans}
+        table: {(s.subject, s.entities["ses"], str(s.site), s.attributes["split"]) for s in scans}
         for table in ("on_harmony", "sdsu", "masivar")
         if (scans := siteless.find_scans(f"{table}.tsv").scans)
     }

@@ -5,11 +5,10 @@ from dataclasses import replace
 from itertools import permutations, product
 from pathlib import Path
 
-import nibabel as nib
 import numpy as np
 import pytest
 
-from phantoms import write_table
+from phantoms import load_image, write_table
 from siteless.acquisition import GradientTable
 from siteless.bids import find_scans, read_gradient_table, read_scan, write_scan
 from siteless.harmonics import fit_coefficients, project, rish
@@ -106,7 +105,7 @@ def test_energies_are_those_of_mrtrix(
     subprocess.run(words, cwd=tmp_path, check=True)
     words = ["sh2power", "-quiet", "-spectrum", "sh.nii", "power.nii"]
     subprocess.run(words, cwd=tmp_path, check=True)
-    theirs = nib.load(tmp_path / "power.nii").get_fdata().transpose(2, 1, 0, 3)[scan.mask.T]
+    theirs = load_image(tmp_path / "power.nii").get_fdata().transpose(2, 1, 0, 3)[scan.mask.T]
     ours = rish(fit_coefficients(scan, order=4, fit="pseudo-inverse"))[:, 0]
     # MRtrix3 gives the mean square over the sphere, which is the sum of squares over its 4 pi.
     np.testing.assert_allclose(ours / (4 * np.pi), theirs, rtol=1e-4, atol=1e-4 * theirs.mean())

@@ -36,8 +36,8 @@ def information(shift: float) -> float:
     """Mutual information of site and value, nats: two normal distributions of equal weight."""
 
     def integrand(x: float) -> float:
-        densities = stats.norm.pdf(x, [0.0, shift])
-        return np.mean(densities * np.log(densities / densities.mean()))
+        densities = np.asarray(stats.norm.pdf(x, [0.0, shift]))
+        return float(np.mean(densities * np.log(densities / densities.mean())))
 
     return integrate.quad(integrand, -8, 8 + shift)[0]
 

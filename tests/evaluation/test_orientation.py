@@ -73,7 +73,7 @@ def exact_responses(engine: str, b: tuple[int, ...] = (0, 1200, 3000)) -> Respon
     return Responses(engine, b, white, *(np.sqrt(4 * np.pi) * np.stack([grey, fluid])))
 
 
-def as_peaks(directions: Array) -> Array:
+def as_peaks(directions: Array | list[Array]) -> Array:
     """Give single maxima the shape of `Fods.peaks`."""
     return np.asarray(directions, dtype=float).reshape(-1, 1, 3)
 
@@ -186,7 +186,7 @@ def test_both_fibres_of_a_crossing_are_found(engine: str, between: int) -> None:
 @needs_mrtrix
 @needs_cvxpy
 def test_engines_agree() -> None:
-    scan = make_row([[FIBRES[0], FIBRES[1]], [FIBRES[2], FIBRES[3]], [FIBRES[2], FIBRES[2]]])
+    scan = make_row(FIBRES[[[0, 1], [2, 3], [2, 2]]])
     theirs, dipys = (
         find_fods(scan, exact_responses(engine), scan.mask) for engine in (MRTRIX, DIPY)
     )

@@ -34,7 +34,7 @@ def clean_scan(gradients: GradientTable = GRADIENTS) -> Scan:
     return make_scan(gradients, shape=SHAPE, snr=np.inf)
 
 
-def noisy(scan: Scan | None, seed: int = 0, spread: float = SPREAD) -> Scan:
+def noisy(scan: Scan, seed: int = 0, spread: float = SPREAD) -> Scan:
     noise = np.random.default_rng(seed).normal(0, spread, scan.signal.shape)
     return scan.with_signal(scan.signal + noise)
 
@@ -52,6 +52,11 @@ def target() -> Target:
 @pytest.fixture
 def white(target: Target) -> Array:
     return target.scan.white_matter
+
+
+def truth_of(target: Target) -> Scan:
+    assert target.truth is not None
+    return target.truth
 
 
 def plain_rmse(found: Array, expected: Array, volumes: list[int] | range) -> list[float]:
@@ -73,7 +78,7 @@ def plain_block_means(
     values: Array, where: Array, voxel_size: Sequence[float]
 ) -> dict[tuple[int, ...], float]:
     """Return means over 10 mm cubes of at least 8 voxels; values of shape (x, y, z)."""
-    blocks = {}
+    blocks: dict[tuple[int, ...], list[float]] = {}
     for voxel in zip(*(axis.tolist() for axis in np.nonzero(where)), strict=True):
         place = tuple(n * size // 10 for n, size in zip(voxel, voxel_size, strict=True))
         blocks.setdefault(place, []).append(float(values[voxel]))
@@ -87,7 +92,7 @@ def errors_of(scores: dict[str, float]) -> dict[str, float]:
 
 @pytest.mark.parametrize(("name", "to"), [("rmse", "scan"), ("rmse_truth", "truth")])
 def test_errors_of_voxels_one_by_one(target: Target, white: Array, name: str, to: str) -> None:
-    given_scan, expected = noisy(target.truth, seed=5), getattr(target, to)
+    given_scan, expected = noisy(truth_of(target), seed=5), getattr(target, to)
     scores = score_signal(given_scan, target, white)
     found, wanted = given_scan.signal[white], expected.signal[white]
     errors = plain_rmse(found, wanted, range(len(GRADIENTS)))
@@ -104,7 +109,7 @@ def test_errors_of_voxels_one_by_one(target: Target, white: Array, name: str, to
 def test_per_cent_are_of_the_median_b0_of_white_matter(target: Target, white: Array) -> None:
     b0 = [fmean(map(float, voxel[:2])) for voxel in target.scan.signal[white]]
     level = plain_percentile(b0, 50)
-    scores = score_signal(noisy(target.truth, seed=6), target, white)
+    scores = score_signal(noisy(truth_of(target), seed=6), target, white)
     assert target.level == pytest.approx(level)
     assert scores["rmse_percent"] == pytest.approx(100 * scores["rmse"] / level)
     assert scores["rmse_truth_percent"] == pytest.approx(100 * scores["rmse_truth"] / level)
@@ -123,8 +128,8 @@ def test_a_scan_has_no_error_to_itself(seed: int, spread: float) -> None:
 
 
 def test_the_truth_has_no_systematic_error(target: Target, white: Array) -> None:
-    scores = score_signal(target.truth, target, white)
-    maps = maps_within(target.truth, target.maps, target.masks.values())
+    scores = score_signal(truth_of(target), target, white)
+    maps = maps_within(truth_of(target), target.maps, target.masks.values())
     scores |= score_maps(maps, target, white)
     known = ("rmse_truth", "shell_error", "block_", "fa_block", "md_block")
     errors = [value for name, value in scores.items() if name.startswith(known)]
@@ -137,16 +142,16 @@ def test_the_truth_has_no_systematic_error(target: Target, white: Array) -> None
 def test_systematic_errors_are_told_from_the_scan_without_a_truth(
     target: Target, white: Array
 ) -> None:
-    alone, other = Target(target.scan), noisy(target.truth, seed=7)
+    alone, other = Target(target.scan), noisy(truth_of(target), seed=7)
     scores = score_signal(other, alone, white)
     assert not [name for name in scores if "truth" in name]
     means = [one.signal[white][:, 0:2].mean(dtype=float) for one in (other, target.scan)]
     assert scores["shell_error_b0"] == pytest.approx(100 * (means[0] / means[1] - 1), abs=1e-4)
-    assert score_signal(target.truth, alone, white)["block_percent"] > 0
+    assert score_signal(truth_of(target), alone, white)["block_percent"] > 0
 
 
 def test_an_offset_is_an_error_of_voxels_and_blocks_alike(target: Target, white: Array) -> None:
-    moved = target.truth.with_signal(target.truth.signal + 0.02 * target.level)
+    moved = truth_of(target).with_signal(truth_of(target).signal + 0.02 * target.level)
     scores = score_signal(moved, target, white)
     assert scores["rmse_truth_percent"] == pytest.approx(2, rel=1e-4)
     assert scores["block_percent"] == pytest.approx(2, rel=1e-4)
@@ -192,7 +197,7 @@ def test_anisotropy_tells_a_contrast_between_directions(contrast: float) -> None
 def test_errors_of_blocks_one_by_one(target: Target, white: Array) -> None:
     scores = score_signal(target.scan, target, white)
     squares = []
-    for found, true in zip(target.scan.volumes, target.truth.volumes, strict=True):
+    for found, true in zip(target.scan.volumes, truth_of(target).volumes, strict=True):
         difference = (found - true).reshape(SHAPE, order="F")
         means = plain_block_means(difference, white, target.scan.voxel_size.tolist())
         squares += [mean**2 for mean in means.values()]
@@ -211,7 +216,7 @@ def test_scans_are_compared_at_the_volumes_of_the_target() -> None:
 
 def test_noise_is_what_a_perfect_estimate_has(target: Target) -> None:
     for where in target.masks.values():
-        perfect, floor = score_signal(target.truth, target, where), target.noise(where)
+        perfect, floor = score_signal(truth_of(target), target, where), target.noise(where)
         for name in ("rmse", "rmse_percent", "rmse_p90", "rmse_b2500"):
             assert floor[name] == perfect[name]
         assert floor["rmse_truth"] == 0
@@ -231,7 +236,9 @@ def test_regions_are_scored_apart(target: Target, white: Array) -> None:
     assert list(target.masks) == [WHITE_MATTER, "lower", "upper"]
     assert target.masks[WHITE_MATTER] is white
     upper = target.masks["upper"]
-    wrong = target.truth.with_signal(target.truth.signal * np.where(upper, 1.2, 1.0)[..., None])
+    wrong = truth_of(target).with_signal(
+        truth_of(target).signal * np.where(upper, 1.2, 1.0)[..., None]
+    )
     scores = {name: score_signal(wrong, target, where) for name, where in target.masks.items()}
     assert scores["lower"]["rmse_truth"] == scores["lower"]["block_percent"] == 0
     assert scores["upper"]["shell_error"] == pytest.approx(20, rel=1e-4)
@@ -249,7 +256,7 @@ def test_a_region_without_blocks_has_the_other_scores(target: Target) -> None:
 
 
 def test_scores_are_numbers(target: Target) -> None:
-    given_scan = noisy(target.truth, seed=9, spread=60)
+    given_scan = noisy(truth_of(target), seed=9, spread=60)
     maps = maps_within(given_scan, target.maps, target.masks.values())
     for where in target.masks.values():
         scores = score_signal(given_scan, target, where) | score_maps(maps, target, where)
@@ -270,7 +277,7 @@ def test_maps_within_masks_are_those_of_the_brain(target: Target) -> None:
 def test_maps_of_a_target_are_those_of_its_scans(target: Target, white: Array) -> None:
     for scan, maps in (
         (target.scan, target.measured_maps),
-        (target.truth, target.reference_maps),
+        (truth_of(target), target.reference_maps),
     ):
         whole = compute_maps(scan, ("fa", "md"))
         assert list(maps) == ["fa", "md"]
@@ -318,10 +325,10 @@ def test_a_map_is_summarised() -> None:
 
 
 def test_map_of_errors_is_of_white_matter(target: Target, white: Array) -> None:
-    errors = rmse_map(noisy(target.truth, seed=5), target)
+    errors = rmse_map(noisy(truth_of(target), seed=5), target)
     assert errors.dtype == np.float32
     assert (np.isfinite(errors) == white).all()
-    score = score_signal(noisy(target.truth, seed=5), target, white)["rmse"]
+    score = score_signal(noisy(truth_of(target), seed=5), target, white)["rmse"]
     assert errors[white].mean(dtype=float) == pytest.approx(score, rel=1e-5)
 
 

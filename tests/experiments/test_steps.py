@@ -25,7 +25,7 @@ def _steps(
 
 
 def test_a_finished_step_is_not_done_again(tmp_path: Path) -> None:
-    log = []
+    log: list[str] = []
     first = run_steps(_steps(tmp_path, log), tmp_path / "records", Run())
     second = run_steps(_steps(tmp_path, log), tmp_path / "records", Run())
     assert log == ["a", "b", "c", "other"]
@@ -34,7 +34,7 @@ def test_a_finished_step_is_not_done_again(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
-    log = []
+    log: list[str] = []
     with pytest.raises(KeyboardInterrupt):
         run_steps(_steps(tmp_path, log, fails=["c"]), tmp_path / "records", Run())
     run_steps(_steps(tmp_path, log), tmp_path / "records", Run())
@@ -42,7 +42,7 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_what_a_changed_step_leads_to_is_done_again_and_nothing_else(tmp_path: Path) -> None:
-    log = []
+    log: list[str] = []
     run_steps(_steps(tmp_path, log), tmp_path / "records", Run())
     log.clear()
     run_steps(_steps(tmp_path, log, setting=2), tmp_path / "records", Run())
@@ -51,7 +51,7 @@ def test_what_a_changed_step_leads_to_is_done_again_and_nothing_else(tmp_path: P
 
 @pytest.mark.parametrize("spoil", ["remove what it makes", "break its record"])
 def test_a_step_whose_result_is_gone_is_done_again(tmp_path: Path, spoil: str) -> None:
-    log = []
+    log: list[str] = []
     run_steps(_steps(tmp_path, log), tmp_path / "records", Run())
     log.clear()
     if spoil == "break its record":

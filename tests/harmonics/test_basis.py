@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from dipy.reconst.shm import convert_sh_descoteaux_tournier, real_sh_descoteaux, real_sh_tournier
 
-from phantoms import spread_directions
+from phantoms import load_image, spread_directions
 from siteless.acquisition import Array
 from siteless.harmonics import count_coefficients, max_order, sh_basis
 
@@ -41,7 +41,7 @@ def test_basis_is_mrtrix(tmp_path: Path) -> None:
     nib.Nifti1Image(unit, np.eye(4)).to_filename(tmp_path / "sh.nii")
     command = ["sh2amp", "-quiet", "sh.nii", "directions.txt", "amplitudes.nii"]
     subprocess.run(command, cwd=tmp_path, check=True)
-    amplitudes = nib.load(tmp_path / "amplitudes.nii").get_fdata().reshape(45, 60).T
+    amplitudes = load_image(tmp_path / "amplitudes.nii").get_fdata().reshape(45, 60).T
     np.testing.assert_allclose(amplitudes, sh_basis(directions, 8), atol=1e-6)
 
 

@@ -4,6 +4,7 @@ import pytest
 from phantoms import make_gradients, make_scan
 from siteless.acquisition import Scan
 from siteless.harmonics import (
+    FitName,
     fit_coefficients,
     fit_noise,
     fitting_matrix,
@@ -34,7 +35,7 @@ def test_the_noise_of_a_scan_is_told_from_its_signal(scans: tuple[Scan, Scan]) -
 
 @pytest.mark.parametrize("fit", ["laplace-beltrami", "pseudo-inverse"])
 def test_energy_without_noise_is_that_of_the_noiseless_scan(
-    scans: tuple[Scan, Scan], fit: str
+    scans: tuple[Scan, Scan], fit: FitName
 ) -> None:
     clean, noisy = scans
     own = fit_coefficients(noisy, order=4, fit=fit)
@@ -107,7 +108,7 @@ def test_or_that_of_other_shells() -> None:
 
 
 @pytest.mark.parametrize("fit", ["laplace-beltrami", "pseudo-inverse"])
-def test_without_either_high_degrees_have_no_energy(fit: str) -> None:
+def test_without_either_high_degrees_have_no_energy(fit: FitName) -> None:
     scan = make_scan(make_gradients({1000: 12}, b0=1))
     own = fit_coefficients(scan, order=4, fit=fit)
     high = rish(own)[:, 0, 2:].sum(axis=1)

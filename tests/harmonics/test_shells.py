@@ -89,7 +89,7 @@ def test_what_shells_cannot_tell_is_refused(
 
 
 def test_a_table_without_shells_is_refused() -> None:
-    table = GradientTable([0, 0], np.zeros((2, 3)))
+    table = GradientTable(np.zeros(2), np.zeros((2, 3)))
     with pytest.raises(GradientTableError, match="found b0 only"):
         table_at_shells(table, (1000.0,))
 

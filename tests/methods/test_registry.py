@@ -2,11 +2,11 @@ import importlib.util
 from dataclasses import fields
 from pathlib import Path
 
-import nibabel as nib
 import numpy as np
 import pytest
 
 from lessons import write_study
+from phantoms import load_image
 from siteless.cli import main
 from siteless.methods import METHODS, Invariant, Method
 from siteless.methods.invariant.training import PRESETS
@@ -16,6 +16,8 @@ from siteless.model import Model
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = importlib.util.spec_from_file_location("toy", Path(__file__).with_name("toy.py"))
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     monkeypatch.setitem(METHODS, "toy", module.Toy)
@@ -36,10 +38,10 @@ def test_a_method_from_its_own_file_is_fitted_shown_used_and_reported(
     assert "method      toy: a factor that the user gives" in capsys.readouterr().out
     words = ["harmonize", manifest, out, "--model", model, "--to", "b", "--nprocs", "1"]
     assert main(list(map(str, words))) == 0
-    white = nib.load(tmp_path / "data" / "s0a_wm.nii.gz").get_fdata() > 0
-    before = nib.load(tmp_path / "data" / "s0a.nii.gz").get_fdata()[white][:, -20:].mean()
+    white = load_image(tmp_path / "data" / "s0a_wm.nii.gz").get_fdata() > 0
+    before = load_image(tmp_path / "data" / "s0a.nii.gz").get_fdata()[white][:, -20:].mean()
     [image] = out.rglob("sub-0_ses-a_desc-harmonized_dwi.nii.gz")
-    after = nib.load(image).get_fdata()[white][:, -20:].mean()
+    after = load_image(image).get_fdata()[white][:, -20:].mean()
     assert after / before == pytest.approx(1.5, rel=0.02)
     page = (out / "report" / "index.html").read_text()
     assert "a factor that was guessed (Toy 2026)" in page

@@ -23,7 +23,9 @@ def _dipy_table(gradients: GradientTable, volumes: Array | slice = slice(None)) 
     return gradient_table(b, bvecs=gradients.directions[volumes] * (b > 0)[:, None])
 
 
-def _voxels_of(diffusivity: Sequence[float], kurtosis: float = 0.0, b0: float = 500.0) -> Scan:
+def _voxels_of(
+    diffusivity: Array | Sequence[float], kurtosis: float = 0.0, b0: float = 500.0
+) -> Scan:
     """Make a scan whose every voxel has one diffusivity along each axis (3,), without noise."""
     gradients = make_gradients()
     d = gradients.directions**2 @ np.asarray(diffusivity)

@@ -9,6 +9,7 @@ from siteless.acquisition import Scan
 from siteless.bids import ScanSelection, find_scans, read_scan
 from siteless.cli import main
 from siteless.methods import Invariant, Scaled, harmonize, load_model
+from siteless.methods.invariant import InvariantModel
 from siteless.pipelines import Run, adapt_model, fit_model
 
 
@@ -46,7 +47,10 @@ def test_the_new_site_is_learned_from_its_training_scans_alone(adapted: Path) ->
     assert card.summary["training_scans"] == {"a": 2, "b": 2, "c": 2}
     assert card.summary["adapted_sites"] == {"c": {"seed": 0}}
     assert len(card.sites["c"].bvals) == len(card.sites["a"].bvals)
-    assert load_model(adapted).profiles.sites == ("a", "b", "c")
+    model = load_model(adapted)
+    assert isinstance(model, InvariantModel)
+    assert model.profiles is not None
+    assert model.profiles.sites == ("a", "b", "c")
 
 
 def test_scans_are_rendered_as_the_new_site_and_from_it(adapted: Path, study: Path) -> None:

@@ -157,7 +157,7 @@ def test_a_worker_that_dies_is_told() -> None:
 
 def test_a_worker_that_fails_unexpectedly_is_not_hidden() -> None:
     with pytest.raises(TypeError):
-        list(run_all(len, [1, 2], nprocs=2))
+        list(run_all(len, [1, 2], nprocs=2))  # type: ignore[arg-type]
 
 
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root reads everything")

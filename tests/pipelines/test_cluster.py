@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import Popen
 
-import nibabel as nib
 import numpy as np
 import pytest
 
-from phantoms import RENDER
+from phantoms import RENDER, load_image
 from siteless.cli import main
 from siteless.pipelines import Run, harmonize_dataset
 
@@ -43,7 +42,15 @@ def cluster(tmp_path: Path) -> Iterator[tuple[Path, list[Popen[bytes]]]]:
         subprocess.Popen([DASK, "scheduler", *local, "--port", "0", "--scheduler-file", told])
     ]
     _wait_for(lambda: told.exists() and told.read_text().strip())
-    words = ["worker", "--scheduler-file", told, "--nthreads", "1", "--no-nanny", *local]
+    words: list[str | Path] = [
+        "worker",
+        "--scheduler-file",
+        told,
+        "--nthreads",
+        "1",
+        "--no-nanny",
+        *local,
+    ]
     words += ["--local-directory", tmp_path]
     started += [subprocess.Popen([DASK, *words]) for _ in range(2)]
     yield told, started[1:]
@@ -113,7 +120,7 @@ def test_what_a_killed_run_leaves_is_not_taken_for_a_result(study: Path, tmp_pat
     _wait_for(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
     images = [path for path in out.rglob("*.nii.gz") if ".siteless-" not in str(path)]
     for image in images:
-        assert np.isfinite(nib.load(image).get_fdata()).all()
+        assert np.isfinite(load_image(image).get_fdata()).all()
     report = harmonize_dataset(data, out, study / "m.safetensors", "b", run=Run(nprocs=1))
     assert len(report.written) + len(report.skipped) == 12
     assert report.written

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,6 +15,7 @@ from lessons import SHELLS
 from phantoms import (
     ONE_SHELL,
     RENDER,
+    load_image,
     make_gradients,
     make_scan,
     write_mask,
@@ -26,6 +26,7 @@ from siteless.acquisition import Array, Scan
 from siteless.bids import ScanFiles, find_scans, read_scan
 from siteless.cli import _options, main
 from siteless.methods import Combat, Rish, Scaled, load_model
+from siteless.methods.combat import CombatModel
 from siteless.microstructure import MAPS, compute_maps
 from siteless.pipelines import Run, fit_model
 
@@ -93,10 +94,16 @@ def own_maps(manifest: Path) -> list[tuple[ScanFiles, Scan, dict[str, Array]]]:
     return [(files, scan, compute_maps(scan, ["fa", "md"])) for files, scan in scans]
 
 
+def read_combat(path: Path) -> CombatModel:
+    model = load_model(path)
+    assert isinstance(model, CombatModel)
+    return model
+
+
 def test_training_scans_become_what_neurocombat_makes_of_them(
     fitted: Path, own_maps: list[tuple[ScanFiles, Scan, dict[str, Array]]]
 ) -> None:
-    model = load_model(fitted)
+    model = read_combat(fitted)
     assert model.known.sum() > 0.9 * own_maps[0][1].mask.sum()
     table = pd.DataFrame(
         {
@@ -117,13 +124,13 @@ def test_training_scans_become_what_neurocombat_makes_of_them(
 def test_the_offset_of_sites_goes_and_the_effect_of_age_stays(
     fitted: Path, own_maps: list[tuple[ScanFiles, Scan, dict[str, Array]]]
 ) -> None:
-    model = load_model(fitted)
+    model = read_combat(fitted)
     white = own_maps[0][1].white_matter
     ages = np.array([float(files.attributes["age"]) for files, _, _ in own_maps])
     is_b = np.array([str(files.site) == "b" for files, _, _ in own_maps])
     design = np.column_stack([np.ones(len(ages)), is_b, ages - 50])
     before = {n: [maps[n][white].mean() for _, _, maps in own_maps] for n in ("fa", "md")}
-    after = {"fa": [], "md": []}
+    after: dict[str, list[float]] = {"fa": [], "md": []}
     for files, scan, _ in own_maps:
         for name, values in model.harmonize_maps(scan, "b", files.attributes).items():
             after[name].append(values[white].mean())
@@ -161,8 +168,8 @@ def test_maps_are_written_told_of_and_kept(
     assert told["Siteless"]["Covariates"] == {"age": "20"}
     assert told["SitelessFound"]["MeanAfter"] < told["SitelessFound"]["MeanBefore"]
     [files] = [scan for scan in find_scans(manifest).scans if scan.dwi.name == "sa0.nii.gz"]
-    made = load_model(fitted).harmonize_maps(read_scan(files), "b", files.attributes)["fa"]
-    np.testing.assert_array_equal(nib.load(image).get_fdata(dtype=np.float32), made)
+    made = read_combat(fitted).harmonize_maps(read_scan(files), "b", files.attributes)["fa"]
+    np.testing.assert_array_equal(load_image(image).get_fdata(dtype=np.float32), made)
 
     content = {path: path.read_bytes() for path in images}
     times = {path: path.stat().st_mtime_ns for path in images}
@@ -220,6 +227,7 @@ def test_info_and_methods_tell_of_it(fitted: Path, capsys: pytest.CaptureFixture
 def test_kurtosis_is_among_the_maps_by_default(manifest: Path, tmp_path: Path) -> None:
     out = tmp_path / "m.safetensors"
     model = fit_model(manifest, out, Combat(same_space=True), run=Run(nprocs=1))
+    assert isinstance(model, CombatModel)
     assert list(model.estimates) == ["fa", "md", "mk"]
 
 
@@ -229,7 +237,7 @@ def test_covariates_can_be_left_out(
     out = tmp_path / "m.safetensors"
     assert main(_words(manifest, out, "--maps", "md", "--covariates")) == 0
     assert "compared    groups\n" in capsys.readouterr().out
-    assert load_model(out).estimates["md"].effects.shape[0] == 0
+    assert read_combat(out).estimates["md"].effects.shape[0] == 0
 
 
 @pytest.mark.parametrize("words", [["--gradients", "target"], ["--outside", "unchanged"]])
@@ -284,7 +292,7 @@ def test_maps_are_an_option_of_no_other_method(
     manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(TypeError, match="maps"):
-        Rish(maps=["fa"])
+        Rish(maps=["fa"])  # type: ignore[call-arg]
     words = ["fit", str(manifest), "--model", str(tmp_path / "m.safetensors"), "--method", "rish"]
     assert main([*words, "--maps", "fa"]) == 1
     assert "the method rish has no --maps; leave it out, or use combat" in capsys.readouterr().err

@@ -9,12 +9,13 @@ from lessons import QUICK, SHELLS
 from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
 from siteless.cli import main
 from siteless.methods import Invariant, load_model
+from siteless.methods.invariant import InvariantModel
 from siteless.pipelines import Run, fit_model
 
 
 def _write_visits(root: Path, visits: Sequence[tuple[str, str, dict[str, object]]]) -> Path:
     """Write a phantom for each visit: a person, a site, and columns of the table."""
-    rows = []
+    rows: list[dict[str, object]] = []
     for person, site, columns in visits:
         scan = make_scan(make_gradients(SHELLS, seed=10), seed=len(rows))
         stem = f"{person}{site}"
@@ -98,6 +99,8 @@ def test_one_person_at_a_site_is_warned_of_and_changes_nothing(
     model = fit_model(
         manifest, tmp_path / "m.safetensors", Invariant(training=QUICK), run=Run(nprocs=1)
     )
+    assert isinstance(model, InvariantModel)
+    assert model.profiles is not None
     assert not model.profiles.field.weights.any()
     assert _fit(manifest, tmp_path / "s.safetensors", "--method", "scaled") == 0
     told = capsys.readouterr().err

@@ -17,7 +17,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from lessons import QUICK, write_study
-from phantoms import make_gradients, make_scan, write_raw, write_table
+from phantoms import load_image, make_gradients, make_scan, write_raw, write_table
 from siteless.bids import ScanSelection, find_scans, read_scan
 from siteless.cli import main
 from siteless.errors import OutputError, TrainingError
@@ -120,8 +120,8 @@ def test_encode_writes_images_and_a_table(
     rows = [line.split("\t") for line in (out / "codes.tsv").read_text().splitlines()]
     assert len(rows) == 1 + 8
     first = dict(zip(rows[0], rows[1], strict=True))
-    image = nib.load(out / first["image"]).get_fdata()
-    white = nib.load(manifest.parent / "s0a_wm.nii.gz").get_fdata() > 0
+    image = load_image(out / first["image"]).get_fdata()
+    white = load_image(manifest.parent / "s0a_wm.nii.gz").get_fdata() > 0
     assert image.shape == (*white.shape, 8)
     assert int(first["voxels"]) == white.sum()
     sidecar = json.loads((out / first["image"].replace(".nii.gz", ".json")).read_text())
@@ -374,15 +374,15 @@ def _other_shells(root: Path) -> tuple[Path, str]:
 def _no_white_matter(root: Path) -> tuple[Path, str]:
     manifest = write_study(root, people=2)
     path = root / "s1a_wm.nii.gz"
-    image = nib.load(path)
+    image = load_image(path)
     nib.Nifti1Image(np.zeros(image.shape, np.uint8), image.affine).to_filename(path)
     return manifest, "s1a_wm.nii.gz: the mask is empty"
 
 
 def _no_usable_voxel(root: Path) -> tuple[Path, str]:
     manifest = write_study(root, people=2)
-    image = nib.load(root / "s1a.nii.gz")
-    white = nib.load(root / "s1a_wm.nii.gz").get_fdata() > 0
+    image = load_image(root / "s1a.nii.gz")
+    white = load_image(root / "s1a_wm.nii.gz").get_fdata() > 0
     signal_ = np.where(white[..., None], 0, image.get_fdata(dtype=np.float32))
     nib.Nifti1Image(signal_, image.affine).to_filename(root / "s1a.nii.gz")
     return manifest, "s1a.nii.gz: expected white matter with a b0 above zero"

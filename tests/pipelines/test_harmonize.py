@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lessons import QUICK
-from phantoms import RENDER, make_gradients, make_scan, write_raw, write_table
+from phantoms import RENDER, load_image, make_gradients, make_scan, write_raw, write_table
 from siteless.bids import ScanSelection, find_scans, read_scan
 from siteless.cli import main
 from siteless.errors import ModelError, OutputError
@@ -31,9 +31,9 @@ def test_every_scan_is_rendered_and_said_how(
     assert main([*words, "--to", "b", "--nprocs", "1"]) == 0
     assert f"4 scans rendered as b: {out}" in capsys.readouterr().out
     image = out / "sub-01/ses-a/dwi/sub-01_ses-a_desc-harmonized_dwi.nii.gz"
-    source = nib.load(study / "data/sub-01/ses-a/dwi/sub-01_ses-a_dwi.nii.gz")
-    assert nib.load(image).shape == source.shape
-    np.testing.assert_allclose(nib.load(image).affine, source.affine, atol=1e-5)
+    source = load_image(study / "data/sub-01/ses-a/dwi/sub-01_ses-a_dwi.nii.gz")
+    assert load_image(image).shape == source.shape
+    np.testing.assert_allclose(load_image(image).affine, source.affine, atol=1e-5)
     told = json.loads(image.with_name(image.name.replace(".nii.gz", ".json")).read_text())
     assert told["Siteless"]["Model"] == load_model(study / "m.safetensors").identity
     assert told["Siteless"]["SourceSite"] == "a"
@@ -161,7 +161,7 @@ def test_other_gradients_are_rendered_at_and_written(
     np.savetxt(given[1], bvecs.T, fmt="%.7f")
     assert main([*words, "--gradients", *map(str, given)]) == 0
     assert "2 scans rendered" in capsys.readouterr().out
-    assert nib.load(tmp_path / f"{name}.nii.gz").shape[3] == 8
+    assert load_image(tmp_path / f"{name}.nii.gz").shape[3] == 8
     np.testing.assert_allclose(np.loadtxt(tmp_path / f"{name}.bvec"), bvecs.T, atol=1e-6)
     np.savetxt(given[0], np.where(bvals > 0, 700, 0)[None], fmt="%g")
     assert main([*words, "--gradients", *map(str, given)]) == 1
@@ -177,11 +177,11 @@ def test_maps_say_where_and_how_much(study: Path, tmp_path: Path) -> None:
     folder = tmp_path / "sub-01" / "ses-a" / "dwi"
     volumes = ["b0", "b=1200", "b=3000"]
     for name in ("desc-harmonized_stat-std_dwimap", "desc-change_dwimap"):
-        image = nib.load(folder / f"sub-01_ses-a_{name}.nii.gz")
+        image = load_image(folder / f"sub-01_ses-a_{name}.nii.gz")
         assert json.loads((folder / f"sub-01_ses-a_{name}.json").read_text())["Volumes"] == volumes
         assert image.shape[3] == 3
         assert image.get_fdata().max() > 0
-    mask = nib.load(folder / "sub-01_ses-a_desc-unfamiliar_mask.nii.gz")
+    mask = load_image(folder / "sub-01_ses-a_desc-unfamiliar_mask.nii.gz")
     told = json.loads((folder / "sub-01_ses-a_desc-harmonized_dwi.json").read_text())
     found = told["SitelessFound"]
     # Isolated voxels are unlike the training scans too, but are rendered from their codes.
@@ -206,7 +206,7 @@ def test_the_names_of_sites_decide_nothing(study: Path, tmp_path: Path) -> None:
         assert len(report.written) == 4
     for image in (tmp_path / "1").rglob("*.nii.gz"):
         other = tmp_path / "2" / image.relative_to(tmp_path / "1")
-        ours, theirs = nib.load(image).get_fdata(), nib.load(other).get_fdata()
+        ours, theirs = load_image(image).get_fdata(), load_image(other).get_fdata()
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-3)
 
 
@@ -216,7 +216,7 @@ def test_a_scan_unlike_those_that_were_learned_is_warned_of(
     data = tmp_path / "data"
     shutil.copytree(study / "data", data)
     image = data / "sub-01/ses-a/dwi/sub-01_ses-a_dwi.nii.gz"
-    original = nib.load(image)
+    original = load_image(image)
     noise = np.random.default_rng(0).normal(scale=300, size=original.shape)
     noisy = np.hypot(original.get_fdata() + noise, noise[::-1])
     nib.Nifti1Image(noisy.astype(np.int16), original.affine).to_filename(image)

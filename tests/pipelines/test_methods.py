@@ -10,13 +10,22 @@ import numpy as np
 import pytest
 
 from lessons import SHELLS, write_study
-from phantoms import RENDER, make_gradients, make_scan, write_mask, write_raw, write_table
+from phantoms import (
+    RENDER,
+    load_image,
+    make_gradients,
+    make_scan,
+    write_mask,
+    write_raw,
+    write_table,
+)
 from siteless.acquisition import Array, Scan
 from siteless.bids import find_scans, read_scan
 from siteless.cli import main
 from siteless.harmonics import fit_coefficients, project
 from siteless.methods import load_model, render
 from siteless.methods.paired import PairedSettings
+from siteless.methods.rish import RishModel
 from siteless.methods.template import _likeness
 from siteless.pipelines import FitFiles
 
@@ -35,7 +44,7 @@ def _write(
     root: Path,
     people: int = 4,
     sites: str = "ab",
-    columns: Mapping[str, Sequence[object]] = (),
+    columns: Mapping[str, Sequence[object]] | None = None,
     only: list[str] | None = None,
 ) -> Path:
     """Write phantoms of people at sites that differ in gain, and a manifest that lists them."""
@@ -50,13 +59,13 @@ def _write(
             white = write_mask(scan.white_matter, scan.affine, root / f"{stem}_wm.nii.gz")
             row = {"subject": person, "site": site, "dwi": image.name, "mask": mask.name}
             row |= {"wm_mask": white.name, "split": "train"}
-            rows.append(row | {name: values[person] for name, values in dict(columns).items()})
+            rows.append(row | {name: values[person] for name, values in (columns or {}).items()})
     return write_table(root / "scans.tsv", rows)
 
 
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    ages = {"age": [20, 50, 30, 70], "sex": list("FMMF")}
+    ages: dict[str, Sequence[object]] = {"age": [20, 50, 30, 70], "sex": list("FMMF")}
     return _write(tmp_path_factory.mktemp("some data v1.0"), columns=ages)
 
 
@@ -84,9 +93,9 @@ def test_a_method_is_fitted_shown_and_used(
     assert main([*words, "--site", "a", "--nprocs", "1"]) == 0
     images = sorted((tmp_path / "out").rglob("*desc-harmonized_dwi.nii.gz"))
     assert len(images) == 4
-    white = nib.load(manifest.parent / "s0a_wm.nii.gz").get_fdata() > 0
-    before = nib.load(manifest.parent / "s0a.nii.gz").get_fdata()[white].mean()
-    after = nib.load(images[0]).get_fdata()[white].mean()
+    white = load_image(manifest.parent / "s0a_wm.nii.gz").get_fdata() > 0
+    before = load_image(manifest.parent / "s0a.nii.gz").get_fdata()[white].mean()
+    after = load_image(images[0]).get_fdata()[white].mean()
     expected = 1.0 if name == "unchanged" else GAIN["b"]
     assert after / before == pytest.approx(expected, rel=0.03)
 
@@ -140,7 +149,7 @@ def _weakened(scan: Scan, factor: float) -> Scan:
 
 def _write_people(root: Path, people: list[tuple[str, str, int, float]]) -> Path:
     """Write scans of (person, site, age, factor of the weighted volumes), and a manifest."""
-    rows = []
+    rows: list[dict[str, object]] = []
     for person, site, age, factor in people:
         scan = make_scan(make_gradients(SHELLS, seed=10), seed=len(rows), snr=60)
         image = write_raw(_weakened(scan, factor), root, f"{person}{site}")
@@ -165,6 +174,7 @@ def test_ages_that_differ_between_sites_are_told_from_them(tmp_path: Path) -> No
     for name in ("rish", "rish-glm"):
         assert _fit(manifest, tmp_path / f"{name}.safetensors", name) == 0
         model = load_model(tmp_path / f"{name}.safetensors")
+        assert isinstance(model, RishModel)
         found[name] = np.median(model.scales(0, [1])[..., 1][model.template.white_matter > 0.5])
     assert found["rish-glm"] == pytest.approx(0.9, rel=0.01)
     assert found["rish"] < 0.9 * 0.975  # the difference of 20 years is taken for the site's
@@ -183,6 +193,7 @@ def test_travelling_people_are_told_from_sites(tmp_path: Path) -> None:
         out = tmp_path / f"{name.replace(' ', '')}.safetensors"
         assert _fit(manifest, out, name) == 0
         model = load_model(out)
+        assert isinstance(model, RishModel)
         found[name] = np.median(model.scales(0, [1])[..., 1][model.template.white_matter > 0.5])
     assert found["rish --travelling"] == pytest.approx(0.9, rel=0.01)
     assert abs(found["rish"] - 0.9) > 0.05
@@ -202,14 +213,14 @@ def test_scales_follow_a_person_who_lies_elsewhere(tmp_path: Path) -> None:
             stem = f"s{person}{site}"
             row = {"subject": person, "site": site, "dwi": write_raw(moved, root, stem).name}
             for name, mask in {"mask": scan.mask, "wm_mask": scan.white_matter}.items():
-                row[name] = f"{stem}_{name}.nii.gz"
-                write_mask(mask, moved.affine, root / row[name])
+                row[name] = write_mask(mask, moved.affine, root / f"{stem}_{name}.nii.gz").name
             rows.append(row | {"split": "train"})
     out = tmp_path / "m.safetensors"
     manifest = write_table(root / "scans.tsv", rows)
     words = ["fit", str(manifest), "--model", str(out), "--method", "rish", "--nprocs", "1"]
     assert main(words) == 0
     model = load_model(out)
+    assert isinstance(model, RishModel)
     for files in find_scans(manifest).scans:
         if str(files.site) == "a":
             scan = read_scan(files)
@@ -229,9 +240,9 @@ def _across(scan: Scan) -> Array:
 def _write_with_a_broken_scan(root: Path) -> Path:
     """Write people of whom the last was at site b only, in a scan of shuffled voxels."""
     manifest = _write(root, only=["ab", "ab", "ab", "b"])
-    image = nib.load(root / "s3b.nii.gz")
+    image = load_image(root / "s3b.nii.gz")
     shuffled = np.random.default_rng(0).permutation(image.get_fdata(dtype=np.float32).ravel())
-    brain = nib.load(root / "s3b_mask.nii.gz").get_fdata() > 0
+    brain = load_image(root / "s3b_mask.nii.gz").get_fdata() > 0
     broken = shuffled.reshape(image.shape) * brain[..., None]
     nib.Nifti1Image(broken, image.affine).to_filename(root / "s3b.nii.gz")
     return manifest

@@ -6,10 +6,10 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import nibabel as nib
 import numpy as np
 import pytest
 
+from phantoms import load_image
 from siteless.bids import find_scans, read_scan
 from siteless.cli import _simulate, main
 from siteless.errors import OutputError
@@ -77,10 +77,10 @@ def test_masks_and_truth_lie_on_the_scans_grid(tiny: Path) -> None:
         ("desc-fibredirections_dwimap", 9),
         ("desc-fibrefractions_dwimap", 3),
     ):
-        image = nib.load(truth / f"sub-03_{name}.nii.gz")
+        image = load_image(truth / f"sub-03_{name}.nii.gz")
         assert image.shape == (*scan.mask.shape, maps)
         np.testing.assert_allclose(image.affine, scan.affine, atol=1e-5)
-    lesion = nib.load(truth / "sub-03_label-lesion_mask.nii.gz").get_fdata() > 0
+    lesion = load_image(truth / "sub-03_label-lesion_mask.nii.gz").get_fdata() > 0
     assert lesion.any()
     assert (lesion <= scan.mask).all()
     assert not (tiny / "derivatives/truth/sub-01/dwi/sub-01_label-lesion_mask.nii.gz").exists()
@@ -93,7 +93,7 @@ def test_the_noiseless_scan_is_the_scan_without_noise(tiny: Path) -> None:
     clean = (
         tiny / "derivatives" / "truth" / session / f"{files.name[:-4]}_desc-noiseless_dwi.nii.gz"
     )
-    error = (measured.signal - nib.load(clean).get_fdata())[measured.mask]
+    error = (measured.signal - load_image(clean).get_fdata())[measured.mask]
     b0 = measured.gradients.is_b0
     gain = read_scanners()[str(files.site)].gain
     snr = read_scanners()[str(files.site)].snr

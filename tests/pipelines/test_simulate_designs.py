@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-import nibabel as nib
 import numpy as np
 import pytest
 
+from phantoms import load_image
 from siteless.bids import find_scans
 from siteless.cli import _simulate, main
 from siteless.pipelines import check_dataset
@@ -73,7 +73,7 @@ def test_groups_and_what_they_change_are_written(simulated: Callable[[str], Path
     truth = out / "derivatives" / "truth"
     assert set(groups.values()) == {"control", "patient"}
     for label in groups:
-        affected = nib.load(truth / label / "dwi" / f"{label}_label-affected_mask.nii.gz")
+        affected = load_image(truth / label / "dwi" / f"{label}_label-affected_mask.nii.gz")
         assert affected.get_fdata().any()
     effect = json.loads((truth / "simulation.json").read_text())["patient_effect"]
     assert effect["intra_axonal"] == PATIENT_EFFECT.intra_axonal
@@ -96,7 +96,7 @@ def test_ages_of_follow_ups_are_those_at_the_session(simulated: Callable[[str], 
 def test_the_truth_of_both_visits_is_written(simulated: Callable[[str], Path]) -> None:
     truth = simulated("longitudinal") / "derivatives" / "truth" / "sub-01"
     [before, after] = (
-        nib.load(path).get_fdata()
+        load_image(path).get_fdata()
         for path in (
             truth / "ses-prisma30" / "dwi" / "sub-01_ses-prisma30_desc-intraaxonal_dwimap.nii.gz",
             *truth.glob("ses-*followup/dwi/*_desc-intraaxonal_dwimap.nii.gz"),
@@ -123,7 +123,7 @@ def test_the_validator_finds_no_error(
     simulated: Callable[[str], Path], design: str, part: str
 ) -> None:
     validator = Path(sys.executable).with_name("bids-validator-deno")
-    command = [validator, "--format", "json", simulated(design) / part]
+    command: list[str | Path] = [validator, "--format", "json", simulated(design) / part]
     shown = subprocess.run(command, capture_output=True, text=True, check=False)
     issues = json.loads(shown.stdout)["issues"]["issues"]
     assert [issue for issue in issues if issue["severity"] == "error"] == []

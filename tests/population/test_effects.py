@@ -238,7 +238,7 @@ def test_scanners_that_are_alike_before_and_after_an_upgrade_do_not_hide_how_oth
     None
 ):
     """Two pairs of sites, each with its own travelling people, are compared as two sites are."""
-    shares = {"pairs": [], "sites": []}
+    shares: dict[str, list[float]] = {"pairs": [], "sites": []}
     for seed in range(40):
         rng = np.random.default_rng(seed)
         people = [f"{pair}{n}" for pair in "ab" for n in range(10)]
@@ -261,7 +261,8 @@ def test_a_small_site_that_is_connected_does_not_blur_how_large_ones_differ() ->
     labels = ["a"] * 100 + ["b"] * 3 + ["c"] * 100
     people = [*map(str, range(100)), "0", "b1", "b2", *(f"c{n}" for n in range(100))]
     design = Design.of(labels, people, ("a", "b", "c"))
-    shrunk, raw = [], []
+    shrunk: list[float] = []
+    raw: list[float] = []
     for seed in range(60):
         rng = np.random.default_rng(seed)
         values = _drawn(rng, design, [0, 0.1, 0.5], rest=0.3)

@@ -15,7 +15,7 @@ UNITS = np.full(FEATURES, FEATURES**-0.5)
 def verdicts(people: int, effect: float, seed: int = 0) -> tuple[list[SiteVerdict], Array]:
     """Draw people of standard deviation 1, at sites whose effects have a standard deviation."""
     rng = np.random.default_rng(seed)
-    labels = np.repeat(SITES, people)
+    labels = [site for site in SITES for _ in range(people)]
     design = Design.of(labels, [str(n) for n in range(len(labels))], SITES)
     true = effect * rng.normal(size=(len(SITES), FEATURES))
     true -= true.mean(axis=0)

@@ -112,7 +112,7 @@ def test_one_person_scanned_often_is_still_one_person() -> None:
 
 
 def test_too_few_directions_are_told_once_for_scans_alike() -> None:
-    few = {"shells": ((1000.0, 12), (2000.0, 45))}
+    few: dict[str, Any] = {"shells": ((1000.0, 12), (2000.0, 45))}
     [problem] = cohort_problems(_scans(4, "a", **few) + _scans(4, "b", 4, **few), DATASET)
     assert problem.code == "low-order"
     assert "order 8: b=1000 x 12 (8 of a, b)" in problem.what
@@ -127,7 +127,7 @@ def test_sites_spelled_or_told_differently_are_doubted() -> None:
 
 
 def _aged(
-    ages: Sequence[float], site: str, start: int, sexes: Sequence[str] | None = None
+    ages: Sequence[float | str], site: str, start: int, sexes: Sequence[str] | None = None
 ) -> list[ScanFacts]:
     people = zip(ages, sexes or ["F"] * len(ages), strict=True)
     return [
@@ -215,10 +215,11 @@ def _fit_refuses(scans: Sequence[ScanFacts], name: str) -> bool:
     """What a fit does with the scans, by its own functions."""
     told = [scan.attributes for scan in scans]
     columns = covariate_columns([Covariate.of(name, [own[name] for own in told])], told)
-    sites = sorted({scan.site for scan in scans})
+    labels = [str(scan.site) for scan in scans]
+    sites = sorted(set(labels))
     people = [scan.subject for scan in scans]
     try:
-        design = Design.of([scan.site for scan in scans], people, sites)
+        design = Design.of(labels, people, sites)
         require_identifiable(design, {name: columns}, sites)
     except DatasetError:
         return True

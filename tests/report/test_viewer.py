@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from matplotlib import colormaps
 from PIL import Image, ImageChops
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, FloatRect, Locator, Page
 
 from browser import open_page, run_browser
 from siteless.report import _niivue, _viewer
@@ -100,6 +100,7 @@ def make_scan(name: str = "sub-01, leeds", affine: np.ndarray = AFFINES["oblique
 
 def test_the_bundle_is_found_and_exports_its_class_without_importing_the_package() -> None:
     source = find_niivue()
+    assert source is not None
     assert re.search(r"export\{[\w$]+ as Niivue\};\s*$", source)
     assert "Redistribution" in source.split("*/")[0]  # the licence asks to be kept
     assert len(source) < 3_000_000  # the copy of itself is gone
@@ -177,7 +178,8 @@ def test_outside_is_below_the_scale_and_what_is_beyond_it_is_drawn_in() -> None:
 def test_left_is_on_the_left_and_front_on_top_of_a_still(name: str) -> None:
     affine = AFFINES[name]
     x, y = np.moveaxis(world(affine)[..., :2], -1, 0)
-    box = tuple(slice(0, n) for n in SHAPE)
+    x_slice, y_slice, z_slice = (slice(0, n) for n in SHAPE)
+    box = x_slice, y_slice, z_slice
     sides = (24 * 8, 18 * 7) if name == "axes swapped" else (20 * 8, 24 * 7)
     for values, side in ((x, "left"), (y, "bottom")):
         volume = Volume(values - values.min(), affine, 0, np.ptp(values))
@@ -261,18 +263,30 @@ def undress(page: Page) -> None:
     page.add_style_tag(content=bare)
 
 
+def box_of(element: Locator) -> FloatRect:
+    box = element.bounding_box()
+    assert box is not None
+    return box
+
+
+def found_in(pattern: str, text: str) -> str:
+    found = re.search(pattern, text)
+    assert found is not None
+    return found[1]
+
+
 def look(page: Page) -> dict[str, Image.Image]:
     """Return what each panel that is to be seen shows."""
     wait(page)
     shown = {}
     for figure in page.locator("figure:visible").all():
         picture = figure.locator("canvas").screenshot()
-        name = figure.get_attribute("data-panel")
+        name = figure.get_attribute("data-panel") or ""
         shown[name] = Image.open(io.BytesIO(picture)).convert("RGB")
     return shown
 
 
-def assert_all_differ(before: dict[str, Image], after: dict[str, Image]) -> None:
+def assert_all_differ(before: dict[str, Image.Image], after: dict[str, Image.Image]) -> None:
     assert before.keys() == after.keys()
     for panel, picture in before.items():
         change = ImageChops.difference(picture, after[panel]).convert("L")
@@ -342,15 +356,15 @@ def test_positions_of_an_oblique_image_are_those_of_the_world(
     page.select_option("select[name=quantity]", "position")
     wait(page)
     page.get_by_label(plane).check()
-    across, up, through = axes
+    across, up, through = list(axes)
     canvas = page.locator("figure[data-panel=after] canvas")
-    size = canvas.bounding_box()["width"]
+    size = box_of(canvas)["width"]
     places = []
     for where in ((0.4, 0.6), (0.6, 0.6), (0.4, 0.4)):
         canvas.click(position={"x": where[0] * size, "y": where[1] * size})
         places.append(read_place(page))
         told = page.locator(".viewer-where").inner_text()
-        slice_at = float(re.search(r"= (\S+) mm", told)[1].replace("\N{MINUS SIGN}", "-"))
+        slice_at = float(found_in(r"= (\S+) mm", told).replace("\N{MINUS SIGN}", "-"))
         assert told.startswith(through)
         assert abs(places[-1][through] - slice_at) < 7  # a voxel is up to 8 mm wide
     origin, right, above = places
@@ -362,11 +376,11 @@ def test_positions_of_an_oblique_image_are_those_of_the_world(
 
 def test_the_cross_is_where_the_click_was_in_all_panels(page: Page) -> None:
     canvas = page.locator("figure[data-panel=after] canvas")
-    size = canvas.bounding_box()["width"]
+    size = box_of(canvas)["width"]
     canvas.click(position={"x": 0.4 * size, "y": 0.55 * size})
     for frame in page.locator("figure:visible .viewer-frame").all():
         style = frame.get_attribute("style")
-        x, y = (float(re.search(rf"--{axis}: ([\d.]+)%", style)[1]) for axis in "xy")
+        x, y = (float(found_in(rf"--{axis}: ([\d.]+)%", style or "")) for axis in "xy")
         assert abs(x - 40) < 1
         assert abs(y - 55) < 1
 
@@ -377,7 +391,7 @@ def test_a_narrow_page_has_two_square_panels_a_row_and_does_not_scroll_sideways(
     with open_page(browser, written, width=360, height=740) as narrow:
         wait(narrow)
         assert narrow.evaluate("document.documentElement.scrollWidth") <= 360
-        boxes = [frame.bounding_box() for frame in narrow.locator(".viewer-frame").all()[:4]]
+        boxes = [box_of(frame) for frame in narrow.locator(".viewer-frame").all()[:4]]
         assert all(abs(box["width"] - box["height"]) < 1 for box in boxes)
         assert boxes[0]["y"] == boxes[1]["y"] < boxes[2]["y"] == boxes[3]["y"]
 
@@ -394,7 +408,9 @@ def test_a_value_has_the_colour_of_the_bar(browser: Browser, tmp_path: Path) -> 
         for name, picture in look(opened).items():
             shown = picture.getpixel((picture.width // 2, picture.height // 2))
             colour = colormaps["viridis"](wanted[name], bytes=True)[:3]
-            np.testing.assert_allclose(shown, np.array(colour, dtype=int), atol=4)
+            np.testing.assert_allclose(
+                np.asarray(shown, dtype=int), np.array(colour, dtype=int), atol=4
+            )
 
 
 def test_the_viewer_starts_when_it_comes_near(browser: Browser, tmp_path: Path) -> None:

@@ -56,4 +56,4 @@ def test_directions_and_names_are_their_own(many: tuple[Scanner, ...]) -> None:
 def test_drawn_scanners_could_be_read_from_a_file(many: tuple[Scanner, ...]) -> None:
     for scanner in many:
         settings = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(scanner).items()}
-        assert _scanner(settings.pop("site"), settings) == scanner
+        assert _scanner(str(settings.pop("site")), settings) == scanner

@@ -183,6 +183,7 @@ def test_a_file_keeps_the_model_and_the_same_bytes(tmp_path: Path) -> None:
         save_model(model, tmp_path / f"{name}.safetensors")
     assert (tmp_path / "x.safetensors").read_bytes() == (tmp_path / "y.safetensors").read_bytes()
     loaded = load_model(tmp_path / "x.safetensors")
+    assert isinstance(loaded, CombatModel)
     assert loaded.identity == model.identity
     np.testing.assert_array_equal(
         loaded.harmonize_maps(scan, "average")["fa"], model.harmonize_maps(scan, "average")["fa"]

@@ -82,6 +82,7 @@ def test_voxels_unlike_all_that_was_learned_keep_their_signal(
     lesion = _lesion(scan).T[ill.white_matter.T]
     assert codes.unfamiliar[lesion].mean() > 0.9
     assert codes.unfamiliar[~lesion].mean() < 0.01
+    assert full.profiles is not None
     without_field = full.profiles.of(ill).without_field(own)[inside]
     made = full.decode(codes, "b", level=codes.level)
     expected = without_field[codes.unfamiliar] * np.exp(-0.2)
@@ -118,6 +119,7 @@ def test_what_codes_do_not_hold_of_means_is_kept(model: InvariantModel, scan: Sc
     def sums(codes: Codes, site: str) -> Array:
         return full.decode(codes, site, level=codes.level).values[:, means].sum(axis=0)
 
+    assert full.profiles is not None
     measured = full.profiles.of(ill).without_field(own)[inside][:, means]
     expected = np.exp(0.2) * measured.sum(axis=0)
     np.testing.assert_allclose(sums(codes, "a"), expected, rtol=1e-3)
@@ -217,7 +219,8 @@ def test_change_is_the_distance_from_the_scan_at_the_targets_level(
 ) -> None:
     made = render(model, scan, "b")
     own, level = model.preparation.coefficients(scan), model.encode(scan).level
-    assert made.levels == (level, pytest.approx(2400))
+    assert made.levels[0] == level
+    assert made.levels[1] == pytest.approx(2400)
     dense = make_gradients({1200: 400, 3000: 400}, b0=1)
     after = project(model.decode(model.encode(scan), "b"), dense)
     before = project(own, dense)[scan.white_matter.T[scan.mask.T]] * (2400 / level)
@@ -317,9 +320,10 @@ def _with_names_swapped(model: InvariantModel) -> InvariantModel:
     shift, mixing = model.network.code_shift.flip(0), model.network.code_mixing.flip(0)
     network.set_alignment(shift, mixing, model.network.code_covariance)
     first = network.decoder.hidden[0]
+    assert isinstance(first, torch.nn.Linear)
     with torch.no_grad():
         first.weight[:, -2:] = first.weight[:, -2:].flip(1)
-    sites = dict(reversed(model.card.sites.items()))
+    sites = dict(reversed(list(model.card.sites.items())))
     return InvariantModel(replace(model.card, sites=sites), network)
 
 

@@ -21,13 +21,16 @@ def _train_a_little(network: Translator) -> None:
 
 def test_it_starts_as_the_identity(network: Translator) -> None:
     patch = torch.randn(5, 7 * 31)
-    translated = network(patch, torch.zeros(5, dtype=int), torch.ones(5, dtype=int))
+    translated = network(
+        patch, torch.zeros(5, dtype=torch.int64), torch.ones(5, dtype=torch.int64)
+    )
     assert torch.equal(translated, patch[:, :31])
 
 
 def test_it_can_learn_from_the_start(network: Translator) -> None:
-    patch, site = torch.randn(5, 7 * 31), torch.zeros(5, dtype=int)
+    patch, site = torch.randn(5, 7 * 31), torch.zeros(5, dtype=torch.int64)
     network(patch, site, site).square().sum().backward()
+    assert network.correction.weight.grad is not None
     assert network.correction.weight.grad.abs().min() > 0
 
 
@@ -35,7 +38,7 @@ def test_it_can_learn_from_the_start(network: Translator) -> None:
 def test_neighbours_and_both_sites_matter(network: Translator, changed: str) -> None:
     _train_a_little(network)
     given = {"patch": torch.randn(5, 7 * 31)} | {
-        name: torch.zeros(5, dtype=int) for name in ("source", "target")
+        name: torch.zeros(5, dtype=torch.int64) for name in ("source", "target")
     }
     other = dict(given)
     other[changed] = given[changed].clone()
@@ -54,7 +57,7 @@ def test_corrections_are_in_the_units_of_the_channels() -> None:
     scaled.load_state_dict(plain.state_dict())
     unit, shift = torch.rand(31) + 0.5, torch.randn(31)
     scaled.set_units(shift, unit)
-    voxels, site = torch.randn(5, 7, 31), torch.ones(5, dtype=int)
+    voxels, site = torch.randn(5, 7, 31), torch.ones(5, dtype=torch.int64)
     expected = plain(voxels.flatten(1), site, site) * unit + shift
     ours = scaled((voxels * unit + shift).flatten(1), site, site)
     torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-4)

@@ -1,6 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def _scan(site: str, person: int, *, snr: float = SNR, **fields: Any) -> Scan:
     affine[:3, 3] += np.random.default_rng(person).uniform(-2, 2, size=3)
     gradients = make_gradients(SHELLS)
     number = 2 * person + (site == "b")
-    named = {"site": Site(site), "name": f"{person}{site}"}
+    named: dict[str, Any] = {"site": Site(site), "name": f"{person}{site}"}
     scan = make_scan(gradients, affine=affine, snr=snr, seed=number, **(named | fields))
     gain = np.where(gradients.is_b0 | (site == "a"), 1, GAIN)
     return scan.with_signal(scan.signal * gain.astype(np.float32))
@@ -100,7 +100,7 @@ def test_scans_on_different_grids_are_refused(lesson: TrainingSet, changes: str)
     first, second = lesson.scans[:2]
     affine = np.array(second.affine)
     affine[3] += 0.01
-    other = {"shape": (20, 22, 19), "affine": tuple(affine)}[changes]
+    other: Any = {"shape": (20, 22, 19), "affine": tuple(affine)}[changes]
     scans = [first, replace(second, **{changes: other})]
     with pytest.raises(DatasetError, match=r"0a and 0b on one grid.*resample them to one grid"):
         find_pairs(scans)
@@ -108,7 +108,7 @@ def test_scans_on_different_grids_are_refused(lesson: TrainingSet, changes: str)
 
 def test_a_grid_may_differ_by_rounding(lesson: TrainingSet) -> None:
     first, second = lesson.scans[:2]
-    rounded = replace(second, affine=tuple(np.float32(second.affine) + 1e-4))
+    rounded = replace(second, affine=tuple((np.array(second.affine, np.float32) + 1e-4).tolist()))
     assert len(find_pairs([first, rounded])) == 2
 
 
@@ -213,4 +213,4 @@ def test_without_validation_pairs_the_last_weights_are_kept(lesson: TrainingSet)
 @pytest.mark.parametrize("name", ["batch", "updates", "patience"])
 def test_settings_check_themselves(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} must be above 0"):
-        replace(QUICK, **{name: 0})
+        replace(QUICK, **cast("Any", {name: 0}))

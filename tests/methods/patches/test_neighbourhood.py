@@ -19,7 +19,7 @@ masks = arrays(bool, st.tuples(*[st.integers(1, 5)] * 3)).filter(lambda mask: ma
 
 @given(masks)
 def test_neighbours_are_those_of_a_plain_loop(mask: Array) -> None:
-    rows = {}
+    rows: dict[tuple[int, ...], int] = {}
     for z, y, x in np.ndindex(mask.shape[::-1]):
         if mask[x, y, z]:
             rows[x, y, z] = len(rows)

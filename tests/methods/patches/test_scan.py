@@ -12,6 +12,7 @@ from siteless.acquisition import Scan
 from siteless.errors import OutputError, SignalError
 from siteless.harmonics import fit_coefficients, project
 from siteless.methods.patches import cut, index_neighbours, is_stored, open_scan, store_scan
+from siteless.tissue import Tissue
 
 BRAIN = replace(PREPARATION, tissue="brain")
 
@@ -22,7 +23,7 @@ def scan() -> Scan:
 
 
 @pytest.mark.parametrize("tissue", ["white-matter", "brain"])
-def test_patches_are_those_of_the_scan_in_units_of_its_level(scan: Scan, tissue: str) -> None:
+def test_patches_are_those_of_the_scan_in_units_of_its_level(scan: Scan, tissue: Tissue) -> None:
     made = fitted_scan(scan, replace(PREPARATION, tissue=tissue))
     coefficients = fit_coefficients(scan, order=ORDER)
     wanted = (scan.white_matter if tissue == "white-matter" else scan.mask).T[scan.mask.T]

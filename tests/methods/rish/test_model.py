@@ -152,7 +152,7 @@ def test_scale_maps_are_those_of_the_formula_voxel_by_voxel(
         np.testing.assert_allclose(scales[tuple(voxel)][1:], expected, rtol=2e-3)
 
 
-_CACHE = {}
+_CACHE: dict[int, tuple[Coefficients, FitNoise, Array]] = {}
 
 
 def _fit(scan: Scan) -> tuple[Coefficients, FitNoise, Array]:
@@ -164,7 +164,9 @@ def _fit(scan: Scan) -> tuple[Coefficients, FitNoise, Array]:
     return _CACHE[id(scan)]
 
 
-def _loop(scan: Scan, voxel: Array, reach: int, grid: Array, size: float) -> tuple[Array, Array]:
+def _loop(
+    scan: Scan, voxel: Array, reach: int, grid: tuple[int, ...], size: float
+) -> tuple[Array, Array]:
     own, noise, rows = _fit(scan)
     total, total_noise, weight = np.zeros((2, 3)), np.zeros((2, 3)), 0.0
     steps = np.arange(-reach, reach + 1) * size / SMOOTHING
@@ -345,7 +347,8 @@ def test_what_cannot_be_told_apart_is_refused() -> None:
 def test_sessions_of_one_person_are_one_person() -> None:
     sites, people = [0, 0, 0, 0, 1], ["x", "x", "x", "y", "x"]
     weights = site_weights(sites, people, np.zeros((5, 0)), travelling=False)
-    np.testing.assert_allclose(weights, [[1 / 6, 1 / 6, 1 / 6, 1 / 2, 0], [0, 0, 0, 0, 1]])
+    expected = np.array([[1 / 6, 1 / 6, 1 / 6, 1 / 2, 0], [0, 0, 0, 0, 1]])
+    np.testing.assert_allclose(weights, expected)
 
 
 def test_sites_that_cover_other_parts_are_compared_by_what_they_share() -> None:

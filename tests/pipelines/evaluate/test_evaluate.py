@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from lessons import QUICK
-from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
+from phantoms import load_image, make_gradients, make_scan, write_mask, write_raw, write_table
 from siteless.acquisition import Array, Site
 from siteless.bids import derivative_path, find_scans, read_scan, write_map, write_scan
 from siteless.cli import main
@@ -109,7 +109,7 @@ def test_the_command_scores_test_people_and_writes_what_it_says(
     assert errors[NOISE, "rmse"] < errors["scaled", "rmse"]
     assert (out / "rmse.png").exists()
     image = out / "maps/scaled/to-b/sub-05/ses-a/dwi/sub-05_ses-a_desc-rmse_dwimap.nii.gz"
-    values = nib.load(image).get_fdata()
+    values = load_image(image).get_fdata()
     own = [r for r in rows if (r["subject"], r["method"], r["metric"]) == ("05", "scaled", "rmse")]
     assert float(own[0]["value"]) == pytest.approx(np.nanmean(values), rel=1e-4)
     assert _times(cohort) == before
@@ -170,7 +170,7 @@ def test_a_changed_scan_is_scored_again_and_no_other(cohort: Path, tmp_path: Pat
     _evaluate(*args, kinds=["signal"])
     before = _times(tmp_path / "s" / "records")
     [image] = made.glob("sub-05/ses-a/dwi/*_dwi.nii.gz")
-    loaded = nib.load(image)
+    loaded = load_image(image)
     nib.save(nib.Nifti1Image(1.1 * loaded.get_fdata(dtype=np.float32), loaded.affine), image)
     found = _evaluate(*args, kinds=["signal"])
     after = _times(tmp_path / "s" / "records")
@@ -315,7 +315,7 @@ def test_what_cannot_be_scored_is_refused_by_a_line(
 def test_scans_on_other_grids_are_not_compared(cohort: Path, tmp_path: Path) -> None:
     made = shutil.copytree(cohort / "scaled", tmp_path / "made")
     for image in made.glob("sub-05/ses-a/dwi/*.nii.gz"):
-        loaded = nib.load(image)
+        loaded = load_image(image)
         affine = loaded.affine.copy()
         affine[0, 3] += 5
         nib.save(nib.Nifti1Image(np.asanyarray(loaded.dataobj), affine), image)
@@ -355,6 +355,7 @@ def test_scans_of_one_file_name_are_kept_apart(cohort: Path, tmp_path: Path) -> 
         place = tmp_path / files.subject / str(files.site)
         place.mkdir(parents=True)
         for path in (files.dwi, files.bval, files.bvec, files.mask, files.white_matter):
+            assert path is not None
             end = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
             kind = {files.mask: "mask", files.white_matter: "wm"}.get(path, "dwi")
             shutil.copy(path, place / f"{kind}{end}")
@@ -425,10 +426,10 @@ def test_maps_of_a_method_that_are_not_named_are_not_scored(cohort: Path, tmp_pa
     assert {one.method for one in found.table.scores} == {BEFORE}
 
 
-def _write_followed_up(root: Path) -> tuple[Path, dict[str, list[str]]]:
+def _write_followed_up(root: Path) -> tuple[Path, dict[tuple[str, str], int]]:
     """Write people who were at a, at a again after two years, and a year later at b."""
     data = write_travellers(root / "data", {"01": "", "02": "", "03": "", "04": ""})
-    visits = {}
+    visits: dict[tuple[str, str], int] = {}
     for number, who in enumerate(("01", "02", "03", "04")):
         person, ages = data / f"sub-{who}", [30 + 9 * number + step for step in (0, 2, 3)]
         for path in (person / "ses-a" / "dwi").iterdir():
@@ -554,7 +555,7 @@ def test_nobody_of_the_test_split_reaches_a_model(
                 image = (
                     tmp_path / f"second/sub-{who}/ses-{site}/dwi/sub-{who}_ses-{site}_dwi.nii.gz"
                 )
-                loaded = nib.load(image)
+                loaded = load_image(image)
                 other = 7 * loaded.get_fdata(dtype=np.float32)
                 nib.save(nib.Nifti1Image(other, loaded.affine), image)
     models = []
@@ -569,7 +570,7 @@ def test_nobody_of_the_test_split_reaches_an_adversary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = write_travellers(tmp_path / "data")
-    seen = []
+    seen: list[Sample] = []
 
     def spy(samples: Sequence[Sample], *rest: Any) -> _Trained:
         seen.extend(samples)

@@ -11,8 +11,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser
 
-from browser import open_page, run_browser
-from phantoms import write_table
+from browser import Theme, open_page, run_browser
+from phantoms import load_image, write_table
 from siteless.bids import find_scans, read_scan
 from siteless.cli import main
 from siteless.errors import SitelessError
@@ -26,7 +26,7 @@ from siteless.pipelines import (
     harmonize_dataset,
     write_report,
 )
-from siteless.pipelines.evaluate import find_renderings
+from siteless.pipelines.evaluate import Kind, find_renderings
 from siteless.pipelines.report._summary import _PageGrid, summarize_scan
 from siteless.tissue import fit_tensor
 from travellers import write_travellers, write_visit
@@ -40,7 +40,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fit_model(data, root / "scaled.safetensors", Scaled(), run=Run(nprocs=1))
     harmonize_dataset(data, root / "scaled", root / "scaled.safetensors", "b", run=Run(nprocs=1))
     made = {"scaled": [root / "scaled"]}
-    kinds = ["signal", "maps", "leakage", "biology"]
+    kinds: list[Kind] = ["signal", "maps", "leakage", "biology"]
     evaluate_dataset(data, made, root / "scores", scoring=Scoring(kinds), run=Run(nprocs=1))
     return root
 
@@ -53,8 +53,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(study: Path) -> Path:
-    options = {"scores": study / "scores", "run": Run(nprocs=1)}
-    return write_report(study / "my data", [study / "scaled"], study / "report", **options)
+    made, scores = [study / "scaled"], study / "scores"
+    return write_report(
+        study / "my data", made, study / "report", scores=scores, run=Run(nprocs=1)
+    )
 
 
 def _times(folder: Path) -> dict[Path, int]:
@@ -117,8 +119,10 @@ def test_what_is_there_is_kept_and_what_has_changed_is_made_again(
 def test_the_same_scans_give_the_same_bytes_whatever_the_processes(
     study: Path, report: Path, tmp_path: Path
 ) -> None:
-    options = {"scores": study / "scores", "run": Run(nprocs=2)}
-    again = write_report(study / "my data", [study / "scaled"], tmp_path / "out", **options)
+    made, scores = [study / "scaled"], study / "scores"
+    again = write_report(
+        study / "my data", made, tmp_path / "out", scores=scores, run=Run(nprocs=2)
+    )
     for page in report.parent.glob("*.html"):
         assert (again.parent / page.name).read_bytes() == page.read_bytes()
 
@@ -188,7 +192,7 @@ def test_what_is_wrong_is_said_before_anything_is_written(
 def test_a_rendering_on_another_grid_is_refused(study: Path, tmp_path: Path, change: str) -> None:
     shutil.copytree(study / "scaled", tmp_path / "made")
     path = next((tmp_path / "made").rglob("sub-01_ses-a_*_dwi.nii.gz"))
-    image = nib.load(path)
+    image = load_image(path)
     affine = image.affine.copy()
     affine[0, 3] += 9
     other = nib.Nifti1Image(image.get_fdata(), affine) if change == "moved" else image.slicer[1:]
@@ -285,13 +289,13 @@ def test_scans_that_failed_are_named_on_the_page(
 def test_uncertainty_is_shown_where_it_is_known(study: Path, tmp_path: Path) -> None:
     made = shutil.copytree(study / "scaled", tmp_path / "made")
     spread = next(made.rglob("*_stat-std_dwimap.nii.gz"))
-    image = nib.load(spread)
+    image = load_image(spread)
     values = np.asarray(image.dataobj) + 1
     values[:, :, : values.shape[2] // 2] = 0
     nib.save(nib.Nifti1Image(values, image.affine, image.header), spread)
     originals = find_scans(study / "my data").scans
     renderings = find_renderings(originals, Derivatives({"m": [made]}))
-    [one] = [scan for scan in renderings if scan.image.dwi.parent == spread.parent]
+    [one] = [scan for scan in renderings if scan.image and scan.image.dwi.parent == spread.parent]
     shown = summarize_scan(one)[1].maps["FA"]["uncertainty"].data
     mask = read_scan(one.source).mask
     assert np.array_equal(np.isfinite(shown), mask & values.all(axis=3))
@@ -358,7 +362,7 @@ def test_a_browser_opens_the_page_and_its_parts_respond(browser: Browser, report
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_pages_fit_any_width_and_theme_and_are_for_everybody(
-    browser: Browser, report: Path, width: int, theme: str
+    browser: Browser, report: Path, width: int, theme: Theme
 ) -> None:
     for path in (report, report.with_name("sub-01.html")):
         with open_page(browser, path, width=width, theme=theme) as page:
@@ -375,7 +379,7 @@ def test_pages_fit_any_width_and_theme_and_are_for_everybody(
 
 
 def test_scans_whose_files_have_one_name_are_told_apart(study: Path, tmp_path: Path) -> None:
-    rows = []
+    rows: list[dict[str, object]] = []
     for files in find_scans(study / "my data").scans[:4]:
         folder = tmp_path / f"p {len(rows)}"
         folder.mkdir()
@@ -384,6 +388,7 @@ def test_scans_whose_files_have_one_name_are_told_apart(study: Path, tmp_path: P
             (files.bval, "bvals"),
             (files.bvec, "bvecs"),
         ):
+            assert path is not None
             shutil.copy(path, folder / name)
         told = {"bval": folder / "bvals", "bvec": folder / "bvecs", "mask": files.mask}
         who = {"subject": files.subject, "site": files.site, "dwi": folder / "data.nii.gz"}

@@ -78,7 +78,7 @@ def test_noise_changes_neither_energies_nor_structure() -> None:
     assert np.abs(noisy.energies - clean.energies).mean() < 0.02
     # What a fit shrinks, it shrinks at all distances.
     ratios = [one.structure[..., 0] / one.structure[..., 2] for one in (noisy, clean)]
-    np.testing.assert_allclose(*ratios, rtol=0.02)
+    np.testing.assert_allclose(ratios[0], ratios[1], rtol=0.02)
 
 
 @pytest.mark.parametrize("grain", [0.4, 0.6])
@@ -88,9 +88,9 @@ def test_correlated_noise_changes_neither_energies_nor_structure(grain: float) -
     noise = ndimage.gaussian_filter(noise, (grain, grain, grain, 0))
     noisy = _survey(scan.with_signal(scan.signal + 0.05 * LEVEL * noise / noise.std()))
     means = [np.average(one.energies, axis=1, weights=one.count) for one in (noisy, clean)]
-    np.testing.assert_allclose(*means, atol=0.02)
+    np.testing.assert_allclose(means[0], means[1], atol=0.02)
     ratios = [one.structure[..., 0] / one.structure[..., 1] for one in (noisy, clean)]
-    np.testing.assert_allclose(*ratios, rtol=0.006)
+    np.testing.assert_allclose(ratios[0], ratios[1], rtol=0.006)
 
 
 def test_how_an_image_is_stored_changes_nothing() -> None:
@@ -215,7 +215,7 @@ def test_what_is_known_of_detail_survives_a_file() -> None:
         np.testing.assert_array_equal(one, other)
     further = [replace(one, site="c") for one in surveys[:2]]
     found = [extend_profiles(one, further, "c").blurs for one in (known, again)]
-    np.testing.assert_array_equal(*found)
+    np.testing.assert_array_equal(found[0], found[1])
 
 
 def test_a_new_site_is_blurred_as_the_others_were() -> None:

@@ -4,7 +4,8 @@ import torch
 from hypothesis import given
 
 from lessons import lesson as make_lesson
-from siteless.methods.invariant.training._batch import GROUPS, Sampler
+from siteless.distributed import GROUPS
+from siteless.methods.invariant.training._batch import Sampler
 from siteless.methods.patches import TrainingSet, cut
 from strategies import seeds
 

@@ -15,7 +15,7 @@ SETTINGS = replace(lessons.QUICK, updates=40, precision="float32")
 SCRIPT = Path(__file__).with_name("train_together.py")
 
 
-def _log_of_two(out: Path) -> dict[str, Any]:
+def _log_of_two(out: Path) -> list[dict[str, Any]]:
     path = os.pathsep.join([str(SCRIPT.parents[3]), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]

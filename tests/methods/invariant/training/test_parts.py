@@ -136,7 +136,7 @@ def test_the_signal_is_rid_of_the_field_and_keeps_its_sharpness() -> None:
     own = fit_coefficients(scan, order=ORDER).values / plain[0].level
     inside = np.searchsorted(scan.voxels, plain[0].voxels)
     for before, after in zip(plain[:-1], made[:-1], strict=True):
-        assert (after.values.dtype, after.signal.dtype) == (np.float32, np.float32)
+        assert after.values.dtype == after.signal.dtype == np.float32
         moved = before.signal - own[inside] @ before.mixing * (1 - 1 / 1.25)
         np.testing.assert_allclose(after.signal, moved, atol=1e-5)
         # Patches are blurred as well.
