@@ -55,12 +55,7 @@ def thinned(scan: Scan, count: int) -> Scan:
 
 
 def compare(
-    name: str,
-    scan: Scan,
-    few: Scan,
-    dipy: Callable[[DipyTable, np.ndarray], np.ndarray],
-    *,
-    aim: float,
+    name: str, scan: Scan, few: Scan, dipy: Callable[[DipyTable, Array], Array], *, aim: float
 ) -> None:
     gradients = scan.gradients
     b = np.where(gradients.is_b0, 0, gradients.b)
@@ -80,14 +75,14 @@ def compare(
         row(f"{name}, relative deviation, {what}", f"{value:.1e}", f"aim: at most {limit}")
 
 
-def dipy_rtop(table: DipyTable, signal: np.ndarray) -> np.ndarray:
+def dipy_rtop(table: DipyTable, signal: Array) -> Array:
     model = MapmriModel(
         table, radial_order=4, laplacian_regularization=True, laplacian_weighting=0.05
     )
     return model.fit(signal).rtop()
 
 
-def dipy_mk(table: DipyTable, signal: np.ndarray) -> np.ndarray:
+def dipy_mk(table: DipyTable, signal: Array) -> Array:
     fit = DiffusionKurtosisModel(table).fit(signal)
     return fit.mk(min_kurtosis=0, max_kurtosis=3)
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.measure import best_time, row
+from siteless.acquisition import Array
 from siteless.bids import find_scans, read_scan
 from siteless.methods.invariant.network import (
     adversarial_loss,
@@ -236,7 +237,7 @@ def _endless(loader: Iterable[list[Tensor]]) -> Iterator[list[Tensor]]:
         yield from loader
 
 
-def _padded(array: np.ndarray, volumes: int) -> Tensor:
+def _padded(array: Array, volumes: int) -> Tensor:
     lacking = volumes - array.shape[1]
     return torch.from_numpy(np.pad(array, ((0, 0), (0, lacking))))
 

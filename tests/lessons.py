@@ -57,7 +57,7 @@ def training_scan(site: str, seed: int) -> TrainingScan:
 
 
 def fitted_scan(
-    scan: Scan | Scan, preparation: Preparation = PREPARATION, subject: str = ""
+    scan: Scan, preparation: Preparation = PREPARATION, subject: str = ""
 ) -> TrainingScan:
     """Fit a scan, and gather what training needs of it."""
     made = make_training_scan(scan, preparation.coefficients(scan), preparation)

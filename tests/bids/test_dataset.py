@@ -28,7 +28,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def _write(
-    scan: Scan, root: Path | Path, name: str, sidecar: Mapping[str, float | str] | None = None
+    scan: Scan, root: Path, name: str, sidecar: Mapping[str, float | str] | None = None
 ) -> Path:
     entities = dict(pair.split("-") for pair in name.split("_")[:-1])
     folders = [f"{key}-{entities[key]}" for key in ("sub", "ses") if key in entities]

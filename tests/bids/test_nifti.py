@@ -50,7 +50,7 @@ def test_signal_is_what_nibabel_reads(
 @pytest.mark.parametrize("kind", [nib.Nifti1Image, nib.Nifti2Image])
 @pytest.mark.parametrize("end", ["nii", "nii.gz"])
 def test_written_values_are_read_back_by_nibabel(
-    tmp_path: Path, kind: type[nib.Nifti1Image] | type[nib.Nifti2Image], end: str
+    tmp_path: Path, kind: type[nib.Nifti1Image], end: str
 ) -> None:
     path = tmp_path / f"out.{end}"
     values = np.random.default_rng(1).normal(size=(5, 4, 3, 7)).astype(np.float32)

@@ -3,7 +3,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 from rich.console import Console
@@ -27,7 +26,7 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_table(root / "scans.tsv", rows)
 
 
-def _run(*words: str | Path) -> CompletedProcess[str]:
+def _run(*words: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "siteless", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 

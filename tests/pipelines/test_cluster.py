@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from subprocess import Popen
 
 import numpy as np
 import pytest
@@ -24,9 +23,7 @@ DASK = Path(sys.executable).with_name("dask")
 PATIENCE = 60
 
 
-def _wait_for(
-    condition: Callable[[], bool | str] | Callable[[], bool] | Callable[[], list[Path]],
-) -> None:
+def _wait_for(condition: Callable[[], object]) -> None:
     end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end, "waited in vain"
@@ -34,7 +31,7 @@ def _wait_for(
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[tuple[Path, list[Popen[bytes]]]]:
+def cluster(tmp_path: Path) -> Iterator[tuple[Path, list[subprocess.Popen[bytes]]]]:
     """A scheduler's file and the processes of two workers."""
     told = tmp_path / "scheduler.json"
     local = ["--host", "127.0.0.1", "--no-dashboard"]
@@ -78,7 +75,7 @@ def _more_people(study: Path, tmp_path: Path) -> Path:
 
 
 def test_a_cluster_writes_the_same_bytes_though_a_worker_dies(
-    study: Path, tmp_path: Path, cluster: tuple[Path, list[Popen[bytes]]]
+    study: Path, tmp_path: Path, cluster: tuple[Path, list[subprocess.Popen[bytes]]]
 ) -> None:
     told, workers = cluster
     data = _more_people(study, tmp_path)

@@ -28,7 +28,7 @@ def _write_visits(root: Path, visits: Sequence[tuple[str, str, dict[str, object]
 
 
 def _people(
-    column: str, at_a: list[str] | str | tuple[int, ...], at_b: Sequence[object]
+    column: str, at_a: Sequence[object], at_b: Sequence[object]
 ) -> list[tuple[str, str, dict[str, object]]]:
     return [
         (f"{site}{number}", site, {column: value})
@@ -53,8 +53,8 @@ def test_what_follows_from_the_site_is_refused(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     column: str,
-    at_a: list[str] | str | tuple[int, int, int],
-    at_b: list[str] | str | tuple[int, int, int],
+    at_a: Sequence[object],
+    at_b: Sequence[object],
 ) -> None:
     manifest = _write_visits(tmp_path / "data", _people(column, at_a, at_b))
     assert _fit(manifest, tmp_path / "m.safetensors") == 1

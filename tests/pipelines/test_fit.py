@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from signal import Signals
 
 import nibabel as nib
 import numpy as np
@@ -229,7 +228,7 @@ def heeds_interrupts() -> Iterator[None]:
 @pytest.mark.usefixtures("heeds_interrupts")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_ended_fit_goes_on_to_the_same_bytes(
-    manifest: Path, whole: Path, tmp_path: Path, how: Signals
+    manifest: Path, whole: Path, tmp_path: Path, how: signal.Signals
 ) -> None:
     out = tmp_path / "out" / "model.safetensors"
     state = FitFiles(out).state

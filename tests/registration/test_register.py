@@ -42,7 +42,7 @@ def make_grid(
     return Grid(shape, affine)
 
 
-def centres(grid: Grid | Grid) -> Array:
+def centres(grid: Grid) -> Array:
     return np.moveaxis(np.indices(grid.shape), 0, -1) @ grid.affine[:3, :3].T + grid.affine[:3, 3]
 
 

@@ -15,6 +15,7 @@ from PIL import Image, ImageChops
 from playwright.sync_api import Browser, FloatRect, Locator, Page
 
 from browser import open_page, run_browser
+from siteless.acquisition import Array
 from siteless.report import _niivue, _viewer
 from siteless.report._niivue import find_class, find_niivue
 from siteless.report._viewer import ViewedScan, viewer_html
@@ -24,7 +25,7 @@ SHAPE = (20, 24, 18)
 PANELS = ("before", "after", "difference", "uncertainty")
 
 
-def turned(degrees: float) -> np.ndarray:
+def turned(degrees: float) -> Array:
     around = np.deg2rad(degrees)
     turn = np.eye(3)
     turn[1:, 1:] = [[np.cos(around), -np.sin(around)], [np.sin(around), np.cos(around)]]
@@ -35,7 +36,7 @@ def make_affine(
     signs: tuple[int, int, int] = (1, 1, 1),
     degrees: float = 0.0,
     order: tuple[int, int, int] = (0, 1, 2),
-) -> np.ndarray:
+) -> Array:
     """Return the affine of a grid whose middle is at 3, -5, 11 mm."""
     affine = np.eye(4)
     affine[:3, :3] = turned(degrees) @ np.diag(np.array([8.0, 7.0, 6.0]) * signs)[:, order]
@@ -52,13 +53,13 @@ AFFINES = {
 }
 
 
-def make_brain() -> np.ndarray:
+def make_brain() -> Array:
     """Return an ellipsoid that does not reach the edges of the grid."""
     x, y, z = np.meshgrid(*(np.linspace(-1.2, 1.2, n) for n in SHAPE), indexing="ij")
     return x**2 + y**2 + z**2 < 1
 
 
-def world(affine: np.ndarray) -> np.ndarray:
+def world(affine: Array) -> Array:
     """Return where voxels are, mm, shape (x, y, z, 3)."""
     return nib.affines.apply_affine(affine, np.moveaxis(np.indices(SHAPE), 0, -1))
 
@@ -68,13 +69,13 @@ def decode(packed: bytes) -> nib.Nifti1Image:
 
 
 def make_volume(
-    seed: int, affine: np.ndarray, low: float = 0.0, high: float = 1.0, **more: Any
+    seed: int, affine: Array, low: float = 0.0, high: float = 1.0, **more: Any
 ) -> Volume:
     values = np.random.default_rng(seed).uniform(low, high, SHAPE)
     return Volume(np.where(make_brain(), values, np.nan), affine, low, high, **more)
 
 
-def make_scan(name: str = "sub-01, leeds", affine: np.ndarray = AFFINES["oblique"]) -> ViewedScan:
+def make_scan(name: str = "sub-01, leeds", affine: Array = AFFINES["oblique"]) -> ViewedScan:
     """Return a scan with noise in four panels, positions in three, and colours in two."""
     colours = np.random.default_rng(9).uniform(size=(*SHAPE, 3)) * make_brain()[..., None]
     place = np.where(make_brain()[..., None], world(affine), np.nan)

@@ -27,7 +27,7 @@ def scans(
     return {pair: scan_person(person, fine, scanners[pair[0]], run=pair[1]) for pair in pairs}
 
 
-def _white(fine: Anatomy | Anatomy) -> Array:
+def _white(fine: Anatomy) -> Array:
     return np.flatnonzero(fine.mask.T)[fine.tissue[:, 0] > 0.7]
 
 

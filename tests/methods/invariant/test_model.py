@@ -140,7 +140,7 @@ def _volumes(scan: Scan) -> list[Array]:
     return [scan.gradients.is_b0, *(shell.volumes for shell in scan.gradients.shells)]
 
 
-def _ratio(made: Rendering, scan: Scan | Scan, where: Array, volumes: Array) -> float:
+def _ratio(made: Rendering, scan: Scan, where: Array, volumes: Array) -> float:
     return made.scan.signal[where][:, volumes].mean() / scan.signal[where][:, volumes].mean()
 
 

@@ -65,7 +65,7 @@ def test_training_ends_with_codes_that_are_aligned(
     assert not torch.equal(found["code_mixing"], unaligned.code_mixing)
 
 
-def _codes(network: Autoencoder | Autoencoder, scan: TrainingScan, site: int) -> Posterior:
+def _codes(network: Autoencoder, scan: TrainingScan, site: int) -> Posterior:
     patch = torch.from_numpy(scan.values[scan.neighbours]).flatten(1)
     with torch.no_grad():
         return network.encode(patch, torch.tensor([site]), network.frames(patch))
