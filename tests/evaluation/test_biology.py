@@ -22,10 +22,8 @@ def test_line_is_scipys() -> None:
     rng = np.random.default_rng(0)
     age = rng.uniform(20, 80, 40)
     values = 0.5 - 0.002 * age + 0.02 * rng.standard_normal(40)
-    found, expected = (
-        linear_effect(values, age, list(map(str, range(40)))),
-        stats.linregress(age, values),
-    )
+    found = linear_effect(values, age, list(map(str, range(40))))
+    expected = stats.linregress(age, values)
     assert found.slope == pytest.approx(expected.slope)
     assert found.correlation == pytest.approx(expected.rvalue)
     width = 2 * 1.96 * expected.stderr

@@ -39,17 +39,9 @@ def cluster(tmp_path: Path) -> Iterator[tuple[Path, list[subprocess.Popen[bytes]
         subprocess.Popen([DASK, "scheduler", *local, "--port", "0", "--scheduler-file", told])
     ]
     _wait_for(lambda: told.exists() and told.read_text().strip())
-    words: list[str | Path] = [
-        "worker",
-        "--scheduler-file",
-        told,
-        "--nthreads",
-        "1",
-        "--no-nanny",
-        *local,
-    ]
-    words += ["--local-directory", tmp_path]
-    started += [subprocess.Popen([DASK, *words]) for _ in range(2)]
+    words = ["worker", "--scheduler-file", str(told), "--nthreads", "1", "--no-nanny", *local]
+    words += ["--local-directory", str(tmp_path)]
+    started += [subprocess.Popen([str(DASK), *words]) for _ in range(2)]
     yield told, started[1:]
     for process in started:
         process.kill()

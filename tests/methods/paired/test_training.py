@@ -1,6 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -212,5 +212,6 @@ def test_without_validation_pairs_the_last_weights_are_kept(lesson: TrainingSet)
 
 @pytest.mark.parametrize("name", ["batch", "updates", "patience"])
 def test_settings_check_themselves(name: str) -> None:
+    changes: dict[str, Any] = {name: 0}
     with pytest.raises(ValueError, match=f"{name} must be above 0"):
-        replace(QUICK, **cast("Any", {name: 0}))
+        replace(QUICK, **changes)
