@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 
@@ -18,7 +19,7 @@ class FactorModel(ScalingModel):
     """Multiplies the diffusion-weighted signal of any scan by a factor."""
 
     @classmethod
-    def from_arrays(cls, card: ModelCard, arrays: Mapping[str, Array]) -> "FactorModel":
+    def from_arrays(cls, card: ModelCard, arrays: Mapping[str, Array]) -> Self:
         """Make the model of its card alone."""
         assert not arrays
         return cls(card)
