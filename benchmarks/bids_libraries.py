@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,21 +17,16 @@ from siteless.bids import find_scans
 
 
 def _pybids(root: Path) -> object:
-    from bids import BIDSLayout
-
-    return BIDSLayout(root, validate=False).get(suffix="dwi", extension=".nii.gz")
+    pybids = import_module("bids")
+    return pybids.BIDSLayout(root, validate=False).get(suffix="dwi", extension=".nii.gz")
 
 
 def _bids2table(root: Path) -> object:
-    from bids2table import index_dataset
-
-    return index_dataset(root)
+    return import_module("bids2table").index_dataset(root)
 
 
 def _ancpbids(root: Path) -> object:
-    from ancpbids import BIDSLayout
-
-    return BIDSLayout(str(root)).get(suffix="dwi", extension=".nii.gz")
+    return import_module("ancpbids").BIDSLayout(str(root)).get(suffix="dwi", extension=".nii.gz")
 
 
 LIBRARIES: dict[str, Callable[[Path], object]] = {

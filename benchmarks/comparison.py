@@ -46,7 +46,8 @@ from siteless.pipelines import (
     evaluate_dataset,
     harmonize_dataset,
 )
-from siteless.pipelines.evaluate import RenderedScan, pair_scans, read_rendered_scan
+from siteless.pipelines.evaluate import Kind, RenderedScan, pair_scans, read_rendered_scan
+from siteless.pipelines.harmonize._job import Gradients
 
 # Voxels around white matter that are denoised too, as neighbours of patches are among them. All
 # of the brain would take twice as long.
@@ -133,6 +134,14 @@ def fit(row: str, dataset: Path, folder: Path) -> None:
     fit_if_missing(dataset, path, work=folder / f"work-{dataset.name}", **options)
 
 
+def _gradients(row: str, target: ScanFiles) -> Gradients:
+    if row.startswith("combat"):
+        return "own"
+    assert target.bval is not None
+    assert target.bvec is not None
+    return target.bval, target.bvec
+
+
 def render(row: str, dataset: Path, folder: Path) -> None:
     """Render test people in all tasks, and as the hub all whom adversaries are shown."""
     model, scans = folder / "models" / f"{row}.safetensors", find_scans(dataset).scans
@@ -141,7 +150,7 @@ def render(row: str, dataset: Path, folder: Path) -> None:
     for target in (files for files in scans if files.attributes["split"] == "test"):
         site, people = str(target.site), {target.subject}
         sources = others if site == HUB else {HUB}
-        gradients = "own" if row.startswith("combat") else (target.bval, target.bvec)
+        gradients = _gradients(row, target)
         out = folder / "rendered" / row / site
         harmonize(
             out, to=site, sites=sources, people=people, rendering=RenderingOptions(gradients)
@@ -174,9 +183,8 @@ def score(cohort: Path, folder: Path) -> ScoreTable:
     scans = {row: folders for row, folders in places.items() if not row.startswith("combat")}
     attacked = {row: [folder / "told" / row] for row in ATTACKED}
     codes = {row: folder / "codes" / row for row in CODED}
-    errors, leakage, fibres = (
-        Scoring(kinds, MAPS) for kinds in (["signal", "maps"], ["leakage"], ["orientation"])
-    )
+    kinds_of_scores: list[list[Kind]] = [["signal", "maps"], ["leakage"], ["orientation"]]
+    errors, leakage, fibres = (Scoring(kinds, MAPS) for kinds in kinds_of_scores)
     few = ScanSelection(cohort, filters={"sub": set(FIBRES)})
     parts = (
         evaluate_dataset(cohort, places, folder / "scores", scoring=errors),
@@ -212,22 +220,23 @@ def print_slopes(cohort: Path, folder: Path) -> None:
     The position of a head in the receive field gives each scan a slope of its own, which no scan
     of another site can show.
     """
-    scans, errors = find_scans(cohort).scans, {}
+    scans = find_scans(cohort).scans
+    errors: dict[str, dict[str, list[list[float]]]] = {}
     for row in SLOPED:
         places = sorted((folder / "rendered" / row).glob("*/"))
         for rendered in pair_scans(scans, Derivatives({row: places})).scored:
             if rendered.method == row and rendered.target:
                 cell = errors.setdefault(rendered.task, {}).setdefault(row, [])
-                cell.append(_score_without_slope(rendered, cohort))
+                cell.append(_score_without_slope(rendered, rendered.target, cohort))
     _print_tasks_head(f"without slopes, {', '.join(BY_TASK[:2])}:", sorted(errors))
     for row in SLOPED:
         means = (np.mean(errors[task][row], axis=0) for task in sorted(errors))
         print_row(f"`{row}`", *(", ".join(show(value, 2) for value in mean) for mean in means))
 
 
-def _score_without_slope(rendered: RenderedScan, cohort: Path) -> list[float]:
-    scan, made = read_scan(rendered.target), read_rendered_scan(rendered)
-    truth = scan.with_signal(read_signal(noiseless_path(cohort, rendered.target))[0])
+def _score_without_slope(rendered: RenderedScan, target: ScanFiles, cohort: Path) -> list[float]:
+    scan, made = read_scan(target), read_rendered_scan(rendered)
+    truth = scan.with_signal(read_signal(noiseless_path(cohort, target))[0])
     white = scan.white_matter.T[scan.mask.T]
     places = np.column_stack([np.ones(white.sum()), scan.positions[white]])
     b0, true = (

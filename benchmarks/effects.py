@@ -44,7 +44,7 @@ def main(folder: Path | None = None) -> None:
     for effect in (*(name for name in EFFECTS if name not in NO_DIFFERENCE), SHELLS, "none"):
         scores = {name: _fit_and_score(folder / effect, effect, m) for name, m in METHODS.items()}
         means = ["  ".join(f"{value:5.2f}" for value in of.mean(axis=0)) for of in scores.values()]
-        worse = (scores["siteless"] > scores["before"]).any(axis=1)
+        worse = np.any(scores["siteless"] > scores["before"], axis=1)
         print(
             f"{effect:<28}{''.join(f'{text:>24}' for text in means)}",
             f"{worse.sum():>4} of {len(worse)}",

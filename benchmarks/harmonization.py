@@ -79,9 +79,16 @@ Targets = Mapping[tuple[str, str], Target]
 Tasks = dict[str, dict[str, float]]
 # Of a method: a row of mean scores, and the tasks.
 Found = dict[str, Any]
+
+
+def truth_of(target: Target) -> Scan:
+    assert target.truth is not None
+    return target.truth
+
+
 # What no method can be better than.
 LIMITS: dict[str, Render] = {
-    "noise floor": lambda _source, goal: goal.truth,
+    "noise floor": lambda _source, goal: truth_of(goal),
     "the target scan itself": lambda _source, goal: goal.scan,
 }
 
@@ -100,8 +107,8 @@ def main(*folders: Path) -> None:
 def simulate(out: Path, name: str, **options: int) -> None:
     preset, known = PRESETS[name], read_scanners()
     scanners = tuple(known[site] for site in preset.sites)
-    options = {"subjects": preset.subjects, **options}
-    simulate_cohort(out, draw_cohort(scanners, voxel_size=preset.voxel_size, **options))
+    numbers: dict[str, Any] = {"subjects": preset.subjects, **options}
+    simulate_cohort(out, draw_cohort(scanners, voxel_size=preset.voxel_size, **numbers))
 
 
 def compare(dataset: Path, lesions: Path, models: Path) -> None:
@@ -110,7 +117,8 @@ def compare(dataset: Path, lesions: Path, models: Path) -> None:
     order = sorted(FITS, key=lambda name: not name.startswith("rish"))  # it stores most of a scan
     found = {name: fit_and_score(name, dataset, models, *cohorts) for name in order}
     learned = load_model(models / f"{LEARNED}.safetensors")
-    others = {f"{LEARNED} at home, scaled": partial(at_home, learned), **LIMITS}
+    at_home_scaled: Render = partial(at_home, learned)
+    others = {f"{LEARNED} at home, scaled": at_home_scaled, **LIMITS}
     rows = {name: found[name]["row"] for name in FITS} | {
         name: score(method, *cohorts)["row"] for name, method in others.items()
     }

@@ -12,7 +12,7 @@ import numpy as np
 
 def best_time(*functions: Callable[[], object], repeats: int = 7) -> list[float]:
     """Return the shortest time of each function, in seconds; they take turns."""
-    times = [[] for _ in functions]
+    times: list[list[float]] = [[] for _ in functions]
     for _ in range(repeats):
         for function, own in zip(functions, times, strict=True):
             time.sleep(0.1)  # BLAS threads of the last turn spin for a while before they rest

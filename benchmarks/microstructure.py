@@ -14,7 +14,7 @@ from dipy.reconst.mapmri import MapmriModel
 from threadpoolctl import threadpool_limits
 
 from benchmarks.measure import best_time, row
-from siteless.acquisition import Scan
+from siteless.acquisition import Array, Scan
 from siteless.microstructure import compute_maps
 from siteless.simulation import Person, make_anatomy, read_scanners, scan_person
 
@@ -48,19 +48,14 @@ def simulate() -> Scan:
 def thinned(scan: Scan, count: int) -> Scan:
     """Keep some voxels of the brain, evenly spread."""
     kept = scan.voxels[:: len(scan.voxels) // count]
-    mask = np.zeros(scan.mask.size, dtype=bool)
+    mask: Array = np.zeros(scan.mask.size, dtype=bool)
     mask[kept] = True
     mask = mask.reshape(scan.mask.shape[::-1]).T
     return replace(scan, mask=mask, white_matter=scan.white_matter & mask)
 
 
 def compare(
-    name: str,
-    scan: Scan,
-    few: Scan,
-    dipy: Callable[[DipyTable, np.ndarray], np.ndarray],
-    *,
-    aim: float,
+    name: str, scan: Scan, few: Scan, dipy: Callable[[DipyTable, Array], Array], *, aim: float
 ) -> None:
     gradients = scan.gradients
     b = np.where(gradients.is_b0, 0, gradients.b)
@@ -80,14 +75,14 @@ def compare(
         row(f"{name}, relative deviation, {what}", f"{value:.1e}", f"aim: at most {limit}")
 
 
-def dipy_rtop(table: DipyTable, signal: np.ndarray) -> np.ndarray:
+def dipy_rtop(table: DipyTable, signal: Array) -> Array:
     model = MapmriModel(
         table, radial_order=4, laplacian_regularization=True, laplacian_weighting=0.05
     )
     return model.fit(signal).rtop()
 
 
-def dipy_mk(table: DipyTable, signal: np.ndarray) -> np.ndarray:
+def dipy_mk(table: DipyTable, signal: Array) -> Array:
     fit = DiffusionKurtosisModel(table).fit(signal)
     return fit.mk(min_kurtosis=0, max_kurtosis=3)
 

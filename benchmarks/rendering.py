@@ -67,7 +67,7 @@ def measure_time(root: Path) -> None:
 
 
 def read_and_write(root: Path) -> None:
-    image = nib.load(root / "scan.nii.gz")
+    image = nib.Nifti1Image.from_filename(root / "scan.nii.gz")
     signal = image.get_fdata(dtype=np.float32, caching="unchanged")
     nib.Nifti1Image(signal, image.affine).to_filename(root / "plain.nii.gz")
 

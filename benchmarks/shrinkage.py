@@ -73,10 +73,9 @@ def measure(
         scans += noisy.signal / REPETITIONS
         rendered += render(model, noisy, site).scan.signal / REPETITIONS
     means = [clean.with_signal(mean.astype(np.float32)) for mean in (scans, rendered)]
-    return (
-        *(kept_amplitude(mean, clean) for mean in means),
-        *(mean_fa(mean) / mean_fa(clean) for mean in means),
-    )
+    (before, after), true = means, mean_fa(clean)
+    amplitudes = kept_amplitude(before, clean), kept_amplitude(after, clean)
+    return *amplitudes, mean_fa(before) / true, mean_fa(after) / true
 
 
 def kept_amplitude(scan: Scan, clean: Scan) -> float:

@@ -21,7 +21,7 @@ import nibabel as nib
 import numpy as np
 
 from benchmarks.measure import row
-from siteless.acquisition import Scan
+from siteless.acquisition import Array, Scan
 from siteless.bids import ScanFiles, find_scans, read_scan
 from siteless.pipelines import Run, simulate_cohort
 from siteless.simulation import PRESETS, draw_cohort, read_scanners
@@ -133,26 +133,24 @@ def describe(dataset: Path, files: ScanFiles) -> dict[str, float]:
     }
 
 
-def _truth(
-    dataset: Path, files: ScanFiles, scan: Scan
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _truth(dataset: Path, files: ScanFiles, scan: Scan) -> tuple[Array, Array, Array]:
     folder = dataset / "derivatives" / "truth" / f"sub-{files.subject}" / "dwi"
     stem = f"sub-{files.subject}_desc-"
     read = [
-        nib.load(folder / f"{stem}{name}.nii.gz").get_fdata(dtype=np.float32)
+        nib.Nifti1Image.from_filename(folder / f"{stem}{name}.nii.gz").get_fdata(dtype=np.float32)
         for name in ("tissue_probseg", "fibrefractions_dwimap", "fibredirections_dwimap")
     ]
     return read[0], read[1], read[2].reshape(*scan.mask.shape, 3, 3)
 
 
-def _noiseless(dataset: Path, files: ScanFiles) -> np.ndarray:
+def _noiseless(dataset: Path, files: ScanFiles) -> Array:
     folder = dataset / "derivatives" / "truth" / files.dwi.parent.relative_to(dataset)
     name = files.name.replace("_dwi", "_desc-noiseless_dwi.nii.gz")
-    signal = nib.load(folder / name).get_fdata(dtype=np.float32)
+    signal = nib.Nifti1Image.from_filename(folder / name).get_fdata(dtype=np.float32)
     return signal.T.reshape(signal.shape[3], -1)
 
 
-def _mean_kurtosis(scan: Scan, white: np.ndarray) -> float:
+def _mean_kurtosis(scan: Scan, white: Array) -> float:
     from dipy.core.gradients import gradient_table
     from dipy.reconst.dki import DiffusionKurtosisModel
 
@@ -164,7 +162,7 @@ def _mean_kurtosis(scan: Scan, white: np.ndarray) -> float:
         return float(np.median(fit.mk(min_kurtosis=0, max_kurtosis=3)))
 
 
-def _fa(files: ScanFiles) -> np.ndarray:
+def _fa(files: ScanFiles) -> Array:
     scan = read_scan(files)
     voxels = np.flatnonzero(scan.white_matter.T)
     return fit_tensor(scan.volumes, voxels, scan.gradients).fa
@@ -187,7 +185,7 @@ def print_differences(scans: tuple[ScanFiles, ...]) -> None:
             print(f"  {pair:<30}" + "  ".join(shown))
 
 
-def _maps(files: ScanFiles) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _maps(files: ScanFiles) -> tuple[Array, Array, Array]:
     """Return FA, MD, and b0 less its own mean, which is but a gain, of white matter."""
     scan = read_scan(files)
     voxels = np.flatnonzero(scan.white_matter.T)

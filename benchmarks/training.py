@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.measure import best_time, row
+from siteless.acquisition import Array
 from siteless.bids import find_scans, read_scan
 from siteless.methods.invariant.network import (
     adversarial_loss,
@@ -57,6 +58,11 @@ def main(dataset: Path | None = None) -> None:
         compare_speed(dataset)
 
 
+def repeat_steps(learner: _Trainer, count: int) -> None:
+    for _ in range(count):
+        learner.step()
+
+
 def compare_speed(dataset: Path) -> None:
     settings = PRESETS["siteless"].on("cpu")
     lesson = read_lesson(dataset, settings)
@@ -65,7 +71,7 @@ def compare_speed(dataset: Path) -> None:
     papers = PlainLoop(lesson, PRESETS["paper"])
     matrix = torch.randn(2048, 2048)
     ours, same_loss, papers_loss, product = best_time(
-        lambda: [learner.step() for _ in range(5)],
+        lambda: repeat_steps(learner, 5),
         lambda: same.train(5),
         lambda: papers.train(5),
         lambda: matrix @ matrix,
@@ -231,7 +237,7 @@ def _endless(loader: Iterable[list[Tensor]]) -> Iterator[list[Tensor]]:
         yield from loader
 
 
-def _padded(array: np.ndarray, volumes: int) -> Tensor:
+def _padded(array: Array, volumes: int) -> Tensor:
     lacking = volumes - array.shape[1]
     return torch.from_numpy(np.pad(array, ((0, 0), (0, lacking))))
 

@@ -40,7 +40,8 @@ def measure_renderings(dataset: Path, model: Model) -> None:
             f"{before:.2f} %",
             f"{after:.2f} %",
         )
-    steps, correlations, pooled = [], [], ([], [])
+    steps, correlations = [], []
+    pooled: tuple[list[Array], list[Array]] = ([], [])
     for files in scans:
         scan = read_scan(files)
         for site in model.card.sites:

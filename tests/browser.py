@@ -5,9 +5,17 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    ConsoleMessage,
+    Page,
+    Request,
+    ViewportSize,
+    sync_playwright,
+)
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # Graphics by the processor, which are the same with and without a graphics card.
@@ -17,6 +25,9 @@ ARGUMENTS = [
     "--use-angle=swiftshader",
     "--enable-unsafe-swiftshader",
 ]
+
+
+Theme = Literal["dark", "light"]
 
 
 def find_browser() -> str | None:
@@ -45,14 +56,14 @@ def open_page(
     *,
     width: int = 1280,
     height: int = 900,
-    theme: str = "light",
+    theme: Theme = "light",
     first: str = "",
 ) -> Iterator[Page]:
     """Open a file with the network off; fail if the page complained or asked for anything.
 
     `first` is JavaScript that runs before the page's own.
     """
-    size = {"width": width, "height": height}
+    size = ViewportSize(width=width, height=height)
     context = browser.new_context(viewport=size, color_scheme=theme)
     context.set_offline(True)
     context.add_init_script(first)
@@ -70,11 +81,11 @@ def watch(page: Page) -> list[str]:
     """Return a list that fills with errors, warnings and requests beyond the page itself."""
     complaints: list[str] = []
 
-    def hear(message):
+    def hear(message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
             complaints.append(f"console {message.type}: {message.text}")
 
-    def count(request):
+    def count(request: Request) -> None:
         inside = request.url.startswith(("data:", "blob:"))
         if not inside and not request.is_navigation_request():
             complaints.append(f"request: {request.url}")

@@ -1,5 +1,6 @@
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def _place(path: Path) -> int:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _one_process_unless_told():
+def _one_process_unless_told() -> Iterator[None]:
     """Start no process that a test does not ask for: the suite has a process a core itself."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_parallel, "available_cpus", lambda: 1)
@@ -52,7 +53,7 @@ def mrtrix() -> None:
 
 
 @pytest.fixture(scope="session")
-def study(tmp_path_factory):
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two people at two sites, as a BIDS dataset, and a model of them beside it."""
     root = tmp_path_factory.mktemp("study v1.0")
     data = root / "data"

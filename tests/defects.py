@@ -10,6 +10,7 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from phantoms import (
     write_raw,
     write_table,
 )
-from siteless.acquisition import GradientTable
+from siteless.acquisition import Array, GradientTable
 
 SHELLS = {1000: 15, 2000: 15}
 MARKER = ".planted"
@@ -41,7 +42,7 @@ class _Builder:
         self.plants: list[Plant] = []
         self.people: list[dict[str, object]] = []
 
-    def add(self, label: str, site: str = "north", **scan: object) -> Path:
+    def add(self, label: str, site: str = "north", **scan: Any) -> Path:
         """Write a healthy scan of a new person, and return the image's path without endings."""
         seed = len(self.people)
         gradients = scan.pop("gradients", None) or make_gradients(SHELLS, seed=seed)
@@ -57,7 +58,7 @@ class _Builder:
     def expect(self, code: str, file: str) -> None:
         self.plants.append(Plant(code, file))
 
-    def mask(self, label: str, mask: np.ndarray, affine: np.ndarray) -> Path:
+    def mask(self, label: str, mask: Array, affine: Array) -> Path:
         folder = self.root / "derivatives" / "masks" / f"sub-{label}" / "dwi"
         return write_mask(mask, affine, folder / f"sub-{label}_desc-brain_mask.nii.gz")
 
@@ -198,22 +199,22 @@ def _plant_in_signal(build: _Builder) -> None:
         build.expect(code, f"sub-{label}_dwi.nii.gz")
 
 
-def _spoil_by_nan(signal: np.ndarray) -> np.ndarray:
+def _spoil_by_nan(signal: Array) -> Array:
     signal[10, 11, 9, 3] = np.nan
     return signal
 
 
-def _spoil_by_negatives(signal: np.ndarray) -> np.ndarray:
+def _spoil_by_negatives(signal: Array) -> Array:
     signal[8:12, 8:12, 8:12] *= -0.1
     return signal
 
 
-def _spoil_a_volume(signal: np.ndarray) -> np.ndarray:
+def _spoil_a_volume(signal: Array) -> Array:
     signal[..., 5] = 0
     return signal
 
 
-def _spoil_a_slab(signal: np.ndarray) -> np.ndarray:
+def _spoil_a_slab(signal: Array) -> Array:
     signal[:, :, :5] = 0
     return signal
 

@@ -1,24 +1,27 @@
 """Small things to learn from: phantoms of two sites."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
-from siteless.acquisition import Site
+from siteless.acquisition import Scan, Site
 from siteless.harmonics import fit_coefficients
 from siteless.methods.invariant.training import TrainingSettings
-from siteless.methods.patches import TrainingSet, make_training_scan
+from siteless.methods.patches import TrainingScan, TrainingSet, make_training_scan
 from siteless.model import LearnedSite, ModelCard, Preparation, Typical
 
 SHELLS = {1200: 20, 3000: 20}
 ORDER, BS = 4, (1200.0, 3000.0)
 PREPARATION = Preparation(BS, ORDER, "laplace-beltrami", "white-matter")
-SMALL = {"encoder": (64, 32), "decoder": (32, 64), "code": 8, "neighbour_order": 2}
+SMALL: dict[str, Any] = {"encoder": (64, 32), "decoder": (32, 64), "code": 8, "neighbour_order": 2}
 QUICK = TrainingSettings(batch=256, updates=60, **SMALL)
 
 
-def learned_site(level):
+def learned_site(level: float) -> LearnedSite:
     """Make what a model knows of a site whose scans look like the phantom's."""
     scan = make_scan(make_gradients(SHELLS))
     values = fit_coefficients(scan, order=ORDER).values[scan.white_matter.T[scan.mask.T]]
@@ -30,9 +33,9 @@ def learned_site(level):
     )
 
 
-def make_card(levels, *, method="invariant", **fields):
+def make_card(levels: dict[str, float], *, method: str = "invariant", **fields: Any) -> ModelCard:
     """Make the card of a model of sites with some levels."""
-    told = {
+    told: dict[str, Any] = {
         "method": method,
         "sites": {site: learned_site(level) for site, level in levels.items()},
         "preparation": PREPARATION,
@@ -44,7 +47,7 @@ def make_card(levels, *, method="invariant", **fields):
     return ModelCard(**(told | fields))
 
 
-def training_scan(site, seed):
+def training_scan(site: str, seed: int) -> TrainingScan:
     """Make a scan whose directions are the site's, and whose gain is the scan's own."""
     more = {"a": 0, "b": 10}[site]  # site b has more directions
     gradients = make_gradients({b: n + more for b, n in SHELLS.items()}, seed=10 + more)
@@ -53,19 +56,27 @@ def training_scan(site, seed):
     return fitted_scan(scan)
 
 
-def fitted_scan(scan, preparation=PREPARATION, subject=""):
+def fitted_scan(
+    scan: Scan, preparation: Preparation = PREPARATION, subject: str = ""
+) -> TrainingScan:
     """Fit a scan, and gather what training needs of it."""
     made = make_training_scan(scan, preparation.coefficients(scan), preparation)
     return replace(made, subject=subject)
 
 
-def lesson():
+def lesson() -> TrainingSet:
     """Make a lesson of two people, with a third to validate, at two sites."""
     scans = [training_scan(site, seed) for seed in range(3) for site in "ab"]
     return TrainingSet(scans[:4], scans[4:], ("a", "b"))
 
 
-def write_study(root, people=4, sites="ab", shells=None, **columns):
+def write_study(
+    root: Path,
+    people: int = 4,
+    sites: str = "ab",
+    shells: dict[str, dict[int, int]] | None = None,
+    **columns: Sequence[object],
+) -> Path:
     """Write phantoms of people at sites, with masks, and a manifest that lists them.
 
     Some sites may have other shells.

@@ -11,7 +11,7 @@ from typing import Any
 import nibabel as nib
 import numpy as np
 
-from siteless.acquisition import GradientTable, Scan, Site
+from siteless.acquisition import Array, GradientTable, Scan, Site
 
 # mm. Thin, so that directions turned out of a bundle soon leave it.
 BUNDLE_RADIUS = 4.0
@@ -22,7 +22,7 @@ RENDER = ("harmonize", "--no-report")
 ONE_SHELL = {1000: 12}
 
 
-def spread_directions(count: int, seed: int = 0) -> np.ndarray:
+def spread_directions(count: int, seed: int = 0) -> Array:
     """Spread unit vectors over the half sphere, shape (direction, 3), turned at random."""
     height = (np.arange(count) + 0.5) / count
     azimuth = np.pi * (1 + np.sqrt(5)) * np.arange(count)
@@ -33,7 +33,7 @@ def spread_directions(count: int, seed: int = 0) -> np.ndarray:
 
 
 def make_gradients(
-    shells: Mapping[int, int] = TWO_SHELLS, b0: int = 2, seed: int = 0
+    shells: Mapping[int, int] | Mapping[float, int] = TWO_SHELLS, b0: int = 2, seed: int = 0
 ) -> GradientTable:
     """Make a table with b0 first and directions that differ between shells, in world axes."""
     bvals, bvecs = [np.zeros(b0)], [np.zeros((b0, 3))]
@@ -46,7 +46,7 @@ def make_gradients(
 def make_scan(
     gradients: GradientTable | None = None,
     *,
-    affine: np.ndarray | None = None,
+    affine: Array | None = None,
     shape: tuple[int, int, int] = (20, 22, 18),
     snr: float = 30.0,
     seed: int = 0,
@@ -76,7 +76,7 @@ def make_scan(
     return Scan(signal.astype(np.float32), affine, gradients, **(defaults | fields))
 
 
-def fibres_at(position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def fibres_at(position: Array) -> tuple[Array, Array]:
     """Return the direction of the nearest bundle, (..., 3), and whether it is near, (...)."""
     rng = np.random.default_rng(1)
     centres, axes = rng.uniform(-14, 14, size=(BUNDLES, 3)), rng.normal(size=(BUNDLES, 3))
@@ -87,10 +87,8 @@ def fibres_at(position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def centred_affine(
-    shape: tuple[int, int, int] = (20, 22, 18),
-    voxel: float = 2.5,
-    rotation: np.ndarray | None = None,
-) -> np.ndarray:
+    shape: tuple[int, int, int] = (20, 22, 18), voxel: float = 2.5, rotation: Array | None = None
+) -> Array:
     """Make an affine whose grid is centred on the world's origin."""
     affine = np.eye(4)
     affine[:3, :3] = (np.eye(3) if rotation is None else rotation) * voxel
@@ -105,7 +103,7 @@ def write_raw(
     *,
     sidecar: Mapping[str, Any] | None = None,
     dtype: type = np.int16,
-    signal: np.ndarray | None = None,
+    signal: Array | None = None,
 ) -> Path:
     """Write a scan, or another signal of it, as conversion would, by nibabel and numpy alone."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -123,7 +121,14 @@ def write_raw(
     return path
 
 
-def write_mask(mask: np.ndarray, affine: np.ndarray, path: Path) -> Path:
+def load_image(path: Path | str) -> nib.Nifti1Image:
+    """Read an image by nibabel alone."""
+    image = nib.load(path)
+    assert isinstance(image, nib.Nifti1Image)
+    return image
+
+
+def write_mask(mask: Array, affine: Array, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     nib.Nifti1Image(mask.astype(np.uint8), affine).to_filename(path)
     return path

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 from phantoms import spread_directions
+from siteless.acquisition import Array
 
 seeds = st.integers(0, 2**31 - 1)
 rotations = st.builds(lambda seed: Rotation.random(random_state=seed).as_matrix(), seeds)
@@ -13,7 +14,7 @@ voxel_sizes = st.lists(st.floats(0.8, 5.0), min_size=3, max_size=3).map(np.array
 
 
 @st.composite
-def affines(draw: st.DrawFn) -> np.ndarray:
+def affines(draw: st.DrawFn) -> Array:
     affine = np.eye(4)
     affine[:3, :3] = draw(rotations) @ draw(handedness) * draw(voxel_sizes)
     affine[:3, 3] = draw(st.lists(st.floats(-200, 200), min_size=3, max_size=3))
@@ -21,7 +22,7 @@ def affines(draw: st.DrawFn) -> np.ndarray:
 
 
 @st.composite
-def jittered_shells(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, list[float]]:
+def jittered_shells(draw: st.DrawFn) -> tuple[Array, Array, list[float]]:
     """b-values and directions in random order, and the nominal b-values of the shells."""
     protocols = [[1000], [1200, 3000], [700, 2000], [500, 1000, 2000, 3000]]
     nominal = draw(st.sampled_from(protocols))

@@ -3,7 +3,7 @@ import pickle
 from siteless.errors import MaskError
 
 
-def test_errors_travel_between_processes_whole():
+def test_errors_travel_between_processes_whole() -> None:
     error = MaskError("empty", remedy="make another", path="mask.nii.gz")
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is MaskError

@@ -1,5 +1,8 @@
 """People who were scanned at two sites, as BIDS datasets."""
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
 from lessons import SHELLS
 from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
 from siteless.acquisition import Site
@@ -8,7 +11,14 @@ SPLITS = {"01": "train", "02": "train", "03": "train", "04": "val", "05": "test"
 GAINS = {"a": 1.0, "b": 1.3}
 
 
-def write_travellers(root, splits=SPLITS, *, runs=(None,), sites=None, seed=0):
+def write_travellers(
+    root: Path,
+    splits: Mapping[str, str] = SPLITS,
+    *,
+    runs: Sequence[int | None] = (None,),
+    sites: dict[str, str] | None = None,
+    seed: int = 0,
+) -> Path:
     """Write people at two sites; the second is brighter."""
     people = [
         {"participant_id": f"sub-{who}", "age": 30 + 7 * n, "split": split or "n/a"}
@@ -25,7 +35,7 @@ def write_travellers(root, splits=SPLITS, *, runs=(None,), sites=None, seed=0):
     return root
 
 
-def write_visit(root, who, site, run, *, seed):
+def write_visit(root: Path, who: str, site: str, run: int | None, *, seed: int) -> None:
     folder = root / f"sub-{who}" / f"ses-{site}" / "dwi"
     stem = f"sub-{who}_ses-{site}" + (f"_run-{run}" if run else "")
     gradients = make_gradients(SHELLS, seed="ab".index(site))

@@ -1,36 +1,41 @@
 import json
 import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import nibabel as nib
 import numpy as np
 import pytest
 
 from phantoms import ONE_SHELL, make_gradients, make_scan, write_mask, write_raw, write_table
-from siteless.acquisition import Site
+from siteless.acquisition import Scan, Site
 from siteless.bids import find_scans, read_scan, read_sidecar
 from siteless.errors import DatasetError, GradientTableError, MissingFileError, UnreadableFileError
 
 
 @pytest.fixture(scope="module")
-def scan():
+def scan() -> Scan:
     return make_scan(make_gradients(ONE_SHELL))
 
 
 @pytest.fixture
-def root(tmp_path):
+def root(tmp_path: Path) -> Path:
     # Dots, spaces and brackets in folder names break tools that guess or glob.
     root = tmp_path / "my study v1.2 [final]"
     root.mkdir()
     return root
 
 
-def _write(scan, root, name, sidecar=None):
+def _write(
+    scan: Scan, root: Path, name: str, sidecar: Mapping[str, float | str] | None = None
+) -> Path:
     entities = dict(pair.split("-") for pair in name.split("_")[:-1])
     folders = [f"{key}-{entities[key]}" for key in ("sub", "ses") if key in entities]
     return write_raw(scan, root.joinpath(*folders, "dwi"), name, sidecar=sidecar)
 
 
-def test_scans_with_and_without_sessions_are_found_in_order(scan, root):
+def test_scans_with_and_without_sessions_are_found_in_order(scan: Scan, root: Path) -> None:
     for name in (
         "sub-02_ses-b_dwi",
         "sub-01_dir-AP_dwi",
@@ -42,14 +47,14 @@ def test_scans_with_and_without_sessions_are_found_in_order(scan, root):
     assert names == ["sub-01_dir-AP_dwi", "sub-02_ses-a_dwi", "sub-02_ses-b_dwi"]
 
 
-def test_phase_images_are_passed_over(scan, root):
+def test_phase_images_are_passed_over(scan: Scan, root: Path) -> None:
     for part in ("mag", "phase"):
         _write(scan, root, f"sub-01_part-{part}_dwi")
     assert [files.name for files in find_scans(root).scans] == ["sub-01_part-mag_dwi"]
 
 
 @pytest.mark.parametrize("place", ["", "sub-01", "sub-01/ses-a", "sub-01/ses-a/dwi"])
-def test_gradients_are_inherited_from_every_level(scan, root, place):
+def test_gradients_are_inherited_from_every_level(scan: Scan, root: Path, place: str) -> None:
     image = _write(scan, root, "sub-01_ses-a_dir-AP_dwi")
     prefix = "" if not place else "sub-01_" if place == "sub-01" else "sub-01_ses-a_"
     for end in ("bval", "bvec", "json"):
@@ -62,7 +67,7 @@ def test_gradients_are_inherited_from_every_level(scan, root, place):
     assert len(read_scan(files).gradients) == len(scan.gradients)
 
 
-def test_the_nearest_file_wins_and_json_is_merged(scan, root):
+def test_the_nearest_file_wins_and_json_is_merged(scan: Scan, root: Path) -> None:
     _write(scan, root, "sub-01_dwi", sidecar={"EchoTime": 0.08})
     (root / "dwi.bval").write_text("not used")
     (root / "dwi.json").write_text(json.dumps({"EchoTime": 0.1, "RepetitionTime": 3}))
@@ -72,13 +77,15 @@ def test_the_nearest_file_wins_and_json_is_merged(scan, root):
     assert read_sidecar(files) == {"EchoTime": 0.08, "RepetitionTime": 3}
 
 
-def test_site_comes_from_the_most_specific_table(scan, root):
+def test_site_comes_from_the_most_specific_table(scan: Scan, root: Path) -> None:
     sidecar = {"Manufacturer": "M", "ManufacturersModelName": "X", "DeviceSerialNumber": "7"}
     for name in ("sub-01_ses-a_dwi", "sub-01_ses-b_dwi", "sub-02_dwi", "sub-03_ses-z_dwi"):
         _write(scan, root, name, sidecar)
 
-    def sites(**options):
-        return {f.name: f.site and f.site.label for f in find_scans(root, **options).scans}
+    def sites(**options: Any) -> dict[str, str | None]:
+        return {
+            f.name: f.site.label if f.site else None for f in find_scans(root, **options).scans
+        }
 
     scanner = "M-X-7"
     assert set(sites().values()) == {scanner}
@@ -106,11 +113,12 @@ def test_site_comes_from_the_most_specific_table(scan, root):
         "sub-03_ses-z_dwi": scanner,
     }
     [first, *_] = find_scans(root).scans
+    assert first.site is not None
     assert first.site.origin == "sessions.tsv"
     assert first.attributes["age"] == "21"
 
 
-def test_a_derivative_uses_the_tables_of_its_raw_dataset(scan, root):
+def test_a_derivative_uses_the_tables_of_its_raw_dataset(scan: Scan, root: Path) -> None:
     derivative = root / "derivatives" / "preproc"
     _write(scan, derivative, "sub-01_space-ACPC_desc-preproc_dwi")
     write_table(root / "participants.tsv", [{"participant_id": "sub-01", "site": "raw"}])
@@ -118,7 +126,7 @@ def test_a_derivative_uses_the_tables_of_its_raw_dataset(scan, root):
     assert files.site == Site("raw")
 
 
-def test_masks_are_found_beside_and_in_derivatives(scan, root):
+def test_masks_are_found_beside_and_in_derivatives(scan: Scan, root: Path) -> None:
     for name in ("sub-01_run-1_dwi", "sub-01_run-2_dwi"):
         _write(scan, root, name)
     masks = root / "derivatives" / "bet" / "sub-01" / "dwi"
@@ -135,7 +143,7 @@ def test_masks_are_found_beside_and_in_derivatives(scan, root):
     assert read.mask_origin == str(run)
 
 
-def test_filters_choose_scans(scan, root):
+def test_filters_choose_scans(scan: Scan, root: Path) -> None:
     for name in ("sub-01_ses-a_dwi", "sub-02_ses-a_dwi", "sub-02_ses-b_dwi"):
         _write(scan, root, name)
     found = find_scans(root, filters={"sub": ["02"], "ses": ["b"]}).scans
@@ -147,7 +155,7 @@ def test_filters_choose_scans(scan, root):
         find_scans(root, filters={"sub": ["01"], "ses": ["b"]})
 
 
-def test_a_broken_table_is_noted_and_does_not_stop(scan, root):
+def test_a_broken_table_is_noted_and_does_not_stop(scan: Scan, root: Path) -> None:
     _write(scan, root, "sub-01_dwi")
     (root / "participants.tsv").write_text("id,site\nsub-01,a\n")
     found = find_scans(root)
@@ -155,7 +163,7 @@ def test_a_broken_table_is_noted_and_does_not_stop(scan, root):
     assert found.scans[0].site is None
 
 
-def test_folders_without_scans_are_refused(root):
+def test_folders_without_scans_are_refused(root: Path) -> None:
     with pytest.raises(DatasetError, match="no diffusion scan was found"):
         find_scans(root)
     (root / "dataset_description.json").write_text("{")
@@ -163,13 +171,13 @@ def test_folders_without_scans_are_refused(root):
         find_scans(root)
 
 
-def test_single_files_are_no_dataset(scan, root):
+def test_single_files_are_no_dataset(scan: Scan, root: Path) -> None:
     image = _write(scan, root, "sub-01_dwi")
     with pytest.raises(DatasetError, match="found a single file"):
         find_scans(image)
 
 
-def test_rival_gradient_files_are_told(scan, root):
+def test_rival_gradient_files_are_told(scan: Scan, root: Path) -> None:
     image = _write(scan, root, "sub-01_acq-a_dir-AP_dwi")
     image.with_name("sub-01_acq-a_dir-AP_dwi.bvec").rename(root / "acq-a_dwi.bvec")
     (root / "dir-AP_dwi.bvec").write_text("0")
@@ -177,7 +185,7 @@ def test_rival_gradient_files_are_told(scan, root):
     assert "acq-a_dwi.bvec and dir-AP_dwi.bvec both apply" in str(error)
 
 
-def test_scans_whose_outputs_would_clash_are_told(scan, root):
+def test_scans_whose_outputs_would_clash_are_told(scan: Scan, root: Path) -> None:
     for desc in ("preproc", "denoised"):
         _write(scan, root, f"sub-01_desc-{desc}_dwi")
     [error] = find_scans(root).errors
@@ -185,7 +193,7 @@ def test_scans_whose_outputs_would_clash_are_told(scan, root):
     assert find_scans(root, filters={"desc": ["preproc"]}).errors == ()
 
 
-def test_travellers_of_a_manifest_are_told_apart(scan, root):
+def test_travellers_of_a_manifest_are_told_apart(scan: Scan, root: Path) -> None:
     write_raw(scan, root, "x")
     rows = [{"subject": 1, "site": site, "dwi": "x.nii.gz"} for site in ("a", "b")]
     found = find_scans(write_table(root / "scans.tsv", rows))
@@ -193,7 +201,7 @@ def test_travellers_of_a_manifest_are_told_apart(scan, root):
     assert [files.entities["ses"] for files in found.scans] == ["a", "b"]
 
 
-def test_sites_of_a_manifest_can_come_from_sessions(scan, root):
+def test_sites_of_a_manifest_can_come_from_sessions(scan: Scan, root: Path) -> None:
     write_raw(scan, root, "x")
     row = {"subject": 1, "site": "n/a", "dwi": "x.nii.gz", "session": "late"}
     [files] = find_scans(write_table(root / "m.tsv", [row]), site_from="session").scans
@@ -201,13 +209,15 @@ def test_sites_of_a_manifest_can_come_from_sessions(scan, root):
 
 
 @pytest.mark.parametrize("word", ["bogus", "acq"])
-def test_sites_from_an_entity_that_no_name_has_are_refused(scan, root, word):
+def test_sites_from_an_entity_that_no_name_has_are_refused(
+    scan: Scan, root: Path, word: str
+) -> None:
     _write(scan, root, "sub-01_ses-a_dwi")
     with pytest.raises(DatasetError, match="choose of ses, sub"):
         find_scans(root, site_from=word)
 
 
-def test_tables_are_read_as_people_write_them(scan, root):
+def test_tables_are_read_as_people_write_them(scan: Scan, root: Path) -> None:
     for name in ("sub-01_ses-a_dwi", "sub-02_dwi", "sub-03_dwi"):
         _write(scan, root, name)
     text = 'Participant_ID\tSite\tnote\n01\tnorth\t5" coil\n\nsub-02\tNA\tn/a\nsub-03\tsouth\t"\n'
@@ -218,7 +228,7 @@ def test_tables_are_read_as_people_write_them(scan, root):
     assert "sub-01 is listed twice" in str(find_scans(root).errors[0])
 
 
-def test_the_first_of_many_people_listed_twice_is_named(scan, root):
+def test_the_first_of_many_people_listed_twice_is_named(scan: Scan, root: Path) -> None:
     _write(scan, root, "sub-01_dwi")
     people = [{"participant_id": f"sub-{number:02d}"} for number in range(20)]
     write_table(root / "participants.tsv", [*people, *people])
@@ -226,17 +236,17 @@ def test_the_first_of_many_people_listed_twice_is_named(scan, root):
     assert "sub-00 is listed twice" in str(error)
 
 
-def test_misnamed_files_do_not_stop_the_search(scan, root):
+def test_misnamed_files_do_not_stop_the_search(scan: Scan, root: Path) -> None:
     write_raw(scan, root / "sub-01" / "dwi", "sub-09_dwi")
     assert [files.name for files in find_scans(root).scans] == ["sub-09_dwi"]
 
 
-def test_a_missing_dataset_is_named(root):
+def test_a_missing_dataset_is_named(root: Path) -> None:
     with pytest.raises(MissingFileError, match="nowhere"):
         find_scans(root / "nowhere")
 
 
-def test_manifest_paths_are_relative_to_it_and_defaults_lie_beside(scan, root):
+def test_manifest_paths_are_relative_to_it_and_defaults_lie_beside(scan: Scan, root: Path) -> None:
     image = write_raw(scan, root / "scans", "first scan.v2")
     mask = write_mask(scan.mask, scan.affine, root / "masks" / "m.nii.gz")
     rows = [
@@ -252,13 +262,13 @@ def test_manifest_paths_are_relative_to_it_and_defaults_lie_beside(scan, root):
     assert read_scan(first).mask_origin.startswith("computed")
 
 
-def test_manifest_without_its_columns_is_refused_with_what_was_found(root):
+def test_manifest_without_its_columns_is_refused_with_what_was_found(root: Path) -> None:
     path = write_table(root / "scans.tsv", [{"subject": "1", "path": "x"}])
     with pytest.raises(DatasetError, match=r"site, dwi, found subject \| path; add site, dwi"):
         find_scans(path)
 
 
-def test_probabilities_count_from_one_half_and_only_in_the_brain(scan, root):
+def test_probabilities_count_from_one_half_and_only_in_the_brain(scan: Scan, root: Path) -> None:
     _write(scan, root, "sub-01_dwi")
     folder = root / "sub-01" / "dwi"
     write_mask(scan.mask, scan.affine, folder / "sub-01_desc-brain_mask.nii.gz")
@@ -270,7 +280,7 @@ def test_probabilities_count_from_one_half_and_only_in_the_brain(scan, root):
     assert np.array_equal(read_scan(files).white_matter, scan.white_matter)
 
 
-def test_an_explicit_bvec_goes_before_a_world_table(scan, root):
+def test_an_explicit_bvec_goes_before_a_world_table(scan: Scan, root: Path) -> None:
     image = write_raw(scan, root, "x")
     (root / "x.b").write_text("not used")
     row = {"subject": 1, "site": "a", "dwi": image.name, "bvec": "x.bvec"}
@@ -279,14 +289,16 @@ def test_an_explicit_bvec_goes_before_a_world_table(scan, root):
 
 
 @pytest.mark.parametrize("told", [{"Name": "qsiprep"}, [{"Name": "QSIPrep"}], 3])
-def test_qsiprep_is_known_by_whatever_form_its_description_has(lps_scan, root, told):
+def test_qsiprep_is_known_by_whatever_form_its_description_has(
+    lps_scan: Scan, root: Path, told: dict[str, str] | int | list[dict[str, str]]
+) -> None:
     _qsiprep(lps_scan, root)
     (root / "dataset_description.json").write_text(json.dumps({"GeneratedBy": told}))
     [files] = find_scans(root).scans
     assert files.written_by_qsiprep == (told != 3)
 
 
-def _qsiprep(scan, root):
+def _qsiprep(scan: Scan, root: Path) -> Path:
     """Write a scan as QSIPrep does: LPS+, b-vectors along the image's axes, and a .b file."""
     description = {"Name": "out", "BIDSVersion": "1.9.0", "GeneratedBy": [{"Name": "QSIPrep"}]}
     (root / "dataset_description.json").write_text(json.dumps(description))
@@ -304,14 +316,14 @@ def _qsiprep(scan, root):
 
 
 @pytest.fixture(scope="module")
-def lps_scan():
+def lps_scan() -> Scan:
     from phantoms import centred_affine
 
     affine = centred_affine(rotation=np.diag([-1.0, -1.0, 1.0]))
     return make_scan(make_gradients(ONE_SHELL), affine=affine)
 
 
-def test_qsiprep_gradients_come_from_the_world_table(lps_scan, root):
+def test_qsiprep_gradients_come_from_the_world_table(lps_scan: Scan, root: Path) -> None:
     world = _qsiprep(lps_scan, root)
     [files] = find_scans(root).scans
     assert files.world_table == world
@@ -320,7 +332,9 @@ def test_qsiprep_gradients_come_from_the_world_table(lps_scan, root):
     assert np.array_equal(read.mask, lps_scan.mask)
 
 
-def test_qsiprep_vectors_without_the_world_table_are_refused_not_guessed(lps_scan, root):
+def test_qsiprep_vectors_without_the_world_table_are_refused_not_guessed(
+    lps_scan: Scan, root: Path
+) -> None:
     _qsiprep(lps_scan, root).unlink()
     [files] = find_scans(root).scans
     with pytest.raises(GradientTableError, match="do not follow FSL's convention"):

@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import permutations, product
 from pathlib import Path
@@ -13,22 +14,40 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
-from phantoms import ONE_SHELL, centred_affine, make_gradients, make_scan, write_mask, write_raw
-from siteless.bids import find_scans, read_scan, write_description, write_json, write_scan
-from siteless.bids._write import staged
+from phantoms import (
+    ONE_SHELL,
+    centred_affine,
+    load_image,
+    make_gradients,
+    make_scan,
+    write_mask,
+    write_raw,
+)
+from siteless.acquisition import Array, Scan
+from siteless.bids import (
+    ScanFiles,
+    find_scans,
+    read_scan,
+    write_description,
+    write_json,
+    write_scan,
+)
 from siteless.errors import GradientTableError, MaskError, OutputError, SignalError
 from siteless.harmonics import fit_coefficients
+from siteless.storage import staged
 from strategies import affines
 
 
-def _read_only_scan(root):
+def _read_only_scan(root: Path) -> tuple[ScanFiles, Scan]:
     [files] = find_scans(root).scans
     return files, read_scan(files)
 
 
 @given(affines(), st.sampled_from([np.int16, np.float32]))
 @settings(max_examples=15)
-def test_read_write_read_returns_the_same(tmp_path_factory, affine, dtype):
+def test_read_write_read_returns_the_same(
+    tmp_path_factory: pytest.TempPathFactory, affine: Array, dtype: type[np.int16 | np.float32]
+) -> None:
     root = tmp_path_factory.mktemp("in")
     scan = make_scan(make_gradients(ONE_SHELL), affine=affine, mask=np.ones((20, 22, 18)))
     write_raw(scan, root / "sub-01" / "dwi", "sub-01_dwi", dtype=dtype)
@@ -37,7 +56,7 @@ def test_read_write_read_returns_the_same(tmp_path_factory, affine, dtype):
     out = tmp_path_factory.mktemp("out")
     image = write_scan(first, files, out)
     [written] = find_scans(out).scans
-    again, stored = nib.load(image), nib.load(files.dwi)
+    again, stored = load_image(image), load_image(files.dwi)
     assert np.array_equal(again.get_fdata(dtype=np.float32), first.signal)
     assert np.array_equal(again.affine, stored.affine)
     for field in ("pixdim", "qform_code", "sform_code", "xyzt_units", "srow_x", "quatern_b"):
@@ -48,7 +67,9 @@ def test_read_write_read_returns_the_same(tmp_path_factory, affine, dtype):
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
-def test_storing_axes_in_another_order_changes_nothing_in_the_world(tmp_path, order):
+def test_storing_axes_in_another_order_changes_nothing_in_the_world(
+    tmp_path: Path, order: tuple[int, int, int]
+) -> None:
     reference = make_scan(make_gradients(ONE_SHELL))
     expected = fit_coefficients(reference)
     grid = expected.on_grid(expected.values)
@@ -82,7 +103,7 @@ def test_storing_axes_in_another_order_changes_nothing_in_the_world(tmp_path, or
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory):
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[ScanFiles, Path, Path]:
     root = tmp_path_factory.mktemp("raw")
     scan = make_scan(make_gradients(ONE_SHELL))
     write_raw(
@@ -97,7 +118,7 @@ def written(tmp_path_factory):
 
 @pytest.mark.usefixtures("mrtrix")
 @pytest.mark.parametrize("option", ["-size", "-spacing", "-transform", "-dwgrad"])
-def test_mrtrix_reads_the_same_header(written, option):
+def test_mrtrix_reads_the_same_header(written: tuple[ScanFiles, Path, Path], option: str) -> None:
     files, image, _ = written
 
     def mrinfo(path: Path) -> list[float]:
@@ -111,16 +132,16 @@ def test_mrtrix_reads_the_same_header(written, option):
     np.testing.assert_allclose(mrinfo(image), mrinfo(files.dwi), atol=1e-6)
 
 
-def test_the_validator_accepts_the_derivative(written):
+def test_the_validator_accepts_the_derivative(written: tuple[ScanFiles, Path, Path]) -> None:
     _, _, out = written
     validator = Path(sys.executable).with_name("bids-validator-deno")
-    command = [validator, "--format", "json", out]
+    command: list[str | Path] = [validator, "--format", "json", out]
     shown = subprocess.run(command, capture_output=True, text=True, check=False)
     issues = json.loads(shown.stdout)["issues"]["issues"]
     assert [issue for issue in issues if issue["severity"] == "error"] == []
 
 
-def test_sidecar_is_the_sources_with_what_was_added(written):
+def test_sidecar_is_the_sources_with_what_was_added(written: tuple[ScanFiles, Path, Path]) -> None:
     _, image, _ = written
     sidecar = json.loads(Path(str(image).replace(".nii.gz", ".json")).read_text())
     assert sidecar["EchoTime"] == 0.08
@@ -128,15 +149,15 @@ def test_sidecar_is_the_sources_with_what_was_added(written):
     assert sidecar["BrainMask"].startswith("computed: DIPY median_otsu")
 
 
-def test_nothing_is_left_behind_beside_the_outputs(written):
+def test_nothing_is_left_behind_beside_the_outputs(written: tuple[ScanFiles, Path, Path]) -> None:
     _, image, _ = written
     stem = "sub-01_ses-a_desc-harmonized_dwi"
     expected = {f"{stem}{end}" for end in (".nii.gz", ".bval", ".bvec", ".json")}
     assert {path.name for path in image.parent.iterdir()} == expected
 
 
-def test_a_failure_leaves_no_output(tmp_path):
-    def fail():
+def test_a_failure_leaves_no_output(tmp_path: Path) -> None:
+    def fail() -> None:
         with staged(tmp_path / "out") as stage:
             (stage / "half.txt").write_text("half")
             raise OSError(28, "No space left on device")
@@ -146,12 +167,14 @@ def test_a_failure_leaves_no_output(tmp_path):
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_the_image_appears_last_and_an_old_one_goes_first(tmp_path, monkeypatch):
+def test_the_image_appears_last_and_an_old_one_goes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "x.nii.gz").write_text("old")
     moved = []
     replace_file = Path.replace
 
-    def watched(source, target):
+    def watched(source: Path, target: Path) -> Path:
         moved.append((source.name, (tmp_path / "x.nii.gz").exists()))
         return replace_file(source, target)
 
@@ -165,7 +188,7 @@ def test_the_image_appears_last_and_an_old_one_goes_first(tmp_path, monkeypatch)
     assert (tmp_path / "x.nii.gz").read_text() == "new"
 
 
-def test_json_follows_links_and_writes_to_devices(tmp_path):
+def test_json_follows_links_and_writes_to_devices(tmp_path: Path) -> None:
     (tmp_path / "target.json").write_text("{}")
     (tmp_path / "link.json").symlink_to("target.json")
     write_json(tmp_path / "link.json", {"a": 1})
@@ -175,7 +198,7 @@ def test_json_follows_links_and_writes_to_devices(tmp_path):
     assert Path(os.devnull).is_char_device()
 
 
-def test_a_moved_scan_is_written_where_it_lies(tmp_path):
+def test_a_moved_scan_is_written_where_it_lies(tmp_path: Path) -> None:
     root = tmp_path / "in"
     scan = make_scan(make_gradients(ONE_SHELL))
     write_raw(scan, root / "sub-1" / "dwi", "sub-1_dwi", dtype=np.float32)
@@ -188,7 +211,7 @@ def test_a_moved_scan_is_written_where_it_lies(tmp_path):
     np.testing.assert_allclose(again.gradients.bvecs, read.gradients.bvecs, atol=1e-5)
 
 
-def test_scans_with_not_a_number_are_named(tmp_path):
+def test_scans_with_not_a_number_are_named(tmp_path: Path) -> None:
     scan = make_scan(make_gradients(ONE_SHELL))
     signal = scan.signal.copy()
     signal[10, 11, 9, 4] = np.nan
@@ -199,14 +222,16 @@ def test_scans_with_not_a_number_are_named(tmp_path):
         _read_only_scan(tmp_path)
 
 
-def test_an_output_folder_that_is_a_file_is_refused(tmp_path):
+def test_an_output_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
     with pytest.raises(OutputError, match="cannot write here"):
         write_description(tmp_path / "out", name="x")
 
 
 @pytest.mark.parametrize("makers", [None, 3, [None], [{"Name": "another"}]])
-def test_a_folder_that_another_program_described_is_refused(tmp_path, makers):
+def test_a_folder_that_another_program_described_is_refused(
+    tmp_path: Path, makers: object
+) -> None:
     description = {"Name": "x", "GeneratedBy": makers}
     (tmp_path / "dataset_description.json").write_text(json.dumps(description))
     with pytest.raises(OutputError, match="holds another dataset"):
@@ -226,17 +251,20 @@ def test_a_folder_that_another_program_described_is_refused(tmp_path, makers):
         (lambda s: (s / "sub-1_dwi.bvec").write_text("1 0\n0 1\n"), GradientTableError, "3 lines"),
     ],
 )
-def test_broken_gradient_files_are_named(tmp_path, change, error, message):
+def test_broken_gradient_files_are_named(
+    tmp_path: Path, change: Callable[[Path], object], error: type[GradientTableError], message: str
+) -> None:
     folder = tmp_path / "sub-1" / "dwi"
     write_raw(make_scan(make_gradients(ONE_SHELL)), folder, "sub-1_dwi")
     change(folder)
     [files] = find_scans(tmp_path).scans
     with pytest.raises(error, match=message) as caught:
         read_scan(files)
+    assert caught.value.path is not None
     assert caught.value.path.parent == folder
 
 
-def test_vectors_stored_by_rows_are_understood(tmp_path):
+def test_vectors_stored_by_rows_are_understood(tmp_path: Path) -> None:
     folder = tmp_path / "sub-1" / "dwi"
     scan = make_scan(make_gradients(ONE_SHELL))
     write_raw(scan, folder, "sub-1_dwi")
@@ -246,7 +274,7 @@ def test_vectors_stored_by_rows_are_understood(tmp_path):
 
 
 @pytest.mark.parametrize("shift", [1e-7, 1e-3, 0.05])
-def test_grids_that_differ_by_rounding_are_the_same(tmp_path, shift):
+def test_grids_that_differ_by_rounding_are_the_same(tmp_path: Path, shift: float) -> None:
     scan = make_scan(make_gradients(ONE_SHELL))
     folder = tmp_path / "sub-1" / "dwi"
     write_raw(scan, folder, "sub-1_dwi")

@@ -10,11 +10,13 @@ from siteless.cli import bids_main
 pytestmark = pytest.mark.usefixtures("study")
 
 
-def _bids(study, out, *words):
+def _bids(study: Path, out: Path, *words: str) -> int:
     return bids_main([str(study / "data"), str(out), *words])
 
 
-def test_group_learns_and_participant_renders(study, tmp_path, capsys):
+def test_group_learns_and_participant_renders(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "derivatives v1.0"
     assert _bids(study, out, "participant") == 1
     assert "there is no model yet; run `siteless-bids" in capsys.readouterr().err
@@ -43,7 +45,9 @@ def test_group_learns_and_participant_renders(study, tmp_path, capsys):
     subprocess.run([validator, out], check=True)
 
 
-def test_a_dataset_with_errors_is_not_learned_from(study, tmp_path, capsys):
+def test_a_dataset_with_errors_is_not_learned_from(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     import shutil
 
     shutil.copytree(study / "data", tmp_path / "data")
@@ -53,7 +57,9 @@ def test_a_dataset_with_errors_is_not_learned_from(study, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-def test_processes_must_fit_into_memory(study, tmp_path, capsys):
+def test_processes_must_fit_into_memory(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert _bids(study, tmp_path / "out", "group", "--mem-mb", "100") == 1
     [line] = capsys.readouterr().err.splitlines()
     assert "a process needs 7" in line

@@ -2,6 +2,7 @@ import io
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -11,7 +12,7 @@ from siteless.cli import main
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory):
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six scans of two sites; the second scan's table has its z flipped."""
     root = tmp_path_factory.mktemp("cli data")
     rows = []
@@ -25,12 +26,12 @@ def manifest(tmp_path_factory):
     return write_table(root / "scans.tsv", rows)
 
 
-def _run(*words):
+def _run(*words: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "siteless", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_check_reports_in_lines_when_piped(manifest, tmp_path):
+def test_check_reports_in_lines_when_piped(manifest: Path, tmp_path: Path) -> None:
     shown = _run("check", manifest, "--json", tmp_path / "out.json")
     assert shown.returncode == 1
     [error, *sites, summary] = shown.stdout.splitlines()
@@ -45,13 +46,17 @@ def test_check_reports_in_lines_when_piped(manifest, tmp_path):
     )
 
 
-def test_exit_code_is_zero_without_errors(manifest, capsys):
+def test_exit_code_is_zero_without_errors(
+    manifest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["check", str(manifest), "--participant-label", "0", "2", "4", "--nprocs", "1"]
     assert main(words) == 0
     assert "3 scans of 1 site: 0 errors, 1 warning" in capsys.readouterr().out
 
 
-def test_filter_files_choose_scans(manifest, tmp_path, capsys):
+def test_filter_files_choose_scans(
+    manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     filters = tmp_path / "filters.json"
     filters.write_text(
         json.dumps(
@@ -70,7 +75,13 @@ def test_filter_files_choose_scans(manifest, tmp_path, capsys):
         ({"dwi": {"subject": ["0", "9"]}}, "no scan has sub-9; choose of 0, 1, 2, 3, 4, 5"),
     ],
 )
-def test_filters_that_choose_nothing_are_refused(manifest, tmp_path, capsys, content, message):
+def test_filters_that_choose_nothing_are_refused(
+    manifest: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    content: dict[str, dict[str, list[str] | str]],
+    message: str,
+) -> None:
     filters = tmp_path / "filters.json"
     filters.write_text(json.dumps(content))
     assert main(["check", str(manifest), "--bids-filter-file", str(filters)]) == 1
@@ -85,14 +96,22 @@ def test_filters_that_choose_nothing_are_refused(manifest, tmp_path, capsys, con
         (["check", ".", "--bids-filter-file", "none.json"], "none.json: the filter file cannot"),
     ],
 )
-def test_errors_are_one_line_and_exit_code_one(words, message, tmp_path, monkeypatch, capsys):
+def test_errors_are_one_line_and_exit_code_one(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(words) == 1
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"siteless: {message}")
 
 
-def test_an_output_that_cannot_be_written_is_one_line(manifest, tmp_path, capsys):
+def test_an_output_that_cannot_be_written_is_one_line(
+    manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").write_text("a user's own")
     for out, message in (
         (tmp_path / "file" / "x.json", "expected a file in a folder"),
@@ -107,13 +126,15 @@ def test_an_output_that_cannot_be_written_is_one_line(manifest, tmp_path, capsys
     assert (tmp_path / "file").read_text() == "a user's own"
 
 
-def test_reports_are_not_written_into_a_dataset(tmp_path, capsys):
+def test_reports_are_not_written_into_a_dataset(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["check", str(tmp_path), "--json", str(tmp_path / "report.json")]) == 1
     assert "inside the dataset" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_terminal_gets_a_table(manifest, monkeypatch):
+def test_a_terminal_gets_a_table(manifest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = Console(record=True, width=100, force_terminal=True, file=io.StringIO())
     monkeypatch.setattr("siteless.cli._console.stdout", lambda: shown)
     assert main(["check", str(manifest), "--nprocs", "1"]) == 1
@@ -123,7 +144,7 @@ def test_a_terminal_gets_a_table(manifest, monkeypatch):
     assert "Warnings" not in text
 
 
-def test_a_reader_that_leaves_early_is_no_error(manifest):
+def test_a_reader_that_leaves_early_is_no_error(manifest: Path) -> None:
     command = f"{sys.executable} -m siteless check '{manifest}' --nprocs 1 | true"
     shown = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert "Traceback" not in shown.stderr
@@ -131,7 +152,7 @@ def test_a_reader_that_leaves_early_is_no_error(manifest):
 
 
 @pytest.mark.parametrize("words", [["--help"], ["check", "--help"], ["--version"]])
-def test_help_needs_no_heavy_import(words):
+def test_help_needs_no_heavy_import(words: list[str]) -> None:
     code = f"""
 import sys
 from siteless.cli import main
@@ -146,8 +167,10 @@ assert not heavy, heavy
     assert shown.returncode == 0, shown.stderr
 
 
-def test_interrupted_work_ends_with_a_line(manifest, monkeypatch, capsys):
-    def interrupted(*_, **__):
+def test_interrupted_work_ends_with_a_line(
+    manifest: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("siteless.pipelines.check_dataset", interrupted)
@@ -156,19 +179,21 @@ def test_interrupted_work_ends_with_a_line(manifest, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("module", ["siteless.cli", "siteless.pipelines._check", "siteless.bids"])
-def test_torch_is_imported_only_where_it_is_needed(module):
+def test_torch_is_imported_only_where_it_is_needed(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_simulated_cohort_is_named_with_its_brackets(monkeypatch, capsys):
+def test_a_simulated_cohort_is_named_with_its_brackets(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("siteless.pipelines.simulate_cohort", lambda out, *_, **__: out)
     assert main(["simulate", "cohort[a]", "--preset", "tiny"]) == 0
     assert capsys.readouterr().out == "12 scans of 3 people at 4 sites: cohort[a]\n"
 
 
 @pytest.mark.parametrize("command", ["adapt m d --site s --out o", "fit d --model m", "demo d"])
-def test_seeds_are_natural_numbers(command, capsys):
+def test_seeds_are_natural_numbers(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([*command.split(), "--seed", "-1"])
     assert "expected a whole number of at least 0" in capsys.readouterr().err

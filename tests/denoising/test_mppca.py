@@ -9,7 +9,7 @@ from scipy.spatial.transform import Rotation
 from threadpoolctl import threadpool_limits
 
 from phantoms import centred_affine, make_gradients, make_scan
-from siteless.acquisition import GradientTable
+from siteless.acquisition import GradientTable, Scan
 from siteless.denoising import denoise, find_denoiser
 from siteless.errors import SitelessError
 
@@ -23,7 +23,7 @@ MPPCA = "DIPY mppca 1.12.1"
 either = pytest.mark.parametrize("denoiser", [DWIDENOISE, MPPCA])
 
 
-def _error(scan, truth):
+def _error(scan: Scan, truth: Scan) -> float:
     return np.sqrt(np.mean((scan.signal - truth.signal)[truth.mask] ** 2))
 
 
@@ -35,14 +35,14 @@ def _program(folder: Path, script: str) -> None:
 
 
 @pytest.fixture
-def only_programs(tmp_path, monkeypatch):
+def only_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give a folder that all programs are found in."""
     monkeypatch.setenv("PATH", str(tmp_path))
     return tmp_path
 
 
 @either
-def test_error_falls_and_nothing_else_changes(denoiser):
+def test_error_falls_and_nothing_else_changes(denoiser: str) -> None:
     scan, truth = make_scan(snr=20, name="sub-01"), make_scan(snr=np.inf)
     denoised = denoise(scan, denoiser)
     assert _error(denoised, truth) < 0.8 * _error(scan, truth)
@@ -55,7 +55,7 @@ def test_error_falls_and_nothing_else_changes(denoiser):
 
 
 @either
-def test_bytes_do_not_depend_on_threads(denoiser):
+def test_bytes_do_not_depend_on_threads(denoiser: str) -> None:
     scan = make_scan(snr=20)
     before = scan.signal.copy()
     results = []
@@ -67,7 +67,7 @@ def test_bytes_do_not_depend_on_threads(denoiser):
 
 
 @either
-def test_where_the_scan_lies_does_not_matter(denoiser):
+def test_where_the_scan_lies_does_not_matter(denoiser: str) -> None:
     scan = make_scan(snr=20)
     turned = Rotation.from_euler("xyz", [170, 80, 100], degrees=True).as_matrix()
     oblique = replace(scan, affine=centred_affine(rotation=turned @ np.diag([1, -1, 1])))
@@ -76,11 +76,11 @@ def test_where_the_scan_lies_does_not_matter(denoiser):
 
 
 @either
-def test_brain_at_the_edge_of_the_image_is_denoised(denoiser):
+def test_brain_at_the_edge_of_the_image_is_denoised(denoiser: str) -> None:
     scan, truth = make_scan(snr=20), make_scan(snr=np.inf)
     middle = (slice(6, 14), slice(6, 16), slice(5, 13))
 
-    def cut(whole):
+    def cut(whole: Scan) -> Scan:
         parts = {name: getattr(whole, name)[middle] for name in ("signal", "mask", "white_matter")}
         return replace(whole, **parts)
 
@@ -94,7 +94,7 @@ def test_brain_at_the_edge_of_the_image_is_denoised(denoiser):
 
 
 @either
-def test_nan_outside_of_the_brain_stays_there(denoiser):
+def test_nan_outside_of_the_brain_stays_there(denoiser: str) -> None:
     scan = make_scan(snr=20)
     emptied = np.where(scan.mask[..., None], scan.signal, 0)
     holed = np.where(scan.mask[..., None], scan.signal, np.nan)
@@ -106,14 +106,16 @@ def test_nan_outside_of_the_brain_stays_there(denoiser):
 
 
 @either
-def test_a_scan_without_noise_stays_nearly_the_same(denoiser):
+def test_a_scan_without_noise_stays_nearly_the_same(denoiser: str) -> None:
     truth = make_scan(snr=np.inf)
     assert _error(denoise(truth, denoiser), truth) < 1e-4 * truth.signal[truth.mask].mean()
 
 
 @either
 @pytest.mark.parametrize("volumes", [2, 27, 28])
-def test_scans_as_small_as_the_window_are_denoised_and_smaller_ones_refused(denoiser, volumes):
+def test_scans_as_small_as_the_window_are_denoised_and_smaller_ones_refused(
+    denoiser: str, volumes: int
+) -> None:
     side = 5 if volumes == 28 else 3
     scan = make_scan(make_gradients({1000: volumes - 1}, b0=1), shape=(side, side, side))
     assert np.isfinite(denoise(scan, denoiser).signal).all()
@@ -123,34 +125,34 @@ def test_scans_as_small_as_the_window_are_denoised_and_smaller_ones_refused(deno
 
 
 @either
-def test_a_single_volume_is_refused(denoiser):
-    scan = make_scan(GradientTable([0.0], [[0.0, 0.0, 0.0]]))
+def test_a_single_volume_is_refused(denoiser: str) -> None:
+    scan = make_scan(GradientTable(np.zeros(1), np.zeros((1, 3))))
     with pytest.raises(SitelessError, match="at least 2 volumes"):
         denoise(scan, denoiser)
 
 
 @pytest.mark.usefixtures("mrtrix")
-def test_denoisers_agree_better_with_each_other_than_with_the_scan():
+def test_denoisers_agree_better_with_each_other_than_with_the_scan() -> None:
     scan = make_scan(snr=20)
     theirs, dipys = denoise(scan, "MRtrix3 dwidenoise 3.0.3"), denoise(scan, MPPCA)
     assert _error(theirs, dipys) < 0.4 * min(_error(theirs, scan), _error(dipys, scan))
 
 
 @pytest.mark.parametrize("name", ["", "nlmeans 1.0", "DIPY localpca 1.12.1", "dwidenoise"])
-def test_unknown_denoisers_are_refused(name):
+def test_unknown_denoisers_are_refused(name: str) -> None:
     with pytest.raises(SitelessError, match="expected a version of MRtrix3 dwidenoise or DIPY"):
         denoise(make_scan(), name)
 
 
 @pytest.mark.usefixtures("only_programs")
-def test_dipy_is_found_where_dwidenoise_is_missing_but_does_not_take_its_place():
+def test_dipy_is_found_where_dwidenoise_is_missing_but_does_not_take_its_place() -> None:
     assert find_denoiser() == f"DIPY mppca {version('dipy')}"
     with pytest.raises(SitelessError, match=r"found no dwidenoise on PATH; .*apt install") as it:
         denoise(make_scan(), "MRtrix3 dwidenoise 3.0.3")
     assert "\n" not in str(it.value)
 
 
-def test_version_is_what_the_program_tells(only_programs):
+def test_version_is_what_the_program_tells(only_programs: Path) -> None:
     _program(only_programs, "echo '== dwidenoise 3.0.4-12-gab =='; echo 64 bit")
     assert find_denoiser() == "MRtrix3 dwidenoise 3.0.4-12-gab"
     _program(only_programs, "echo something else")
@@ -159,7 +161,7 @@ def test_version_is_what_the_program_tells(only_programs):
 
 
 @pytest.mark.usefixtures("mrtrix")
-def test_found_denoiser_can_be_used():
+def test_found_denoiser_can_be_used() -> None:
     assert find_denoiser().startswith("MRtrix3 dwidenoise ")
     denoise(make_scan(), find_denoiser())
 
@@ -171,7 +173,9 @@ def test_found_denoiser_can_be_used():
         ("kill -9 $$", "exit status -9"),
     ],
 )
-def test_failures_of_the_program_are_told_in_one_line(only_programs, script, reason):
+def test_failures_of_the_program_are_told_in_one_line(
+    only_programs: Path, script: str, reason: str
+) -> None:
     _program(only_programs, script)
     with pytest.raises(SitelessError, match=f"dwidenoise failed .*{reason}") as caught:
         denoise(make_scan(), "MRtrix3 dwidenoise 3.0.3")
@@ -179,8 +183,8 @@ def test_failures_of_the_program_are_told_in_one_line(only_programs, script, rea
 
 
 def test_temporary_files_are_removed_and_a_missing_place_for_them_is_told(
-    only_programs, tmp_path_factory, monkeypatch
-):
+    only_programs: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scratch = tmp_path_factory.mktemp("scratch [1]")
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
     _program(only_programs, "exit 1")

@@ -71,18 +71,18 @@ QUICK_FIT = {
 }
 
 
-def _blocks(page, language):
+def _blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), flags=re.DOTALL)
 
 
-def _commands(page, language="console"):
+def _commands(page: str, language: str = "console") -> list[str]:
     """List what a page shows of siteless, without comments and where output goes."""
     text = "\n".join(_blocks(page, language)).replace("\\\n", " ")
     found = re.findall(r"^(?:.*(?:\|\||exec \S+) )?(siteless(?:-bids)? .*)$", text, re.MULTILINE)
     return [re.split(r" +#| >>? ", command)[0].strip() for command in found]
 
 
-def _is_run(command):
+def _is_run(command: str) -> bool:
     return not any(words in command for words in NOT_RUN)
 
 
@@ -90,7 +90,7 @@ RUN = [page for page in PAGES if any(map(_is_run, _commands(page)))]
 
 
 @pytest.fixture(scope="module")
-def my_study(tmp_path_factory):
+def my_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four people at two sites, raw and as QSIPrep would leave them."""
     root = tmp_path_factory.mktemp("docs") / "my_study"
     rows = [{"session_id": f"ses-{site}", "site": site} for site in SITES]
@@ -108,7 +108,7 @@ def my_study(tmp_path_factory):
     return root
 
 
-def _write_visit(root, person, site):
+def _write_visit(root: Path, person: str, site: str) -> None:
     visit, stem = Path(person, f"ses-{site}", "dwi"), f"{person}_ses-{site}"
     scan = make_scan(make_gradients(ONE_SHELL), seed=zlib.crc32(stem.encode()))
     preprocessed = root / "derivatives" / "qsiprep" / visit
@@ -121,13 +121,13 @@ def _write_visit(root, person, site):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_command_has_words_that_siteless_knows(page):
+def test_every_command_has_words_that_siteless_knows(page: str) -> None:
     for language in ("console", "bash"):
         for command in _commands(page, language):
             assert _is_known(*shlex.split(command)), command
 
 
-def _is_known(program, *words):
+def _is_known(program: str, *words: str) -> bool:
     try:
         _parse(program, *words)
     except SystemExit as stop:  # as --version does, with 0
@@ -135,7 +135,7 @@ def _is_known(program, *words):
     return True
 
 
-def _parse(program, *words):
+def _parse(program: str, *words: str) -> None:
     if program == "siteless":
         make_parser().parse_args(words)
         return
@@ -145,7 +145,13 @@ def _parse(program, *words):
 
 
 @pytest.mark.parametrize("page", RUN)
-def test_commands_run(page, my_study, tmp_path, monkeypatch, capsys):
+def test_commands_run(
+    page: str,
+    my_study: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(_adapt, "_UPDATES", 20)  # for which there is no option
     for name in ("my_study", "new_scans"):
@@ -153,15 +159,15 @@ def test_commands_run(page, my_study, tmp_path, monkeypatch, capsys):
     for code in _blocks(page, "python") if page == "start.md" else ():
         exec(code, {})
     for command in [*BEFORE.get(page, ()), *filter(_is_run, _commands(page))]:
-        code = _run(*shlex.split(command))
+        ended = _run(*shlex.split(command))
         shown = capsys.readouterr()
-        assert code == 0, f"{command}\n{shown.out}{shown.err}"
+        assert ended == 0, f"{command}\n{shown.out}{shown.err}"
         assert shown.out, command
     for path in re.findall(r"`(as_\S+\.nii\.gz)`", (DOCS / page).read_text()):
         assert (tmp_path / path).exists()
 
 
-def _run(program, *words):
+def _run(program: str, *words: str) -> int | str | None:
     if program == "siteless-bids":
         return bids_main([*words, *QUICK[words[2]]])
     try:
@@ -170,19 +176,21 @@ def _run(program, *words):
         return stop.code
 
 
-def _quick(name, *words):
+def _quick(name: str, *words: str) -> list[str]:
     if name != "fit":
         return [*QUICK.get(name, []), *(QUICK_DESIGN if "--design" in words else [])]
     method = words[words.index("--method") + 1] if "--method" in words else "invariant"
     return ["--nprocs", "1", *QUICK_FIT[method]]
 
 
-def test_what_is_not_run_is_still_shown():
+def test_what_is_not_run_is_still_shown() -> None:
     shown = [command for page in PAGES for command in _commands(page)]
     assert all(any(words in command for command in shown) for words in NOT_RUN)
 
 
-def test_public_datasets_are_listed_with_their_sites(tmp_path, monkeypatch):
+def test_public_datasets_are_listed_with_their_sites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     layout = {
         "ds004712/derivatives/qsiprep": {
@@ -198,7 +206,7 @@ def test_public_datasets_are_listed_with_their_sites(tmp_path, monkeypatch):
                 _touch(Path(folder), person, session)
     exec("\n".join(_blocks("openneuro.md", "python")), {})
     found = {
-        table: {(s.subject, s.entities["ses"], s.site.label, s.attributes["split"]) for s in scans}
+        table: {(s.subject, s.entities["ses"], str(s.site), s.attributes["split"]) for s in scans}
         for table in ("on_harmony", "sdsu", "masivar")
         if (scans := siteless.find_scans(f"{table}.tsv").scans)
     }
@@ -222,7 +230,7 @@ def test_public_datasets_are_listed_with_their_sites(tmp_path, monkeypatch):
     assert all(s.mask for s in siteless.find_scans("on_harmony.tsv").scans)
 
 
-def _touch(root, person, session):
+def _touch(root: Path, person: str, session: str) -> None:
     folder = root / person / f"ses-{session}" / "dwi"
     folder.mkdir(parents=True)
     stem = f"{person}_ses-{session}"
@@ -234,6 +242,6 @@ def _touch(root, person, session):
         (folder / f"{stem}_acq-b2000n96r25x25x25peAPP_run-115_dwi.nii.gz").touch()
 
 
-def test_the_interface_lists_every_public_name():
+def test_the_interface_lists_every_public_name() -> None:
     shown = re.findall(r"auto\w+:: (\w+)$", (DOCS / "api.md").read_text(), flags=re.MULTILINE)
     assert sorted(shown) == sorted(siteless.__all__)

@@ -19,7 +19,7 @@ README = Path(__file__).parents[2] / "README.md"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("readme")
     rows = [{"session_id": f"ses-{name}", "site": name} for name in ("berlin", "leeds")]
     for subject in ("sub-01", "sub-02", "sub-03", "sub-04"):
@@ -30,17 +30,17 @@ def folder(tmp_path_factory):
             scan = make_scan(make_gradients(ONE_SHELL), seed=zlib.crc32(stem.encode()))
             write_raw(scan, person / row["session_id"] / "dwi", stem)
     new = write_raw(make_scan(make_gradients(ONE_SHELL), seed=9), folder / "new", "new")
-    row = {"subject": "05", "site": "leipzig", "dwi": new.relative_to(folder)}
-    write_table(folder / "new_scans.tsv", [row])
+    scan_of_new = {"subject": "05", "site": "leipzig", "dwi": new.relative_to(folder)}
+    write_table(folder / "new_scans.tsv", [scan_of_new])
     return folder
 
 
-def _blocks(language):
+def _blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README.read_text(), flags=re.DOTALL)
 
 
 @pytest.fixture(scope="module")
-def shown(folder):
+def shown(folder: Path) -> list[tuple[str, int | str | None, str, str]]:
     """Run every command as it is written, but for less time.
 
     The experiment takes a quarter of an hour and the demo some minutes: slow tests run them.
@@ -73,7 +73,7 @@ QUICK = {
 PROGRAMS = {"siteless": main, "siteless-bids": bids_main}
 
 
-def _run(folder, words):
+def _run(folder: Path, words: list[str]) -> tuple[str, int | str | None, str, str]:
     """Return a command, its exit code and what it has printed."""
     program, *given = words
     kinds = set(given) - ({"fit"} if "rish" in given else set())
@@ -81,26 +81,26 @@ def _run(folder, words):
     out, err = io.StringIO(), io.StringIO()
     with contextlib.chdir(folder), redirect_stdout(out), redirect_stderr(err):
         try:
-            code = PROGRAMS[program]([*given, *more])
+            code: int | str | None = PROGRAMS[program]([*given, *more])
         except SystemExit as stop:  # as --help does
             code = stop.code
     return " ".join(words), code, out.getvalue(), err.getvalue()
 
 
-def test_siteless_commands_run(shown):
+def test_siteless_commands_run(shown: list[tuple[str, int | str | None, str, str]]) -> None:
     for command, code, out, err in shown:
         assert code == 0, f"{command}\n{out}{err}"
         assert out, command
 
 
-def test_programs_are_installed():
+def test_programs_are_installed() -> None:
     for program in PROGRAMS:
-        command = [Path(sys.executable).with_name(program), "--version"]
+        command: list[str | Path] = [Path(sys.executable).with_name(program), "--version"]
         assert subprocess.run(command, capture_output=True, check=True).stdout
 
 
 @pytest.mark.usefixtures("shown")
-def test_python_runs(folder):
+def test_python_runs(folder: Path) -> None:
     [code] = _blocks("python")
     checks = "assert signal.shape == (len(coefficients.values), len(scan.gradients))"
     command = [sys.executable, "-c", f"{code}\n{checks}"]
@@ -108,7 +108,7 @@ def test_python_runs(folder):
     assert shown.returncode == 0, shown.stderr
 
 
-def test_make_commands_are_there():
+def test_make_commands_are_there() -> None:
     makefile = (README.parent / "Makefile").read_text()
     targets = re.findall(r"^make (\w+)", README.read_text(), flags=re.MULTILINE)
     assert set(targets) >= {"demo", "test"}

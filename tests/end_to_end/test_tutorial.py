@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,11 +13,11 @@ NOTEBOOK = Path(__file__).parents[2] / "docs" / "tutorial.ipynb"
 
 
 @pytest.fixture(scope="module")
-def cells():
+def cells() -> list[dict[str, Any]]:
     return json.loads(NOTEBOOK.read_text())["cells"]
 
 
-def test_code_runs(cells, tmp_path):
+def test_code_runs(cells: list[dict[str, Any]], tmp_path: Path) -> None:
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     checks = """
 assert rendered.site.label == "connectom60"
@@ -33,5 +34,5 @@ assert abs(brightness(scan) / brightness(there) - 1) > 0.1
     assert "prisma30: " in shown.stdout
 
 
-def test_no_output_is_stored(cells):
+def test_no_output_is_stored(cells: list[dict[str, Any]]) -> None:
     assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells)

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from siteless.acquisition import Array
 from siteless.errors import DatasetError
 from siteless.evaluation._biology import (
     change_per_year,
@@ -17,11 +18,12 @@ JUDGED = np.array(
 )
 
 
-def test_line_is_scipys():
+def test_line_is_scipys() -> None:
     rng = np.random.default_rng(0)
     age = rng.uniform(20, 80, 40)
     values = 0.5 - 0.002 * age + 0.02 * rng.standard_normal(40)
-    found, expected = linear_effect(values, age, np.arange(40)), stats.linregress(age, values)
+    found = linear_effect(values, age, list(map(str, range(40))))
+    expected = stats.linregress(age, values)
     assert found.slope == pytest.approx(expected.slope)
     assert found.correlation == pytest.approx(expected.rvalue)
     width = 2 * 1.96 * expected.stderr
@@ -30,35 +32,35 @@ def test_line_is_scipys():
     assert found.people == 40
 
 
-def test_scanning_people_again_does_not_narrow_the_interval():
+def test_scanning_people_again_does_not_narrow_the_interval() -> None:
     rng = np.random.default_rng(1)
-    age, people = rng.uniform(20, 80, 20), np.arange(20)
+    age, people = rng.uniform(20, 80, 20), list(map(str, range(20)))
     values = 0.001 * age + 0.02 * rng.standard_normal(20)
     once = linear_effect(values, age, people)
-    again = linear_effect(np.tile(values, 4), np.tile(age, 4), np.tile(people, 4))
+    again = linear_effect(np.tile(values, 4), np.tile(age, 4), people * 4)
     assert again.slope_low == pytest.approx(once.slope_low)
     assert again.slope_high == pytest.approx(once.slope_high)
 
 
-def test_interval_of_a_slope_holds_the_truth():
+def test_interval_of_a_slope_holds_the_truth() -> None:
     rng = np.random.default_rng(2)
     held = 0
     for study in range(200):
         age, people = np.repeat(rng.uniform(20, 80, 25), 2), np.repeat(np.arange(25), 2)
         own = np.repeat(rng.standard_normal(25), 2)
         values = 0.03 * age + own + 0.2 * rng.standard_normal(50)
-        found = linear_effect(values, age, people, seed=study)
+        found = linear_effect(values, age, list(map(str, people)), seed=study)
         held += found.slope_low < 0.03 < found.slope_high
     assert 0.86 < held / 200 < 0.99
 
 
-def test_effects_repeat():
+def test_effects_repeat() -> None:
     age = np.array([20.0, 35.0, 50.0, 70.0])
     values = np.array([0.5, 0.45, 0.47, 0.4])
     assert linear_effect(values, age, list("abcd")) == linear_effect(values, age, list("abcd"))
 
 
-def test_equal_values_have_no_correlation():
+def test_equal_values_have_no_correlation() -> None:
     found = linear_effect(np.ones(4), np.arange(4.0), list("abcd"))
     assert found.slope == pytest.approx(0, abs=1e-12)
     assert np.isnan(found.correlation)
@@ -74,12 +76,21 @@ def test_equal_values_have_no_correlation():
         ([1, 2, 3], [20, 30], "abc", "got 3, 2 and 3"),
     ],
 )
-def test_no_line_without_people_who_differ(values, covariate, subjects, problem):
+def test_no_line_without_people_who_differ(
+    values: list[float], covariate: list[float], subjects: str, problem: str
+) -> None:
     with pytest.raises(DatasetError, match=problem):
-        linear_effect(values, covariate, list(subjects))
+        linear_effect(np.array(values), np.array(covariate), list(subjects))
 
 
-def followed(rng, people, *, change=-0.01, spread=0.0, visits=3):
+def followed(
+    rng: np.random.Generator,
+    people: int,
+    *,
+    change: float = -0.01,
+    spread: float = 0.0,
+    visits: int = 3,
+) -> tuple[Array, Array, Array]:
     """Values of people who differ in level, more with age than each changes."""
     first = rng.uniform(20, 80, (people, 1))
     years = np.sort(rng.uniform(0.0, 6.0, (people, visits)), axis=1) + np.arange(visits)
@@ -90,37 +101,39 @@ def followed(rng, people, *, change=-0.01, spread=0.0, visits=3):
     return values.ravel(), (first + years).ravel(), subjects
 
 
-def test_change_is_the_mean_of_peoples_lines():
+def test_change_is_the_mean_of_peoples_lines() -> None:
     values, ages, people = followed(np.random.default_rng(0), 12, spread=0.02)
     order = np.random.default_rng(1).permutation(len(values))
-    found = change_per_year(values[order], ages[order], people[order])
+    found = change_per_year(values[order], ages[order], people[order].tolist())
     slopes = [stats.linregress(ages[people == p], values[people == p]).slope for p in range(12)]
     assert found.per_year == pytest.approx(np.mean(slopes))
     width = 2 * 1.96 * stats.sem(slopes)
     assert found.high - found.low == pytest.approx(width, rel=0.15)
     assert found.people == 12
-    assert linear_effect(values, ages, people).slope > 0  # people differ the other way
+    assert linear_effect(values, ages, people.tolist()).slope > 0  # people differ the other way
 
 
-def test_levels_of_people_are_no_change():
+def test_levels_of_people_are_no_change() -> None:
     values, ages, people = followed(np.random.default_rng(2), 8)
     moved = values + 9.0 * np.random.default_rng(3).standard_normal(8)[people]
-    found, expected = (change_per_year(v, ages, people) for v in (moved, values))
+    found, expected = (change_per_year(v, ages, people.tolist()) for v in (moved, values))
     assert found.per_year == pytest.approx(expected.per_year)
     assert found.low == pytest.approx(expected.low)
 
 
-def test_people_seen_once_or_in_one_visit_are_no_change():
+def test_people_seen_once_or_in_one_visit_are_no_change() -> None:
     values, ages, people = followed(np.random.default_rng(4), 6)
     others = np.array([5.0, 1.0, 9.0]), np.array([40.0, 50.0, 50.1]), np.array([90, 91, 91])
-    more = (np.concatenate(two) for two in zip((values, ages, people), others, strict=True))
-    assert change_per_year(*more) == change_per_year(values, ages, people)
+    given = values, ages, people
+    v, a, p = (np.concatenate(two) for two in zip(given, others, strict=True))
+    assert change_per_year(v, a, p.tolist()) == change_per_year(values, ages, people.tolist())
 
 
-def test_interval_of_a_change_holds_the_truth():
+def test_interval_of_a_change_holds_the_truth() -> None:
     rng, held = np.random.default_rng(5), 0
     for study in range(200):
-        found = change_per_year(*followed(rng, 25, spread=0.02, visits=2), seed=study)
+        values, ages, people = followed(rng, 25, spread=0.02, visits=2)
+        found = change_per_year(values, ages, people.tolist(), seed=study)
         held += found.low < -0.01 < found.high
     assert 0.86 < held / 200 < 0.99
 
@@ -133,12 +146,14 @@ def test_interval_of_a_change_holds_the_truth():
         ([1, 2, 3], [20, 22], "aab", "got 3, 2 and 3"),
     ],
 )
-def test_no_change_without_people_who_came_again(values, ages, subjects, problem):
+def test_no_change_without_people_who_came_again(
+    values: list[float], ages: list[int], subjects: str, problem: str
+) -> None:
     with pytest.raises(DatasetError, match=problem):
-        change_per_year(values, ages, list(subjects))
+        change_per_year(np.array(values), np.array(ages), list(subjects))
 
 
-def test_agreement_is_the_published_one():
+def test_agreement_is_the_published_one() -> None:
     found = intraclass_correlation(JUDGED)
     assert found.absolute == pytest.approx(0.29, abs=0.005)
     assert found.consistency == pytest.approx(0.71, abs=0.005)
@@ -148,7 +163,7 @@ def test_agreement_is_the_published_one():
     assert found.residual_sd**2 == pytest.approx(1.02, abs=0.005)
 
 
-def test_offset_of_a_site_lowers_absolute_agreement_only():
+def test_offset_of_a_site_lowers_absolute_agreement_only() -> None:
     before = intraclass_correlation(JUDGED)
     after = intraclass_correlation(JUDGED + np.array([0, -9, 0, 0]))
     assert after.consistency == pytest.approx(before.consistency)
@@ -157,7 +172,7 @@ def test_offset_of_a_site_lowers_absolute_agreement_only():
     assert after.site_sd > before.site_sd + 1
 
 
-def test_agreement_finds_the_parts_of_values():
+def test_agreement_finds_the_parts_of_values() -> None:
     rng = np.random.default_rng(0)
     people, sites = rng.standard_normal((4000, 1)), np.array([-1.0, 0.0, 1.0])
     found = intraclass_correlation(2 * people + 3 * sites + 0.5 * rng.standard_normal((4000, 3)))
@@ -168,14 +183,14 @@ def test_agreement_finds_the_parts_of_values():
     assert found.absolute == pytest.approx(4 / 13.25, abs=0.02)
 
 
-def test_sites_that_agree_on_everything_agree_fully():
+def test_sites_that_agree_on_everything_agree_fully() -> None:
     found = intraclass_correlation(np.tile([[1.0], [2.0], [4.0]], 3))
     assert found.absolute == pytest.approx(1)
     assert found.consistency == pytest.approx(1)
     assert found.site_sd == found.residual_sd == 0
 
 
-def test_parts_below_zero_are_zero():
+def test_parts_below_zero_are_zero() -> None:
     found = intraclass_correlation(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]))
     assert found.people_sd == found.site_sd == 0
     assert found.consistency == pytest.approx(-1)
@@ -190,38 +205,38 @@ def test_parts_below_zero_are_zero():
         (np.ones((4, 3)), "all values are equal"),
     ],
 )
-def test_no_agreement_without_a_full_table(values, problem):
+def test_no_agreement_without_a_full_table(values: Array, problem: str) -> None:
     with pytest.raises(DatasetError, match=problem):
         intraclass_correlation(values)
 
 
-def lesioned():
+def lesioned() -> tuple[Array, Array, Array]:
     """A map of ones with a lesion of 2.5 in the middle, and 1.5 in what touches it."""
     places = np.indices((11, 11, 11)) - 5
     steps = np.abs(places).sum(axis=0)
     return np.where(steps == 0, 2.5, np.where(steps == 1, 1.5, 1.0)), steps == 0, steps
 
 
-def test_contrast_leaves_out_what_touches_the_lesion():
+def test_contrast_leaves_out_what_touches_the_lesion() -> None:
     values, lesion, _ = lesioned()
     assert lesion_contrast(values, lesion, np.ones_like(lesion)) == 2.5
 
 
-def test_contrast_is_to_white_matter_two_and_three_voxels_away():
+def test_contrast_is_to_white_matter_two_and_three_voxels_away() -> None:
     values, lesion, steps = lesioned()
     white_matter = steps % 2 == 0
     far_or_grey = np.where((steps > 3) | (steps % 2 == 1), 100.0, values)
     assert lesion_contrast(far_or_grey, lesion, white_matter) == 2.5
 
 
-def test_contrast_passes_over_what_is_not_finite():
+def test_contrast_passes_over_what_is_not_finite() -> None:
     values, lesion, steps = lesioned()
     values[steps == 3] = np.nan
     assert lesion_contrast(values, lesion, np.ones_like(lesion)) == 2.5
 
 
 @pytest.mark.parametrize("lacking", ["lesion", "white matter", "values"])
-def test_no_contrast_without_both_sides(lacking):
+def test_no_contrast_without_both_sides(lacking: str) -> None:
     values, lesion, steps = lesioned()
     none = np.zeros_like(lesion)
     white_matter = none if lacking == "white matter" else steps > 0
@@ -229,13 +244,13 @@ def test_no_contrast_without_both_sides(lacking):
     assert np.isnan(lesion_contrast(values, none if lacking == "lesion" else lesion, white_matter))
 
 
-def scans(count, *, seed, offset=0.0):
+def scans(count: int, *, seed: int, offset: float = 0.0) -> list[Array]:
     rng = np.random.default_rng(seed)
     means = offset + 0.1 * rng.standard_normal(count)
     return [mean + 0.5 * rng.standard_normal(200 + 50 * n) for n, mean in enumerate(means)]
 
 
-def test_distances_are_scipys():
+def test_distances_are_scipys() -> None:
     values = {"a": scans(8, seed=0), "b": scans(5, seed=1, offset=0.2), "c": scans(6, seed=2)}
     pairs = site_distances(values)
     assert [(pair.first, pair.second) for pair in pairs] == [("a", "b"), ("a", "c"), ("b", "c")]
@@ -249,7 +264,7 @@ def test_distances_are_scipys():
         assert pair.d == pytest.approx(t * np.sqrt(1 / len(first) + 1 / len(second)))
 
 
-def test_offset_moves_a_site_and_a_site_is_not_far_from_itself():
+def test_offset_moves_a_site_and_a_site_is_not_far_from_itself() -> None:
     same = scans(6, seed=0)
     itself, moved, _ = site_distances({"a": same, "b": same, "c": [s + 9 for s in same]})
     assert (itself.d, itself.ks) == (0, 0)
@@ -257,13 +272,13 @@ def test_offset_moves_a_site_and_a_site_is_not_far_from_itself():
     assert moved.ks == 1
 
 
-def test_one_scan_a_site_has_no_d():
+def test_one_scan_a_site_has_no_d() -> None:
     [pair] = site_distances({"a": scans(1, seed=0), "b": scans(1, seed=1, offset=9)})
     assert np.isnan(pair.d)
     assert pair.ks == 1
 
 
 @pytest.mark.parametrize("bad", [[], [np.ones(0)], [np.array([1.0, np.nan])]])
-def test_sites_without_values_are_refused(bad):
+def test_sites_without_values_are_refused(bad: list[Array]) -> None:
     with pytest.raises(DatasetError, match="site b needs scans"):
         site_distances({"a": scans(2, seed=0), "b": bad})

@@ -23,14 +23,16 @@ lit_pairs = pairs.filter(lambda voxels: any(observed for _, observed in voxels))
     ],
     ids=["one voxel", "a zero", "an outlier", "near zero", "nothing estimated"],
 )
-def test_errors_by_hand(estimated, observed, expected):
+def test_errors_by_hand(
+    estimated: list[float], observed: list[float], expected: list[float]
+) -> None:
     found = relative_errors(np.array(estimated), np.array(observed))
     assert list(found) == ["pe", "ape", "pe_median", "ape_median", "ape_floored", "cv"]
     assert list(found.values()) == pytest.approx(expected, abs=1e-12)
 
 
 @given(lit_pairs)
-def test_errors_one_voxel_at_a_time(voxels):
+def test_errors_one_voxel_at_a_time(voxels: list[tuple[float, float]]) -> None:
     found = relative_errors(*np.array(voxels).T)
     relative = [(e - o) / o for e, o in voxels if o]
     mean = fmean(o for _, o in voxels)
@@ -44,25 +46,25 @@ def test_errors_one_voxel_at_a_time(voxels):
 
 
 @given(lit_pairs, st.floats(1e-4, 1e4))
-def test_units_do_not_matter(voxels, unit):
+def test_units_do_not_matter(voxels: list[tuple[float, float]], unit: float) -> None:
     estimated, observed = np.array(voxels).T
     plain, scaled = (relative_errors(k * estimated, k * observed) for k in (1.0, unit))
     assert scaled == pytest.approx(plain, rel=1e-9, abs=1e-9)
 
 
 @given(lit_pairs)
-def test_a_map_has_no_error_to_itself(voxels):
+def test_a_map_has_no_error_to_itself(voxels: list[tuple[float, float]]) -> None:
     observed = np.array(voxels)[:, 1]
     assert set(relative_errors(observed, observed).values()) == {0.0}
 
 
 @pytest.mark.parametrize("estimated", [0.0, 1.0])
-def test_a_map_of_zeros_has_no_relative_error(estimated):
+def test_a_map_of_zeros_has_no_relative_error(estimated: float) -> None:
     found = relative_errors(np.full(3, estimated), np.zeros(3))
     assert not np.isfinite(list(found.values())).any()
 
 
-def test_whole_numbers_are_as_good_as_others():
+def test_whole_numbers_are_as_good_as_others() -> None:
     found = relative_errors(np.array([3, 1], dtype=np.uint8), np.array([2, 2], dtype=np.uint8))
     assert found["pe"] == 0
     assert found["ape"] == 0.5

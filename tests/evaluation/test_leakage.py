@@ -1,16 +1,27 @@
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from scipy import integrate, stats
 
+from siteless.acquisition import Array
 from siteless.errors import DatasetError
 from siteless.evaluation import _leakage
-from siteless.evaluation._leakage import Sample, measure_leakage
+from siteless.evaluation._leakage import Sample, _Trained, measure_leakage
 
 
-def travellers(people=10, sites="ab", *, voxels=400, features=3, shift=0.0, seed=0):
+def travellers(
+    people: int = 10,
+    sites: str = "ab",
+    *,
+    voxels: int = 400,
+    features: int = 3,
+    shift: float = 0.0,
+    seed: int = 0,
+) -> list[Sample]:
     """Everybody at every site; the first feature is shifted from site to site."""
     rng = np.random.default_rng(seed)
     offset = np.eye(features)[0] * shift
@@ -21,17 +32,17 @@ def travellers(people=10, sites="ab", *, voxels=400, features=3, shift=0.0, seed
     ]
 
 
-def information(shift):
+def information(shift: float) -> float:
     """Mutual information of site and value, nats: two normal distributions of equal weight."""
 
-    def integrand(x):
-        densities = stats.norm.pdf(x, [0.0, shift])
-        return np.mean(densities * np.log(densities / densities.mean()))
+    def integrand(x: float) -> float:
+        densities = np.asarray(stats.norm.pdf(x, [0.0, shift]))
+        return float(np.mean(densities * np.log(densities / densities.mean())))
 
     return integrate.quad(integrand, -8, 8 + shift)[0]
 
 
-def test_values_without_site_leak_nothing():
+def test_values_without_site_leak_nothing() -> None:
     found = measure_leakage(travellers(12, "abc"))
     assert found.chance == 1 / 3
     assert found.accuracy == pytest.approx(1 / 3, abs=0.02)
@@ -40,14 +51,14 @@ def test_values_without_site_leak_nothing():
     assert (found.people, found.voxels) == (12, 12 * 3 * 400)
 
 
-def test_site_as_a_feature_leaks_all():
+def test_site_as_a_feature_leaks_all() -> None:
     found = measure_leakage(travellers(8, "abcd", shift=100.0))
     assert found.accuracy == 1
     assert np.log(4) - 0.02 < found.nats <= np.log(4)
 
 
 @pytest.mark.parametrize("shift", [1.0, 2.0])
-def test_bound_is_below_the_information_and_close_to_it(shift):
+def test_bound_is_below_the_information_and_close_to_it(shift: float) -> None:
     found = measure_leakage(travellers(20, voxels=2000, shift=shift))
     truth = information(shift)
     # Twice the sampling error of 80,000 voxels' cross-entropy, which is below 0.6 nats a voxel.
@@ -55,7 +66,7 @@ def test_bound_is_below_the_information_and_close_to_it(shift):
     assert found.accuracy == pytest.approx(stats.norm.cdf(shift / 2), abs=0.01)
 
 
-def test_what_is_a_persons_is_not_a_sites():
+def test_what_is_a_persons_is_not_a_sites() -> None:
     rng = np.random.default_rng(3)
     offsets = 5 * rng.standard_normal((24, 1, 8))
     values = offsets + rng.standard_normal((24, 300, 8))
@@ -72,7 +83,7 @@ def test_what_is_a_persons_is_not_a_sites():
     assert measure_leakage(parts).accuracy > 0.9
 
 
-def test_sites_count_equally():
+def test_sites_count_equally() -> None:
     # A rare site: naming the common one always would be right for 90 % of the voxels.
     samples = travellers(20, shift=0.0)
     kept = [one for one in samples if one.site == "a" or one.subject < "04"]
@@ -82,7 +93,7 @@ def test_sites_count_equally():
 
 
 @pytest.mark.parametrize("training", [[f"{person:02}" for person in range(6)], None])
-def test_tested_people_do_not_change_the_adversary(training):
+def test_tested_people_do_not_change_the_adversary(training: list[str] | None) -> None:
     samples = _leakage._in_order(travellers(shift=1.0))
     adversary, tested = next(_leakage._adversaries(samples, training, 0))
     people = {one.subject for one in tested}
@@ -100,11 +111,13 @@ def test_tested_people_do_not_change_the_adversary(training):
         assert torch.equal(weights, again.network.state_dict()[name])
 
 
-def test_everybody_is_tested_once_by_an_adversary_that_has_not_seen_them(monkeypatch):
+def test_everybody_is_tested_once_by_an_adversary_that_has_not_seen_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     samples, learned = _leakage._in_order(travellers(7)), []
     learn = _leakage._learn
 
-    def watched(some, *rest):
+    def watched(some: Sequence[Sample], *rest: Any) -> _Trained:
         learned.append({one.subject for one in some})
         return learn(some, *rest)
 
@@ -118,7 +131,7 @@ def test_everybody_is_tested_once_by_an_adversary_that_has_not_seen_them(monkeyp
         assert seen.isdisjoint(one.subject for one in others)
 
 
-def test_seeds_repeat_whatever_the_order_and_threads():
+def test_seeds_repeat_whatever_the_order_and_threads() -> None:
     samples = travellers(6, shift=0.7)
     state, threads = torch.get_rng_state(), torch.get_num_threads()
     first = measure_leakage(samples, seed=4)
@@ -132,7 +145,7 @@ def test_seeds_repeat_whatever_the_order_and_threads():
     assert measure_leakage(samples, seed=5) != first
 
 
-def test_units_of_features_do_not_matter():
+def test_units_of_features_do_not_matter() -> None:
     samples = travellers(6, shift=1.0)
     unit = np.array([1e-4, 1.0, 1e4], dtype=np.float32)
     scaled = [replace(one, values=one.values * unit) for one in samples]
@@ -140,11 +153,11 @@ def test_units_of_features_do_not_matter():
     assert theirs.nats == pytest.approx(ours.nats, abs=0.01)
 
 
-def test_a_feature_that_is_constant_while_learning_is_left_out():
+def test_a_feature_that_is_constant_while_learning_is_left_out() -> None:
     samples = travellers(6, shift=1.0)
     learners = ["00", "01", "02"]
 
-    def with_constant(one, value):
+    def with_constant(one: Sample, value: float) -> Sample:
         column = np.full((len(one.values), 1), value, dtype=np.float32)
         return replace(one, values=np.hstack([one.values, column]))
 
@@ -153,7 +166,7 @@ def test_a_feature_that_is_constant_while_learning_is_left_out():
     assert measure_leakage(other, training=learners) == measure_leakage(same, training=learners)
 
 
-def test_one_learning_person_a_site_is_enough_and_one_tested_gives_no_interval():
+def test_one_learning_person_a_site_is_enough_and_one_tested_gives_no_interval() -> None:
     samples = [
         Sample(f"{site}{number}", site, one.values)
         for number in range(2)
@@ -165,7 +178,7 @@ def test_one_learning_person_a_site_is_enough_and_one_tested_gives_no_interval()
     assert np.isnan([found.nats_low, found.accuracy_high]).all()
 
 
-def test_interval_holds_the_mean_of_new_people():
+def test_interval_holds_the_mean_of_new_people() -> None:
     # People differ in how far their sites are apart; 12 of them are tested in each study.
     rng = np.random.default_rng(1)
     scans = np.ones((12, 2))
@@ -189,13 +202,15 @@ def test_interval_holds_the_mean_of_new_people():
         ([*travellers(3), *travellers(1, features=2)], None, "as many features, found 2, 3"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(samples, training, problem):
+def test_what_cannot_be_measured_is_refused(
+    samples: list[Sample], training: list[str] | None, problem: str
+) -> None:
     with pytest.raises(DatasetError, match=problem) as caught:
         measure_leakage(samples, training=training)
     assert caught.value.remedy
 
 
 @pytest.mark.parametrize("values", [np.ones(3), np.ones((0, 3)), np.full((2, 2), np.nan)])
-def test_values_that_are_no_table_are_refused(values):
+def test_values_that_are_no_table_are_refused(values: Array) -> None:
     with pytest.raises(DatasetError, match="subject 01 at site a"):
         Sample("01", "a", values)

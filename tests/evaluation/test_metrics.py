@@ -18,7 +18,7 @@ INTERVALS = [f"{name}_{end}" for name in LEAKAGE for end in ("low", "high")]
 
 
 @pytest.fixture(scope="module")
-def given_metrics():
+def given_metrics() -> list[str]:
     """Names of all scores that evaluation gives to a scan with blocks, a truth and fibres."""
     gradients = make_gradients({700: 8, 3000: 8})
     truth = make_scan(gradients, snr=np.inf)
@@ -32,7 +32,7 @@ def given_metrics():
     return [*names, *(f"{shown}_{kind}" for shown in MAPS for kind in kinds)]
 
 
-def test_every_metric_is_described(given_metrics):
+def test_every_metric_is_described(given_metrics: list[str]) -> None:
     assert {"rmse_truth_b3000", "shell_error_b700", "block_anisotropy", "mk_cv"} <= {
         *given_metrics
     }
@@ -42,7 +42,7 @@ def test_every_metric_is_described(given_metrics):
         assert meaning
 
 
-def test_units_are_of_what_is_measured(given_metrics):
+def test_units_are_of_what_is_measured(given_metrics: list[str]) -> None:
     for name in given_metrics:
         unit, _ = describe_metric(name)
         assert (unit == "%") == (name.endswith("percent") or name.startswith(("shell", "block_")))
@@ -56,16 +56,16 @@ def test_units_are_of_what_is_measured(given_metrics):
 @pytest.mark.parametrize(
     "name", [*INTERVALS, "md_age_slope_low", "fa_age_slope_high", "fa_change_per_year_low"]
 )
-def test_ends_of_an_interval_have_the_unit_of_what_is_between(name):
+def test_ends_of_an_interval_have_the_unit_of_what_is_between(name: str) -> None:
     assert describe_metric(name)[0] == describe_metric(name.rpartition("_")[0])[0]
 
 
-def test_a_map_is_named_in_its_metrics():
+def test_a_map_is_named_in_its_metrics() -> None:
     for shown in MAPS:
         assert describe_metric(f"{shown}_ape")[1].startswith(f"{shown}: mean of |")
 
 
 @pytest.mark.parametrize("name", ["rmsee", "fa_rmse", "xx_mean", "rmse_b", "shell_error_bx"])
-def test_metrics_that_there_are_not_are_unknown(name):
+def test_metrics_that_there_are_not_are_unknown(name: str) -> None:
     with pytest.raises(KeyError):
         describe_metric(name)

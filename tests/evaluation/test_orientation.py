@@ -14,7 +14,7 @@ from scipy.special import eval_legendre
 from threadpoolctl import threadpool_limits
 
 from phantoms import make_gradients
-from siteless.acquisition import GradientTable, Scan
+from siteless.acquisition import Array, GradientTable, Scan
 from siteless.errors import GradientTableError, MaskError, SitelessError
 from siteless.evaluation import (
     Responses,
@@ -43,14 +43,16 @@ GREY, FLUID = 0.8e-3, 3.0e-3
 FIBRES = np.array([[1.0, 0, 0], [0, 0, 1], [0.6, 0.64, -0.48], [-0.36, 0.48, 0.8]])
 
 
-def fibre_signal(b, cosines):
+def fibre_signal(b: Array, cosines: Array) -> Array:
     """Return what a single fibre gives: a stick and a zeppelin, b0 of 1000."""
     stick = np.exp(-b * 1.9e-3 * cosines**2)
     zeppelin = np.exp(-b * (0.8e-3 + 1.1e-3 * cosines**2))
     return 1000 * (0.6 * stick + 0.4 * zeppelin)
 
 
-def make_row(fibres, gradients=None, affine=None):
+def make_row(
+    fibres: Array, gradients: GradientTable | None = None, affine: Array | None = None
+) -> Scan:
     """Make a scan, a voxel for each set of fibres (voxel, fibre, 3), without noise."""
     gradients = make_gradients() if gradients is None else gradients
     b = np.where(gradients.is_b0, 0, gradients.b)
@@ -60,7 +62,7 @@ def make_row(fibres, gradients=None, affine=None):
     return Scan(signal[:, None, None], affine, gradients, brain, brain)
 
 
-def exact_responses(engine, b=(0, 1200, 3000)):
+def exact_responses(engine: str, b: tuple[int, ...] = (0, 1200, 3000)) -> Responses:
     """Integrate the zonal harmonics of a fibre, by quadrature."""
     cosines, weights = leggauss(64)
     degrees = np.arange(0, 9, 2)
@@ -71,17 +73,19 @@ def exact_responses(engine, b=(0, 1200, 3000)):
     return Responses(engine, b, white, *(np.sqrt(4 * np.pi) * np.stack([grey, fluid])))
 
 
-def as_peaks(directions):
+def as_peaks(directions: Array | list[Array]) -> Array:
     """Give single maxima the shape of `Fods.peaks`."""
     return np.asarray(directions, dtype=float).reshape(-1, 1, 3)
 
 
-def run(*words, folder):
+def run(*words: str | Path, folder: Path) -> None:
     subprocess.run([str(word) for word in words], cwd=folder, check=True, capture_output=True)
 
 
 @given(seeds, rotations)
-def test_angles_have_no_sign_and_do_not_depend_on_axes_or_amplitudes(seed, rotation):
+def test_angles_have_no_sign_and_do_not_depend_on_axes_or_amplitudes(
+    seed: int, rotation: Array
+) -> None:
     rng = np.random.default_rng(seed)
     found, expected = rng.normal(size=(2, 7, 3, 3))
     angles = peak_angles(found, expected)
@@ -94,13 +98,13 @@ def test_angles_have_no_sign_and_do_not_depend_on_axes_or_amplitudes(seed, rotat
 
 
 @given(seeds)
-def test_peaks_are_at_no_angle_to_themselves(seed):
+def test_peaks_are_at_no_angle_to_themselves(seed: int) -> None:
     peaks = np.random.default_rng(seed).normal(size=(7, 3, 3)).astype(np.float32)
     angles = peak_angles(peaks, -peaks)
     assert angles.closest.tolist() == angles.largest.tolist() == [0.0] * 7
 
 
-def test_angles_are_unknown_where_there_is_no_maximum():
+def test_angles_are_unknown_where_there_is_no_maximum() -> None:
     none, x, y = np.zeros(3), np.array([1.0, 0, 0]), np.array([0, 1.0, 0])
     found = np.array([[none, none], [x, none], [x, y], [x, none]])
     expected = np.array([[x, none], [none, none], [y, none], [y, x]])
@@ -111,7 +115,7 @@ def test_angles_are_unknown_where_there_is_no_maximum():
 
 @pytest.mark.parametrize("angle", [0.5, 5.0, 30.0, 85.0])
 @given(seeds)
-def test_turned_fods_score_the_angle_that_they_were_turned_by(angle, seed):
+def test_turned_fods_score_the_angle_that_they_were_turned_by(angle: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
     fibre, across, *_ = np.linalg.qr(rng.normal(size=(3, 3)))[0].T
     turn = Rotation.from_rotvec(np.deg2rad(angle) * across).as_matrix()
@@ -131,14 +135,14 @@ def test_turned_fods_score_the_angle_that_they_were_turned_by(angle, seed):
     assert (np.diff(height, axis=1) <= 0).all()
 
 
-def test_fods_without_a_positive_maximum_have_no_peaks():
+def test_fods_without_a_positive_maximum_have_no_peaks() -> None:
     coefficients = np.zeros((2, 45))
     coefficients[1, 0] = -1
     assert not find_peaks(coefficients).any()
 
 
 @needs_mrtrix
-def test_largest_maxima_are_those_of_sh2peaks():
+def test_largest_maxima_are_those_of_sh2peaks() -> None:
     rng = np.random.default_rng(0)
     fibres = rng.normal(size=(60, 3, 3))
     fibres /= np.linalg.norm(fibres, axis=2, keepdims=True)
@@ -152,7 +156,7 @@ def test_largest_maxima_are_those_of_sh2peaks():
 
 
 @either
-def test_fibres_are_found_where_they_are_and_turn_as_they_are_turned(engine):
+def test_fibres_are_found_where_they_are_and_turn_as_they_are_turned(engine: str) -> None:
     turn = Rotation.from_euler("xyz", (8, -5, 6), degrees=True).as_matrix()
     scan = make_row(np.concatenate([FIBRES, FIBRES @ turn.T])[:, None])
     fods = find_fods(scan, exact_responses(engine), scan.mask)
@@ -167,7 +171,7 @@ def test_fibres_are_found_where_they_are_and_turn_as_they_are_turned(engine):
 
 @either
 @pytest.mark.parametrize("between", [70, 90])
-def test_both_fibres_of_a_crossing_are_found(engine, between):
+def test_both_fibres_of_a_crossing_are_found(engine: str, between: int) -> None:
     half = np.deg2rad(between / 2)
     turn = Rotation.from_euler("xyz", (20, 35, -50), degrees=True).as_matrix()
     crossing = np.array([[np.cos(half), np.sin(half), 0], [np.cos(half), -np.sin(half), 0]])
@@ -181,8 +185,8 @@ def test_both_fibres_of_a_crossing_are_found(engine, between):
 
 @needs_mrtrix
 @needs_cvxpy
-def test_engines_agree():
-    scan = make_row([[FIBRES[0], FIBRES[1]], [FIBRES[2], FIBRES[3]], [FIBRES[2], FIBRES[2]]])
+def test_engines_agree() -> None:
+    scan = make_row(FIBRES[[[0, 1], [2, 3], [2, 2]]])
     theirs, dipys = (
         find_fods(scan, exact_responses(engine), scan.mask) for engine in (MRTRIX, DIPY)
     )
@@ -193,7 +197,7 @@ def test_engines_agree():
 
 @needs_mrtrix
 @pytest.mark.parametrize("flip", [1.0, -1.0])
-def test_axes_are_those_of_mrtrix_with_an_fsl_table(tmp_path, flip):
+def test_axes_are_those_of_mrtrix_with_an_fsl_table(tmp_path: Path, flip: float) -> None:
     affine = np.eye(4)
     turn = Rotation.from_euler("xyz", (20, -15, 30), degrees=True).as_matrix()
     affine[:3, :3] = turn @ np.diag([flip, 1, 1]) * [2, 2.5, 3]
@@ -221,7 +225,9 @@ def test_axes_are_those_of_mrtrix_with_an_fsl_table(tmp_path, flip):
 @either
 @pytest.mark.parametrize("angles", [(0, 0, 0), (20, -15, 30)])
 @pytest.mark.parametrize("flip", [1.0, -1.0])
-def test_tables_along_any_image_axes_give_the_same_world_peaks(engine, angles, flip):
+def test_tables_along_any_image_axes_give_the_same_world_peaks(
+    engine: str, angles: tuple[int, int, int], flip: float
+) -> None:
     affine = np.eye(4)
     turn = Rotation.from_euler("xyz", angles, degrees=True).as_matrix()
     affine[:3, :3] = turn @ np.diag([flip, 1, 1]) * [2, 2.5, 3]
@@ -232,7 +238,7 @@ def test_tables_along_any_image_axes_give_the_same_world_peaks(engine, angles, f
 
 
 @either
-def test_voxels_are_in_the_order_of_the_file(engine):
+def test_voxels_are_in_the_order_of_the_file(engine: str) -> None:
     shape = (3, 2, 2)
     fibres = np.random.default_rng(3).normal(size=(12, 3))
     fibres /= np.linalg.norm(fibres, axis=1, keepdims=True)
@@ -247,7 +253,7 @@ def test_voxels_are_in_the_order_of_the_file(engine):
 
 
 @either
-def test_b_values_may_scatter_and_volumes_may_be_in_any_order(engine):
+def test_b_values_may_scatter_and_volumes_may_be_in_any_order(engine: str) -> None:
     table, rng = make_gradients(), np.random.default_rng(0)
     scan = make_row(FIBRES[:, None], table)
     order = rng.permutation(len(table))
@@ -263,7 +269,7 @@ def test_b_values_may_scatter_and_volumes_may_be_in_any_order(engine):
 
 
 @either
-def test_no_voxels_give_no_fods(engine):
+def test_no_voxels_give_no_fods(engine: str) -> None:
     scan = make_row(FIBRES[:, None])
     fods = find_fods(scan, exact_responses(engine), np.zeros_like(scan.mask))
     assert fods.coefficients.shape == (0, 45)
@@ -271,13 +277,13 @@ def test_no_voxels_give_no_fods(engine):
 
 
 @needs_mrtrix
-def test_one_shell_is_enough_for_mrtrix():
+def test_one_shell_is_enough_for_mrtrix() -> None:
     scan = make_row(FIBRES[:, None], make_gradients({3000: 45}))
     fods = find_fods(scan, exact_responses(MRTRIX, (0, 3000)), scan.mask)
     assert (peak_angles(fods.peaks, as_peaks(FIBRES)).largest < 1.5).all()
 
 
-def make_tissues():
+def make_tissues() -> Scan:
     """Make a scan of 90 voxels of white matter, 60 of grey matter and 40 of fluid."""
     fibres = np.random.default_rng(5).normal(size=(90, 1, 3))
     white = make_row(fibres / np.linalg.norm(fibres, axis=2, keepdims=True))
@@ -292,7 +298,7 @@ def make_tissues():
 
 
 @needs_cvxpy
-def test_dipys_responses_are_those_of_the_tissues():
+def test_dipys_responses_are_those_of_the_tissues() -> None:
     found, exact = estimate_responses(make_tissues(), DIPY), exact_responses(DIPY)
     assert found.b == exact.b
     np.testing.assert_allclose(found.white, exact.white, atol=5e-3 * exact.white[0, 0])
@@ -304,7 +310,7 @@ def test_dipys_responses_are_those_of_the_tissues():
 @pytest.mark.parametrize(
     ("part", "lacking"), [(slice(0, 150), "fluid"), (slice(90, 190), "white")]
 )
-def test_scans_without_a_tissue_are_refused(part, lacking):
+def test_scans_without_a_tissue_are_refused(part: slice, lacking: str) -> None:
     scan = make_tissues()
     names = ("signal", "mask", "white_matter")
     with pytest.raises(SitelessError, match=f"found no {lacking}"):
@@ -312,7 +318,7 @@ def test_scans_without_a_tissue_are_refused(part, lacking):
 
 
 @pytest.fixture(scope="module")
-def person():
+def person() -> tuple[Scan, Array]:
     """Give the scan of a simulated brain, and its true fibres as peaks in white matter."""
     someone = Person("01", age=45, sex="F", split="train", seed=(7, 1))
     anatomy = make_anatomy(someone, voxel_size=4.0)
@@ -324,7 +330,7 @@ def person():
     return scan, np.take_along_axis(truth, order[..., None], axis=1)
 
 
-def some_voxels(mask, count):
+def some_voxels(mask: Array, count: int) -> Array:
     some = np.zeros_like(mask)
     places = np.flatnonzero(mask)
     some.flat[places[:: max(1, len(places) // count)]] = True
@@ -332,7 +338,7 @@ def some_voxels(mask, count):
 
 
 @either
-def test_simulated_fibres_are_found(person, engine):
+def test_simulated_fibres_are_found(person: tuple[Scan, Array], engine: str) -> None:
     scan, truth = person
     some = some_voxels(scan.white_matter, 80)
     fods = find_fods(scan, estimate_responses(scan, engine), some)
@@ -343,7 +349,7 @@ def test_simulated_fibres_are_found(person, engine):
 
 @needs_mrtrix
 @needs_cvxpy
-def test_responses_of_engines_agree(person):
+def test_responses_of_engines_agree(person: tuple[Scan, Array]) -> None:
     theirs, dipys = (estimate_responses(person[0], engine) for engine in (MRTRIX, DIPY))
     assert theirs.b == dipys.b == (0, 1200, 3000)
     np.testing.assert_allclose(dipys.white[:, 0], theirs.white[:, 0], rtol=0.1)
@@ -353,7 +359,9 @@ def test_responses_of_engines_agree(person):
 
 
 @either
-def test_bytes_do_not_depend_on_threads_or_on_chance(person, engine):
+def test_bytes_do_not_depend_on_threads_or_on_chance(
+    person: tuple[Scan, Array], engine: str
+) -> None:
     scan, _ = person
     some = some_voxels(scan.white_matter, 25)
     results = []
@@ -366,26 +374,26 @@ def test_bytes_do_not_depend_on_threads_or_on_chance(person, engine):
 
 
 @needs_cvxpy
-def test_one_shell_is_refused_by_dipy():
+def test_one_shell_is_refused_by_dipy() -> None:
     scan = make_row(FIBRES[:, None], make_gradients({3000: 45}))
     with pytest.raises(GradientTableError, match="at least two shells, found b=3000; install MR"):
         estimate_responses(scan, DIPY)
 
 
-def test_scans_without_b0_are_refused():
+def test_scans_without_b0_are_refused() -> None:
     scan = make_row(FIBRES[:, None], make_gradients(b0=0))
     with pytest.raises(GradientTableError, match="need b0 and at least one shell"):
         estimate_responses(scan, MRTRIX)
 
 
 @pytest.mark.parametrize("shells", [{1200: 30}, {1000: 30, 3000: 30}, {700: 9, 1200: 9, 3000: 9}])
-def test_other_shells_are_refused(shells):
+def test_other_shells_are_refused(shells: dict[int, int]) -> None:
     scan = make_row(FIBRES[:, None], make_gradients(shells))
     with pytest.raises(GradientTableError, match=r"expected .* b=1200, b=3000; found b="):
         find_fods(scan, exact_responses(MRTRIX), scan.mask)
 
 
-def test_voxels_outside_of_the_brain_are_refused():
+def test_voxels_outside_of_the_brain_are_refused() -> None:
     scan = make_row(FIBRES[:, None])
     part = replace(scan, mask=np.array([1, 1, 0, 0], bool)[:, None, None], white_matter=~scan.mask)
     for where in (scan.mask, part.mask[:3]):
@@ -394,7 +402,7 @@ def test_voxels_outside_of_the_brain_are_refused():
 
 
 @pytest.mark.parametrize("engine", ["", "mrtrix3", "FSL 6.0"])
-def test_unknown_engines_are_refused(engine):
+def test_unknown_engines_are_refused(engine: str) -> None:
     scan = make_row(FIBRES[:, None])
     for call in (
         lambda: estimate_responses(scan, engine),
@@ -405,7 +413,7 @@ def test_unknown_engines_are_refused(engine):
 
 
 @pytest.fixture
-def only_programs(tmp_path, monkeypatch):
+def only_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give a folder that all programs are found in."""
     monkeypatch.setenv("PATH", str(tmp_path))
     return tmp_path
@@ -417,7 +425,7 @@ def put_programs(folder: Path, script: str) -> None:
         (folder / program).chmod(0o755)
 
 
-def test_version_is_what_the_program_tells(only_programs):
+def test_version_is_what_the_program_tells(only_programs: Path) -> None:
     put_programs(only_programs, "echo '== dwi2fod 3.0.4-12-gab =='; echo 64 bit")
     assert find_engine() == "MRtrix3 3.0.4-12-gab"
     put_programs(only_programs, "echo something else")
@@ -426,7 +434,9 @@ def test_version_is_what_the_program_tells(only_programs):
 
 
 @needs_cvxpy
-def test_dipy_is_found_where_a_program_is_missing_but_does_not_take_its_place(only_programs):
+def test_dipy_is_found_where_a_program_is_missing_but_does_not_take_its_place(
+    only_programs: Path,
+) -> None:
     put_programs(only_programs, "exit 1")
     (only_programs / "dwi2fod").unlink()
     assert find_engine().startswith("DIPY ")
@@ -436,7 +446,7 @@ def test_dipy_is_found_where_a_program_is_missing_but_does_not_take_its_place(on
 
 
 @pytest.mark.usefixtures("only_programs")
-def test_what_is_missing_is_told(monkeypatch):
+def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("siteless.evaluation._orientation.find_spec", lambda _: None)
     with pytest.raises(SitelessError, match=r"found no dwi2response.* and no CVXPY; install"):
         find_engine()
@@ -445,14 +455,14 @@ def test_what_is_missing_is_told(monkeypatch):
 
 
 @needs_mrtrix
-def test_found_engine_can_be_used():
+def test_found_engine_can_be_used() -> None:
     scan = make_row(FIBRES[:, None])
     assert find_fods(scan, exact_responses(find_engine()), scan.mask).peaks.any()
 
 
 def test_failures_are_told_in_one_line_and_leave_no_files(
-    only_programs, tmp_path_factory, monkeypatch
-):
+    only_programs: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scratch = tmp_path_factory.mktemp("scratch [1]")
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
     scan = make_row(FIBRES[:, None])

@@ -22,7 +22,7 @@ tables = st.lists(
 
 
 @given(tables)
-def test_mean_is_of_the_scores_that_are_asked_for(table):
+def test_mean_is_of_the_scores_that_are_asked_for(table: ScoreTable) -> None:
     chosen = [
         one.value
         for one in table.scores
@@ -33,7 +33,7 @@ def test_mean_is_of_the_scores_that_are_asked_for(table):
 
 
 @given(tables)
-def test_selections_share_out_all_scores(table):
+def test_selections_share_out_all_scores(table: ScoreTable) -> None:
     parts = [
         one
         for metric in ("rmse", "fa_cv")
@@ -45,12 +45,12 @@ def test_selections_share_out_all_scores(table):
 
 
 @given(tables)
-def test_selections_keep_the_order(table):
+def test_selections_keep_the_order(table: ScoreTable) -> None:
     chosen = [one for one in table.scores if one.metric == "rmse" and one.region == "lesion"]
     assert table.select("rmse", region="lesion") == chosen
 
 
-def test_methods_and_tasks_follow_each_other_as_they_came():
+def test_methods_and_tasks_follow_each_other_as_they_came() -> None:
     rows = [
         ("z", "b>a", "rmse"),
         ("a", "a>b", "rmse"),
@@ -66,7 +66,7 @@ def test_methods_and_tasks_follow_each_other_as_they_came():
     assert table.methods("fa_cv") == table.tasks("fa_cv") == []
 
 
-def test_white_matter_is_meant_unless_told():
+def test_white_matter_is_meant_unless_told() -> None:
     regions = {WHITE_MATTER: 1.0, "lesion": 5.0}
     table = ScoreTable(
         tuple(Score("01", "a>b", "rish", region, "rmse", v) for region, v in regions.items())

@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from dataclasses import replace
 from math import sqrt
 from statistics import fmean
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phantoms import make_gradients, make_scan
+from siteless.acquisition import Array, GradientTable, Scan
 from siteless.evaluation import (
     WHITE_MATTER,
     Angles,
@@ -28,17 +30,17 @@ PARTS = ("b0", "b1000", "b2500")
 SPREAD = 20.0
 
 
-def clean_scan(gradients=GRADIENTS):
+def clean_scan(gradients: GradientTable = GRADIENTS) -> Scan:
     return make_scan(gradients, shape=SHAPE, snr=np.inf)
 
 
-def noisy(scan, seed=0, spread=SPREAD):
+def noisy(scan: Scan, seed: int = 0, spread: float = SPREAD) -> Scan:
     noise = np.random.default_rng(seed).normal(0, spread, scan.signal.shape)
     return scan.with_signal(scan.signal + noise)
 
 
 @pytest.fixture(scope="module")
-def target():
+def target() -> Target:
     """A target with truth, and two regions: the lower half of the brain and the upper."""
     truth = clean_scan()
     lower = truth.mask.copy()
@@ -48,11 +50,16 @@ def target():
 
 
 @pytest.fixture
-def white(target):
+def white(target: Target) -> Array:
     return target.scan.white_matter
 
 
-def plain_rmse(found, expected, volumes):
+def truth_of(target: Target) -> Scan:
+    assert target.truth is not None
+    return target.truth
+
+
+def plain_rmse(found: Array, expected: Array, volumes: list[int] | range) -> list[float]:
     """Return each voxel's error, a number at a time; both have shape (voxel, volume)."""
     return [
         sqrt(fmean((float(one[v]) - float(other[v])) ** 2 for v in volumes))
@@ -60,30 +67,32 @@ def plain_rmse(found, expected, volumes):
     ]
 
 
-def plain_percentile(values, percent):
+def plain_percentile(values: Sequence[float], percent: int) -> float:
     """Interpolate between the two values around a percentile."""
     ordered, place = sorted(values), (len(values) - 1) * percent / 100
     low = min(int(place), len(values) - 2)
     return ordered[low] + (place - low) * (ordered[low + 1] - ordered[low])
 
 
-def plain_block_means(values, where, voxel_size):
+def plain_block_means(
+    values: Array, where: Array, voxel_size: Sequence[float]
+) -> dict[tuple[int, ...], float]:
     """Return means over 10 mm cubes of at least 8 voxels; values of shape (x, y, z)."""
-    blocks = {}
+    blocks: dict[tuple[int, ...], list[float]] = {}
     for voxel in zip(*(axis.tolist() for axis in np.nonzero(where)), strict=True):
         place = tuple(n * size // 10 for n, size in zip(voxel, voxel_size, strict=True))
         blocks.setdefault(place, []).append(float(values[voxel]))
     return {place: fmean(block) for place, block in blocks.items() if len(block) >= 8}
 
 
-def errors_of(scores):
+def errors_of(scores: dict[str, float]) -> dict[str, float]:
     """Leave out what is not an error."""
     return {name: value for name, value in scores.items() if name != "level"}
 
 
 @pytest.mark.parametrize(("name", "to"), [("rmse", "scan"), ("rmse_truth", "truth")])
-def test_errors_of_voxels_one_by_one(target, white, name, to):
-    given_scan, expected = noisy(target.truth, seed=5), getattr(target, to)
+def test_errors_of_voxels_one_by_one(target: Target, white: Array, name: str, to: str) -> None:
+    given_scan, expected = noisy(truth_of(target), seed=5), getattr(target, to)
     scores = score_signal(given_scan, target, white)
     found, wanted = given_scan.signal[white], expected.signal[white]
     errors = plain_rmse(found, wanted, range(len(GRADIENTS)))
@@ -97,17 +106,17 @@ def test_errors_of_voxels_one_by_one(target, white, name, to):
         assert scores[f"{name}_{part}"] == pytest.approx(own)
 
 
-def test_per_cent_are_of_the_median_b0_of_white_matter(target, white):
+def test_per_cent_are_of_the_median_b0_of_white_matter(target: Target, white: Array) -> None:
     b0 = [fmean(map(float, voxel[:2])) for voxel in target.scan.signal[white]]
     level = plain_percentile(b0, 50)
-    scores = score_signal(noisy(target.truth, seed=6), target, white)
+    scores = score_signal(noisy(truth_of(target), seed=6), target, white)
     assert target.level == pytest.approx(level)
     assert scores["rmse_percent"] == pytest.approx(100 * scores["rmse"] / level)
     assert scores["rmse_truth_percent"] == pytest.approx(100 * scores["rmse_truth"] / level)
 
 
 @given(seeds, st.floats(0, 100))
-def test_a_scan_has_no_error_to_itself(seed, spread):
+def test_a_scan_has_no_error_to_itself(seed: int, spread: float) -> None:
     scan = noisy(clean_scan(make_gradients({1000: 8})), seed, spread)
     target = Target(scan)
     maps = maps_within(scan, target.maps, target.masks.values())
@@ -118,9 +127,9 @@ def test_a_scan_has_no_error_to_itself(seed, spread):
     assert not rmse_map(scan, target)[scan.white_matter].any()
 
 
-def test_the_truth_has_no_systematic_error(target, white):
-    scores = score_signal(target.truth, target, white)
-    maps = maps_within(target.truth, target.maps, target.masks.values())
+def test_the_truth_has_no_systematic_error(target: Target, white: Array) -> None:
+    scores = score_signal(truth_of(target), target, white)
+    maps = maps_within(truth_of(target), target.maps, target.masks.values())
     scores |= score_maps(maps, target, white)
     known = ("rmse_truth", "shell_error", "block_", "fa_block", "md_block")
     errors = [value for name, value in scores.items() if name.startswith(known)]
@@ -130,24 +139,26 @@ def test_the_truth_has_no_systematic_error(target, white):
     assert scores["fa_cv"] > 0
 
 
-def test_systematic_errors_are_told_from_the_scan_without_a_truth(target, white):
-    alone, other = Target(target.scan), noisy(target.truth, seed=7)
+def test_systematic_errors_are_told_from_the_scan_without_a_truth(
+    target: Target, white: Array
+) -> None:
+    alone, other = Target(target.scan), noisy(truth_of(target), seed=7)
     scores = score_signal(other, alone, white)
     assert not [name for name in scores if "truth" in name]
     means = [one.signal[white][:, 0:2].mean(dtype=float) for one in (other, target.scan)]
     assert scores["shell_error_b0"] == pytest.approx(100 * (means[0] / means[1] - 1), abs=1e-4)
-    assert score_signal(target.truth, alone, white)["block_percent"] > 0
+    assert score_signal(truth_of(target), alone, white)["block_percent"] > 0
 
 
-def test_an_offset_is_an_error_of_voxels_and_blocks_alike(target, white):
-    moved = target.truth.with_signal(target.truth.signal + 0.02 * target.level)
+def test_an_offset_is_an_error_of_voxels_and_blocks_alike(target: Target, white: Array) -> None:
+    moved = truth_of(target).with_signal(truth_of(target).signal + 0.02 * target.level)
     scores = score_signal(moved, target, white)
     assert scores["rmse_truth_percent"] == pytest.approx(2, rel=1e-4)
     assert scores["block_percent"] == pytest.approx(2, rel=1e-4)
 
 
 @given(st.floats(0.2, 5.0))
-def test_a_gain_is_no_error_of_a_scan_at_the_targets_level(gain):
+def test_a_gain_is_no_error_of_a_scan_at_the_targets_level(gain: float) -> None:
     truth = clean_scan()
     target = Target(noisy(truth, seed=3), truth=truth)
     scores = score_signal(truth.with_signal(gain * truth.signal), target, truth.white_matter)
@@ -160,7 +171,7 @@ def test_a_gain_is_no_error_of_a_scan_at_the_targets_level(gain):
 
 
 @given(st.floats(0.5, 1.5))
-def test_means_of_shells_tell_a_scale(scale):
+def test_means_of_shells_tell_a_scale(scale: float) -> None:
     truth = clean_scan()
     target = Target(truth)
     weights = np.where(GRADIENTS.bvals == 2500, 1.0, scale)
@@ -172,7 +183,7 @@ def test_means_of_shells_tell_a_scale(scale):
 
 
 @given(st.floats(0.2, 2.0))
-def test_anisotropy_tells_a_contrast_between_directions(contrast):
+def test_anisotropy_tells_a_contrast_between_directions(contrast: float) -> None:
     truth = clean_scan()
     signal = truth.signal.astype(float)
     strongest = GRADIENTS.bvals == 2500
@@ -183,10 +194,10 @@ def test_anisotropy_tells_a_contrast_between_directions(contrast):
     assert scores["block_anisotropy"] == pytest.approx(expected, abs=1e-3)
 
 
-def test_errors_of_blocks_one_by_one(target, white):
+def test_errors_of_blocks_one_by_one(target: Target, white: Array) -> None:
     scores = score_signal(target.scan, target, white)
     squares = []
-    for found, true in zip(target.scan.volumes, target.truth.volumes, strict=True):
+    for found, true in zip(target.scan.volumes, truth_of(target).volumes, strict=True):
         difference = (found - true).reshape(SHAPE, order="F")
         means = plain_block_means(difference, white, target.scan.voxel_size.tolist())
         squares += [mean**2 for mean in means.values()]
@@ -194,7 +205,7 @@ def test_errors_of_blocks_one_by_one(target, white):
     assert scores["block_percent"] == pytest.approx(expected, rel=1e-4)
 
 
-def test_scans_are_compared_at_the_volumes_of_the_target():
+def test_scans_are_compared_at_the_volumes_of_the_target() -> None:
     scan, other = (clean_scan(make_gradients({1000: 40}, seed=seed)) for seed in (0, 8))
     target = Target(scan)
     near, far = (score_signal(one, target, scan.white_matter) for one in (other, noisy(other)))
@@ -203,16 +214,16 @@ def test_scans_are_compared_at_the_volumes_of_the_target():
     assert mean == pytest.approx(near["rmse"], rel=1e-4)
 
 
-def test_noise_is_what_a_perfect_estimate_has(target):
+def test_noise_is_what_a_perfect_estimate_has(target: Target) -> None:
     for where in target.masks.values():
-        perfect, floor = score_signal(target.truth, target, where), target.noise(where)
+        perfect, floor = score_signal(truth_of(target), target, where), target.noise(where)
         for name in ("rmse", "rmse_percent", "rmse_p90", "rmse_b2500"):
             assert floor[name] == perfect[name]
         assert floor["rmse_truth"] == 0
         assert all(name.startswith("rmse") for name in floor)
 
 
-def test_noise_is_estimated_without_a_truth():
+def test_noise_is_estimated_without_a_truth() -> None:
     truth = clean_scan(make_gradients({1000: 40}))
     target = Target(noisy(truth))
     floor = target.noise(truth.white_matter)
@@ -221,18 +232,20 @@ def test_noise_is_estimated_without_a_truth():
     assert floor == pytest.approx({name: known[name] for name in floor}, rel=0.1)
 
 
-def test_regions_are_scored_apart(target, white):
+def test_regions_are_scored_apart(target: Target, white: Array) -> None:
     assert list(target.masks) == [WHITE_MATTER, "lower", "upper"]
     assert target.masks[WHITE_MATTER] is white
     upper = target.masks["upper"]
-    wrong = target.truth.with_signal(target.truth.signal * np.where(upper, 1.2, 1.0)[..., None])
+    wrong = truth_of(target).with_signal(
+        truth_of(target).signal * np.where(upper, 1.2, 1.0)[..., None]
+    )
     scores = {name: score_signal(wrong, target, where) for name, where in target.masks.items()}
     assert scores["lower"]["rmse_truth"] == scores["lower"]["block_percent"] == 0
     assert scores["upper"]["shell_error"] == pytest.approx(20, rel=1e-4)
     assert 0 < scores[WHITE_MATTER]["shell_error"] < 20
 
 
-def test_a_region_without_blocks_has_the_other_scores(target):
+def test_a_region_without_blocks_has_the_other_scores(target: Target) -> None:
     few = np.zeros(SHAPE, dtype=bool)
     few[8, 8, 7:9] = True
     scores = score_signal(target.scan, target, few)
@@ -242,15 +255,15 @@ def test_a_region_without_blocks_has_the_other_scores(target):
     assert scores["fa_cv"] == 0
 
 
-def test_scores_are_numbers(target):
-    given_scan = noisy(target.truth, seed=9, spread=60)
+def test_scores_are_numbers(target: Target) -> None:
+    given_scan = noisy(truth_of(target), seed=9, spread=60)
     maps = maps_within(given_scan, target.maps, target.masks.values())
     for where in target.masks.values():
         scores = score_signal(given_scan, target, where) | score_maps(maps, target, where)
         assert np.isfinite(list(scores.values())).all()
 
 
-def test_maps_within_masks_are_those_of_the_brain(target):
+def test_maps_within_masks_are_those_of_the_brain(target: Target) -> None:
     scan, names = target.scan, ("fa", "md", "mk")
     lower = target.regions["lower"]
     whole, part = compute_maps(scan, names), maps_within(scan, names, [lower])
@@ -261,10 +274,10 @@ def test_maps_within_masks_are_those_of_the_brain(target):
         assert not part[name][~inside].any()
 
 
-def test_maps_of_a_target_are_those_of_its_scans(target, white):
+def test_maps_of_a_target_are_those_of_its_scans(target: Target, white: Array) -> None:
     for scan, maps in (
         (target.scan, target.measured_maps),
-        (target.truth, target.reference_maps),
+        (truth_of(target), target.reference_maps),
     ):
         whole = compute_maps(scan, ("fa", "md"))
         assert list(maps) == ["fa", "md"]
@@ -276,7 +289,7 @@ def test_maps_of_a_target_are_those_of_its_scans(target, white):
     assert target.reference is target.truth
 
 
-def test_voxels_of_maps_are_compared_with_the_scan(target, white):
+def test_voxels_of_maps_are_compared_with_the_scan(target: Target, white: Array) -> None:
     observed = target.measured_maps["fa"]
     scores = score_maps({"fa": np.float32(1.05) * observed}, target, white)
     values = [float(value) for value in observed[white]]
@@ -286,7 +299,7 @@ def test_voxels_of_maps_are_compared_with_the_scan(target, white):
     assert scores["fa_cv"] == pytest.approx(expected, rel=1e-4)
 
 
-def test_blocks_of_maps_are_compared_with_the_truth(target, white):
+def test_blocks_of_maps_are_compared_with_the_truth(target: Target, white: Array) -> None:
     found, true = target.measured_maps["md"], target.reference_maps["md"]
     size = target.scan.voxel_size.tolist()
     blocks, wanted = (plain_block_means(one, white, size) for one in (found, true))
@@ -297,12 +310,12 @@ def test_blocks_of_maps_are_compared_with_the_truth(target, white):
     assert scores["md_block_percent"] == pytest.approx(expected, rel=1e-5)
 
 
-def test_only_given_maps_are_scored(target, white):
+def test_only_given_maps_are_scored(target: Target, white: Array) -> None:
     scores = score_maps({"md": target.reference_maps["md"]}, target, white)
     assert {name.partition("_")[0] for name in scores} == {"md"}
 
 
-def test_a_map_is_summarised():
+def test_a_map_is_summarised() -> None:
     values = np.random.default_rng(0).permutation(np.arange(101)).astype(np.float32)
     found = summarise_map("md", values)
     spread = sqrt(fmean((value - 50) ** 2 for value in range(101)))
@@ -311,15 +324,15 @@ def test_a_map_is_summarised():
     )
 
 
-def test_map_of_errors_is_of_white_matter(target, white):
-    errors = rmse_map(noisy(target.truth, seed=5), target)
+def test_map_of_errors_is_of_white_matter(target: Target, white: Array) -> None:
+    errors = rmse_map(noisy(truth_of(target), seed=5), target)
     assert errors.dtype == np.float32
     assert (np.isfinite(errors) == white).all()
-    score = score_signal(noisy(target.truth, seed=5), target, white)["rmse"]
+    score = score_signal(noisy(truth_of(target), seed=5), target, white)["rmse"]
     assert errors[white].mean(dtype=float) == pytest.approx(score, rel=1e-5)
 
 
-def test_angles_are_of_voxels_that_have_fibres():
+def test_angles_are_of_voxels_that_have_fibres() -> None:
     closest = np.array([np.nan, 10.0, 20.0, 30.0, 90.0])
     angles = Angles(closest, closest[::-1])
     found = score_angles(angles, np.array([True, True, True, True, False]))
@@ -329,7 +342,7 @@ def test_angles_are_of_voxels_that_have_fibres():
     assert found["angle_largest_p90"] == pytest.approx(30 + 0.7 * 60)
 
 
-def test_without_fibres_there_are_no_angles():
+def test_without_fibres_there_are_no_angles() -> None:
     nothing = np.full(3, np.nan)
     assert score_angles(Angles(nothing, nothing), np.ones(3, dtype=bool)) == {}
     some = np.ones(3)

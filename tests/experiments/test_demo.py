@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 
@@ -7,14 +8,16 @@ from siteless.errors import SitelessError
 from siteless.experiments import run_demo
 
 
-def test_a_folder_that_holds_something_is_refused(tmp_path):
+def test_a_folder_that_holds_something_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("keep")
     with pytest.raises(SitelessError, match="new or empty folder"):
         run_demo(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_a_demo_of_another_seed_is_not_gone_on_with(tmp_path, capsys):
+def test_a_demo_of_another_seed_is_not_gone_on_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "demo.json").write_text('{"seed": 1}')
     assert main(["demo", str(tmp_path)]) == 1
     [line] = capsys.readouterr().err.splitlines()
@@ -22,7 +25,9 @@ def test_a_demo_of_another_seed_is_not_gone_on_with(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_demo_ends_in_a_report_and_nothing_is_done_twice(tmp_path, capsys):
+def test_a_demo_ends_in_a_report_and_nothing_is_done_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["demo", str(tmp_path / "out")]) == 0
     *_, leak, error, distance, last = capsys.readouterr().out.splitlines()
     assert last == f"report: {tmp_path / 'out/report/index.html'}"

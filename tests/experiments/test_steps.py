@@ -1,4 +1,7 @@
 import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -6,9 +9,11 @@ from siteless.experiments._steps import Step, run_steps
 from siteless.pipelines import Run
 
 
-def _steps(root, log, *, setting=1, fails=()):
-    def step(name, *needs, **settings):
-        def run(_):
+def _steps(
+    root: Path, log: list[str], *, setting: int = 1, fails: Sequence[str] = ()
+) -> list[Step]:
+    def step(name: str, *needs: str, **settings: Any) -> Step:
+        def run(_: Run) -> None:
             log.append(name)
             if name in fails:
                 raise KeyboardInterrupt
@@ -19,8 +24,8 @@ def _steps(root, log, *, setting=1, fails=()):
     return [step("a", value=setting), step("b", "a"), step("c", "b"), step("other")]
 
 
-def test_a_finished_step_is_not_done_again(tmp_path):
-    log = []
+def test_a_finished_step_is_not_done_again(tmp_path: Path) -> None:
+    log: list[str] = []
     first = run_steps(_steps(tmp_path, log), tmp_path / "records", Run())
     second = run_steps(_steps(tmp_path, log), tmp_path / "records", Run())
     assert log == ["a", "b", "c", "other"]
@@ -28,16 +33,16 @@ def test_a_finished_step_is_not_done_again(tmp_path):
     assert {n: json.loads((tmp_path / f"records/{n}.json").read_text())["seconds"] for n in first}
 
 
-def test_an_interrupted_run_goes_on_where_it_was(tmp_path):
-    log = []
+def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    log: list[str] = []
     with pytest.raises(KeyboardInterrupt):
         run_steps(_steps(tmp_path, log, fails=["c"]), tmp_path / "records", Run())
     run_steps(_steps(tmp_path, log), tmp_path / "records", Run())
     assert log == ["a", "b", "c", "c", "other"]
 
 
-def test_what_a_changed_step_leads_to_is_done_again_and_nothing_else(tmp_path):
-    log = []
+def test_what_a_changed_step_leads_to_is_done_again_and_nothing_else(tmp_path: Path) -> None:
+    log: list[str] = []
     run_steps(_steps(tmp_path, log), tmp_path / "records", Run())
     log.clear()
     run_steps(_steps(tmp_path, log, setting=2), tmp_path / "records", Run())
@@ -45,8 +50,8 @@ def test_what_a_changed_step_leads_to_is_done_again_and_nothing_else(tmp_path):
 
 
 @pytest.mark.parametrize("spoil", ["remove what it makes", "break its record"])
-def test_a_step_whose_result_is_gone_is_done_again(tmp_path, spoil):
-    log = []
+def test_a_step_whose_result_is_gone_is_done_again(tmp_path: Path, spoil: str) -> None:
+    log: list[str] = []
     run_steps(_steps(tmp_path, log), tmp_path / "records", Run())
     log.clear()
     if spoil == "break its record":

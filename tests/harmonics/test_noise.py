@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 
 from phantoms import make_gradients, make_scan
+from siteless.acquisition import Scan
 from siteless.harmonics import (
+    FitName,
     fit_coefficients,
     fit_noise,
     fitting_matrix,
@@ -15,14 +17,14 @@ SIGMA = 1000 / 15
 
 
 @pytest.fixture(scope="module")
-def scans():
+def scans() -> tuple[Scan, Scan]:
     """A noiseless scan, and the same with Gaussian noise."""
     clean = make_scan(make_gradients({1000: 30, 3000: 60}), snr=np.inf)
     noise = np.random.default_rng(0).normal(scale=SIGMA, size=clean.signal.shape)
     return clean, clean.with_signal(clean.signal + noise.astype(np.float32))
 
 
-def test_the_noise_of_a_scan_is_told_from_its_signal(scans):
+def test_the_noise_of_a_scan_is_told_from_its_signal(scans: tuple[Scan, Scan]) -> None:
     _, noisy = scans
     found = fit_noise(noisy, fit_coefficients(noisy, order=8))
     white = noisy.white_matter.T[noisy.mask.T]
@@ -32,7 +34,9 @@ def test_the_noise_of_a_scan_is_told_from_its_signal(scans):
 
 
 @pytest.mark.parametrize("fit", ["laplace-beltrami", "pseudo-inverse"])
-def test_energy_without_noise_is_that_of_the_noiseless_scan(scans, fit):
+def test_energy_without_noise_is_that_of_the_noiseless_scan(
+    scans: tuple[Scan, Scan], fit: FitName
+) -> None:
     clean, noisy = scans
     own = fit_coefficients(noisy, order=4, fit=fit)
     found = fit_noise(noisy, own)
@@ -44,7 +48,7 @@ def test_energy_without_noise_is_that_of_the_noiseless_scan(scans, fit):
     assert np.abs(ours / truth - 1).max() < np.abs(biased / truth - 1).max()
 
 
-def test_the_gain_is_the_energy_of_pure_noise(scans):
+def test_the_gain_is_the_energy_of_pure_noise(scans: tuple[Scan, Scan]) -> None:
     clean, _ = scans
     volumes = np.random.default_rng(1).normal(size=clean.signal.shape).astype(np.float32)
     own = fit_coefficients(clean, order=6)
@@ -60,12 +64,12 @@ def test_the_gain_is_the_energy_of_pure_noise(scans):
         np.testing.assert_allclose(found.gain[index], energies, rtol=0.1)
 
 
-def _degree(degree):
+def _degree(degree: int) -> slice:
     start = degree * (degree - 1) // 2
     return slice(start, start + 2 * degree + 1)
 
 
-def test_what_is_kept_of_a_signal_is_what_a_fit_of_it_shows(scans):
+def test_what_is_kept_of_a_signal_is_what_a_fit_of_it_shows(scans: tuple[Scan, Scan]) -> None:
     clean, _ = scans
     own = fit_coefficients(clean, order=4)
     found = fit_noise(clean, own)
@@ -82,20 +86,20 @@ def test_what_is_kept_of_a_signal_is_what_a_fit_of_it_shows(scans):
         assert found.kept[0, index] == pytest.approx(np.mean(kept), rel=1e-5)
 
 
-def _few_directions(b0, sigma=25.0):
+def _few_directions(b0: int, sigma: float = 25.0) -> Scan:
     """Make a scan whose shell has no more directions than coefficients."""
     clean = make_scan(make_gradients({1000: 6}, b0=b0), snr=np.inf)
     noise = np.random.default_rng(2).normal(scale=sigma, size=clean.signal.shape)
     return clean.with_signal(clean.signal + noise.astype(np.float32))
 
 
-def test_a_shell_that_leaves_nothing_over_has_the_noise_of_b0():
+def test_a_shell_that_leaves_nothing_over_has_the_noise_of_b0() -> None:
     scan = _few_directions(b0=3)
     found = fit_noise(scan, fit_coefficients(scan, order=2))
     assert found.variance.mean() == pytest.approx(25.0**2, rel=0.05)
 
 
-def test_or_that_of_other_shells():
+def test_or_that_of_other_shells() -> None:
     clean = make_scan(make_gradients({1000: 6, 2000: 40}, b0=1), snr=np.inf)
     noise = np.random.default_rng(2).normal(scale=25, size=clean.signal.shape)
     scan = clean.with_signal(clean.signal + noise.astype(np.float32))
@@ -104,7 +108,7 @@ def test_or_that_of_other_shells():
 
 
 @pytest.mark.parametrize("fit", ["laplace-beltrami", "pseudo-inverse"])
-def test_without_either_high_degrees_have_no_energy(fit):
+def test_without_either_high_degrees_have_no_energy(fit: FitName) -> None:
     scan = make_scan(make_gradients({1000: 12}, b0=1))
     own = fit_coefficients(scan, order=4, fit=fit)
     high = rish(own)[:, 0, 2:].sum(axis=1)
@@ -113,13 +117,13 @@ def test_without_either_high_degrees_have_no_energy(fit):
     np.testing.assert_allclose(left, 0, atol=1e-3 * high.mean())
 
 
-def test_without_high_degrees_there_is_no_noise_to_tell():
+def test_without_high_degrees_there_is_no_noise_to_tell() -> None:
     scan = make_scan(make_gradients({1000: 6}, b0=1))
     assert not fit_noise(scan, fit_coefficients(scan, order=2)).variance.any()
 
 
 @pytest.mark.parametrize("sigmas", [(12.0, 40.0), (5.0, 30.0)])
-def test_scans_of_different_noise_show_the_same_energy(sigmas):
+def test_scans_of_different_noise_show_the_same_energy(sigmas: tuple[float, float]) -> None:
     """Else their noise would be taken for a difference of sites."""
     clean = make_scan(make_gradients({1000: 30, 3000: 30}), snr=np.inf)
     white = clean.white_matter.T[clean.mask.T]
@@ -134,7 +138,7 @@ def test_scans_of_different_noise_show_the_same_energy(sigmas):
 
 
 @pytest.mark.parametrize("directions", [12, 30, 60])
-def test_channels_of_noise_hold_noise_of_one_volume_and_no_signal(directions):
+def test_channels_of_noise_hold_noise_of_one_volume_and_no_signal(directions: int) -> None:
     clean = make_scan(make_gradients({1000: directions, 3000: 30}), snr=np.inf)
     signal = noise_channels(clean)
     noise = np.random.default_rng(4).normal(scale=20.0, size=clean.signal.shape)
@@ -144,7 +148,7 @@ def test_channels_of_noise_hold_noise_of_one_volume_and_no_signal(directions):
     assert np.square(signal).mean() < (4 if directions == 12 else 0.1) * 20.0**2
 
 
-def test_noise_is_taken_from_the_shell_that_leaves_least_signal():
+def test_noise_is_taken_from_the_shell_that_leaves_least_signal() -> None:
     scan = make_scan(make_gradients({500: 6, 1000: 12, 2000: 30, 3000: 30}), snr=np.inf)
     shells = [scan.gradients.shells[index].volumes for index in (2, 3)]
     for volumes, changes in zip(shells, (True, False), strict=True):
@@ -154,5 +158,5 @@ def test_noise_is_taken_from_the_shell_that_leaves_least_signal():
         assert np.allclose(found, noise_channels(scan)) != changes
 
 
-def test_few_directions_leave_no_channel_of_noise():
+def test_few_directions_leave_no_channel_of_noise() -> None:
     assert noise_channels(_few_directions(b0=3)).shape[1] == 0

@@ -2,11 +2,11 @@ import importlib.util
 from dataclasses import fields
 from pathlib import Path
 
-import nibabel as nib
 import numpy as np
 import pytest
 
 from lessons import write_study
+from phantoms import load_image
 from siteless.cli import main
 from siteless.methods import METHODS, Invariant, Method
 from siteless.methods.invariant.training import PRESETS
@@ -14,15 +14,19 @@ from siteless.model import Model
 
 
 @pytest.fixture
-def toy(monkeypatch):
+def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = importlib.util.spec_from_file_location("toy", Path(__file__).with_name("toy.py"))
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     monkeypatch.setitem(METHODS, "toy", module.Toy)
 
 
 @pytest.mark.usefixtures("toy")
-def test_a_method_from_its_own_file_is_fitted_shown_used_and_reported(tmp_path, capsys):
+def test_a_method_from_its_own_file_is_fitted_shown_used_and_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     manifest = write_study(tmp_path / "data", people=2)
     model, out = tmp_path / "m.safetensors", tmp_path / "out"
     words = ["fit", manifest, "--model", model, "--method", "toy", "--factor", "1.5"]
@@ -34,10 +38,10 @@ def test_a_method_from_its_own_file_is_fitted_shown_used_and_reported(tmp_path, 
     assert "method      toy: a factor that the user gives" in capsys.readouterr().out
     words = ["harmonize", manifest, out, "--model", model, "--to", "b", "--nprocs", "1"]
     assert main(list(map(str, words))) == 0
-    white = nib.load(tmp_path / "data" / "s0a_wm.nii.gz").get_fdata() > 0
-    before = nib.load(tmp_path / "data" / "s0a.nii.gz").get_fdata()[white][:, -20:].mean()
+    white = load_image(tmp_path / "data" / "s0a_wm.nii.gz").get_fdata() > 0
+    before = load_image(tmp_path / "data" / "s0a.nii.gz").get_fdata()[white][:, -20:].mean()
     [image] = out.rglob("sub-0_ses-a_desc-harmonized_dwi.nii.gz")
-    after = nib.load(image).get_fdata()[white][:, -20:].mean()
+    after = load_image(image).get_fdata()[white][:, -20:].mean()
     assert after / before == pytest.approx(1.5, rel=0.02)
     page = (out / "report" / "index.html").read_text()
     assert "a factor that was guessed (Toy 2026)" in page
@@ -45,14 +49,16 @@ def test_a_method_from_its_own_file_is_fitted_shown_used_and_reported(tmp_path, 
 
 
 @pytest.mark.usefixtures("toy")
-def test_a_setting_of_another_method_is_refused(tmp_path, capsys):
+def test_a_setting_of_another_method_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["fit", str(tmp_path), "--model", str(tmp_path / "m.safetensors"), "--factor", "2"]
     assert main([*words, "--method", "scaled"]) == 1
     assert "the method scaled has no --factor; leave it out, or use toy" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_says_what_it_is(name):
+def test_every_method_says_what_it_is(name: str) -> None:
     method = METHODS[name]
     assert issubclass(method, Method)
     assert issubclass(method.model_type(), Model)
@@ -63,18 +69,18 @@ def test_every_method_says_what_it_is(name):
         assert option.metadata["help"]
 
 
-def test_options_of_one_name_are_the_same_for_all_methods():
+def test_options_of_one_name_are_the_same_for_all_methods() -> None:
     for method in METHODS.values():
         for other in METHODS.values():
             for name in method.options().keys() & other.options().keys():
                 assert method.options()[name].metadata == other.options()[name].metadata
 
 
-def test_the_presets_that_may_be_chosen_are_those_there_are():
+def test_the_presets_that_may_be_chosen_are_those_there_are() -> None:
     assert tuple(PRESETS) == Invariant.options()["preset"].metadata["choices"]
 
 
-def test_settings_of_a_method_do_not_change():
+def test_settings_of_a_method_do_not_change() -> None:
     for method in METHODS.values():
         made = method()
         for one in fields(method):

@@ -1,13 +1,15 @@
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lessons import PREPARATION, QUICK, write_study
-from siteless.acquisition import Site
+from siteless.acquisition import Scan, Site
 from siteless.bids import ScanFiles, find_scans, read_scan
 from siteless.errors import DatasetError
 from siteless.methods import Invariant, budget, store
@@ -20,16 +22,16 @@ from siteless.pipelines import FitFiles, Run, fit_model
 SHAPE = (10, 10, 10, 20)
 
 
-def _size(folder):
+def _size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 class _Header:
-    def get_data_shape(self):
+    def get_data_shape(self) -> tuple[int, int, int, int]:
         return SHAPE
 
 
-def _cohort(labels, validating=0):
+def _cohort(labels: Sequence[str], validating: int = 0) -> Cohort:
     scans = tuple(
         ScanFiles(Path(f"{number}.nii.gz"), {"sub": str(number)}, site=Site(label))
         for number, label in enumerate(labels)
@@ -39,7 +41,7 @@ def _cohort(labels, validating=0):
     return Cohort(scans[:split], scans[split:], (), (), sites, PREPARATION.shells, 4)
 
 
-def _budget(part, cohort):
+def _budget(part: float, cohort: Cohort) -> Budget:
     size = budget._bytes_of(SHAPE, PREPARATION, with_signal=True)
     with patch.object(budget, "read_header", lambda _: (_Header(), None)):
         limit = part * len(cohort.scans) * size
@@ -51,7 +53,9 @@ def _budget(part, cohort):
     st.floats(0.0, 2.0),
     st.integers(0, 3),
 )
-def test_sites_share_a_budget_alike_and_some_scans_validate(labels, part, validating):
+def test_sites_share_a_budget_alike_and_some_scans_validate(
+    labels: list[str], part: float, validating: int
+) -> None:
     cohort = _cohort([*labels, *"abc"[:validating]], validating)
     try:
         chosen = _budget(part, cohort)
@@ -73,7 +77,7 @@ def test_sites_share_a_budget_alike_and_some_scans_validate(labels, part, valida
     assert sum(counts.values()) + kept <= max(1, part) * len(cohort.scans)
 
 
-def test_the_reference_group_comes_first():
+def test_the_reference_group_comes_first() -> None:
     cohort = _cohort("a" * 10 + "b" * 10)
     controls = (*cohort.learning[5:10], *cohort.learning[15:])
     chosen = _budget(0.5, replace(cohort, reference=controls))
@@ -82,7 +86,7 @@ def test_the_reference_group_comes_first():
     assert all(scan in controls for scan in kept)
 
 
-def test_a_signal_that_is_stored_is_the_scans_own(tmp_path):
+def test_a_signal_that_is_stored_is_the_scans_own(tmp_path: Path) -> None:
     files = find_scans(write_study(tmp_path / "data", people=1)).scans[0]
     kept = ScanStore(tmp_path / "work", PREPARATION)
     kept.make(files, features={}, with_signal=True)
@@ -94,15 +98,17 @@ def test_a_signal_that_is_stored_is_the_scans_own(tmp_path):
     np.testing.assert_array_equal(stored.gradients.directions, scan.gradients.directions)
 
 
-def test_each_scan_is_read_and_denoised_once(tmp_path, monkeypatch):
+def test_each_scan_is_read_and_denoised_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     manifest = write_study(tmp_path / "data", people=3)
     read, denoised = [], []
 
-    def read_counted(files):
+    def read_counted(files: ScanFiles) -> Scan:
         read.append(files.name)
         return read_scan(files)
 
-    def denoise_counted(scan, _):
+    def denoise_counted(scan: Scan, _: str) -> Scan:
         denoised.append(scan.name)
         return scan
 
@@ -115,7 +121,7 @@ def test_each_scan_is_read_and_denoised_once(tmp_path, monkeypatch):
     assert sorted(denoised) == names
 
 
-def test_a_work_folder_stays_within_its_size(tmp_path):
+def test_a_work_folder_stays_within_its_size(tmp_path: Path) -> None:
     manifest = write_study(tmp_path / "data", people=6)
     method = Invariant(training=replace(QUICK, updates=10))
     sizes = {}
@@ -138,7 +144,7 @@ def test_a_work_folder_stays_within_its_size(tmp_path):
     assert sizes[0.6] < 0.75 * sizes[1.0]
 
 
-def test_patches_of_a_sample_lie_at_the_same_places(tmp_path):
+def test_patches_of_a_sample_lie_at_the_same_places(tmp_path: Path) -> None:
     manifest = write_study(tmp_path / "data", people=3)
     whole = ScanStore(tmp_path / "whole", PREPARATION)
     files = find_scans(manifest).scans

@@ -1,11 +1,17 @@
 """A method in a file of its own, as somebody else would write it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 
-from siteless.methods.base import Citation, Learned, Method, option
+from siteless.acquisition import Array, Scan
+from siteless.harmonics import Coefficients
+from siteless.methods.base import Citation, Learned, Method, Workspace, option
+from siteless.methods.cohort import Cohort
 from siteless.methods.scaling import ScalingModel
+from siteless.model import ModelCard
 
 
 @dataclass(frozen=True, eq=False)
@@ -13,24 +19,24 @@ class FactorModel(ScalingModel):
     """Multiplies the diffusion-weighted signal of any scan by a factor."""
 
     @classmethod
-    def from_arrays(cls, card, arrays):
+    def from_arrays(cls, card: ModelCard, arrays: Mapping[str, Array]) -> Self:
         """Make the model of its card alone."""
         assert not arrays
         return cls(card)
 
     @property
-    def arrays(self):
+    def arrays(self) -> Mapping[str, Array]:
         """Nothing beside the card."""
         return {}
 
-    def gains(self, scan, own, site):
+    def gains(self, scan: Scan, own: Coefficients, site: str) -> Array:
         """Return the factor for the shells and one for b0, unless the scan is at home."""
         factor = 1.0 if site == str(scan.site) else self.card.settings["factor"]
         gains = np.full((1, 1 + len(own.bs) * (own.order // 2 + 1)), factor, dtype=np.float32)
         gains[0, 0] = 1
         return gains
 
-    def describe(self):
+    def describe(self) -> list[tuple[str, str]]:
         """Say the factor."""
         return [("factor", f"{self.card.settings['factor']:g}")]
 
@@ -47,10 +53,10 @@ class Toy(Method):
     factor: float = field(default=2.0, metadata=option(help="the factor", type=float))
 
     @classmethod
-    def model_type(cls):
+    def model_type(cls) -> type[FactorModel]:
         """Return the class of its models."""
         return FactorModel
 
-    def learn(self, cohort, workspace):  # noqa: ARG002
+    def learn(self, cohort: Cohort, workspace: Workspace) -> Learned:  # noqa: ARG002
         """Learn nothing."""
         return Learned(FactorModel)

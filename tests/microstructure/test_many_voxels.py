@@ -10,7 +10,7 @@ from dipy.reconst.mapmri import MapmriModel
 from threadpoolctl import threadpool_limits
 
 from phantoms import make_gradients, make_scan
-from siteless.acquisition import GradientTable, Scan
+from siteless.acquisition import Array, GradientTable, Scan
 from siteless.microstructure import MAPS, compute_maps
 
 SHELLS = [
@@ -26,7 +26,7 @@ TENSORS = [  # mm2/s
 ]
 
 
-def _noisy_scan(shells, snr):
+def _noisy_scan(shells: dict[int, int], snr: int) -> Scan:
     """Make a noisy scan with every level of kurtosis: each voxel holds two diffusivities."""
     scan = make_scan(make_gradients(shells), shape=(6, 6, 5), snr=np.inf)
     rng = np.random.default_rng(5)
@@ -36,7 +36,7 @@ def _noisy_scan(shells, snr):
     return scan.with_signal(np.hypot(signal + noise[0], noise[1]))
 
 
-def _gaussian_scan(diffusivity, gradients):
+def _gaussian_scan(diffusivity: tuple[float, float, float], gradients: GradientTable) -> Scan:
     """Make a noiseless scan of one tensor, its axes turned against those of the table."""
     turn, _ = np.linalg.qr(np.random.default_rng(3).normal(size=(3, 3)))
     decay = (gradients.directions @ turn) ** 2 @ np.asarray(diffusivity)
@@ -45,14 +45,14 @@ def _gaussian_scan(diffusivity, gradients):
     return Scan(signal, np.eye(4), gradients, brain, brain)
 
 
-def _one_by_one(scan):
+def _one_by_one(scan: Scan) -> tuple[GradientTable, Array]:
     """Return DIPY's table, and the signal of the brain, shape (voxel, volume)."""
     b = np.where(scan.gradients.is_b0, 0, scan.gradients.b)
     table = gradient_table(b, bvecs=scan.gradients.directions * (b > 0)[:, None])
     return table, scan.signal[scan.mask].astype(float)
 
 
-def _dipy_rtop(scan):
+def _dipy_rtop(scan: Scan) -> Array:
     table, signal = _one_by_one(scan)
     model = MapmriModel(
         table, radial_order=4, laplacian_regularization=True, laplacian_weighting=0.05
@@ -60,14 +60,14 @@ def _dipy_rtop(scan):
     return np.array([model.fit(row).rtop() for row in signal])
 
 
-def _dipy_mk(scan):
+def _dipy_mk(scan: Scan) -> Array:
     table, signal = _one_by_one(scan)
     return DiffusionKurtosisModel(table).fit(signal).mk(min_kurtosis=0, max_kurtosis=3)
 
 
 @pytest.mark.parametrize("snr", [30, 6])
 @pytest.mark.parametrize("shells", SHELLS, ids=str)
-def test_return_to_origin_is_dipys_in_each_voxel(shells, snr):
+def test_return_to_origin_is_dipys_in_each_voxel(shells: dict[int, int], snr: int) -> None:
     scan = _noisy_scan(shells, snr)
     expected = _dipy_rtop(scan)
     found = compute_maps(scan, ["rtop"])["rtop"][scan.mask]
@@ -77,7 +77,7 @@ def test_return_to_origin_is_dipys_in_each_voxel(shells, snr):
 
 @pytest.mark.parametrize("snr", [30, 6])
 @pytest.mark.parametrize("shells", SHELLS, ids=str)
-def test_kurtosis_is_dipys_in_each_voxel(shells, snr):
+def test_kurtosis_is_dipys_in_each_voxel(shells: dict[int, int], snr: int) -> None:
     scan = _noisy_scan(shells, snr)
     expected = _dipy_mk(scan)
     found = compute_maps(scan, ["mk"])["mk"][scan.mask]
@@ -87,7 +87,9 @@ def test_kurtosis_is_dipys_in_each_voxel(shells, snr):
 
 @pytest.mark.parametrize("diffusivity", TENSORS, ids=str)
 @pytest.mark.parametrize("shells", [SHELLS[0], SHELLS[2]], ids=str)
-def test_a_gaussian_has_its_closed_forms(shells, diffusivity):
+def test_a_gaussian_has_its_closed_forms(
+    shells: dict[int, int], diffusivity: tuple[float, float, float]
+) -> None:
     maps = compute_maps(_gaussian_scan(diffusivity, make_gradients(shells)), ["mk", "rtop"])
     np.testing.assert_allclose(maps["mk"], 0, atol=1e-5)
     time = 1 / (4 * np.pi**2)
@@ -96,7 +98,7 @@ def test_a_gaussian_has_its_closed_forms(shells, diffusivity):
     np.testing.assert_allclose(maps["rtop"], closed, rtol=0.06)
 
 
-def test_extreme_voxels_are_dipys():
+def test_extreme_voxels_are_dipys() -> None:
     scan = _gaussian_scan(TENSORS[1], make_gradients())
     b = scan.gradients.b
     signal = scan.signal.copy()
@@ -111,7 +113,7 @@ def test_extreme_voxels_are_dipys():
     np.testing.assert_allclose(maps["mk"][scan.mask], _dipy_mk(scan), atol=1e-4)
 
 
-def test_a_small_b_is_none():
+def test_a_small_b_is_none() -> None:
     scan = _noisy_scan(SHELLS[0], 20)
     bvals, bvecs = scan.gradients.bvals.copy(), scan.gradients.bvecs.copy()
     bvals[0], bvecs[0] = 15, [0, 0.6, 0.8]
@@ -122,7 +124,7 @@ def test_a_small_b_is_none():
         np.testing.assert_array_equal(found[name], values)
 
 
-def test_units_of_the_signal_do_not_matter():
+def test_units_of_the_signal_do_not_matter() -> None:
     scan = _noisy_scan(SHELLS[0], 20)
     names = ["mk", "rtop"]
     plain, scaled = (compute_maps(scan.with_signal(k * scan.signal), names) for k in (1, 0.037))
@@ -130,7 +132,7 @@ def test_units_of_the_signal_do_not_matter():
         np.testing.assert_allclose(plain[name], scaled[name], rtol=1e-4, atol=1e-5)
 
 
-def test_axes_of_the_scanner_do_not_matter():
+def test_axes_of_the_scanner_do_not_matter() -> None:
     scan = _noisy_scan(SHELLS[0], 20)
     turn, _ = np.linalg.qr(np.random.default_rng(4).normal(size=(3, 3)))
     table = GradientTable(scan.gradients.bvals, scan.gradients.bvecs @ turn)
@@ -139,7 +141,7 @@ def test_axes_of_the_scanner_do_not_matter():
         np.testing.assert_allclose(turned[name], values, rtol=1e-4, atol=1e-5)
 
 
-def test_a_voxel_does_not_depend_on_the_others():
+def test_a_voxel_does_not_depend_on_the_others() -> None:
     scan = make_scan(snr=15)
     part = scan.mask & (np.random.default_rng(0).random(scan.mask.shape) < 0.1)
     few = replace(scan, mask=part, white_matter=scan.white_matter & part)
@@ -148,7 +150,7 @@ def test_a_voxel_does_not_depend_on_the_others():
         np.testing.assert_allclose(of_part[name][part], values[part], rtol=1e-5, atol=1e-6)
 
 
-def test_the_number_of_threads_does_not_change_a_byte():
+def test_the_number_of_threads_does_not_change_a_byte() -> None:
     scan = make_scan(snr=15)
     made = []
     for threads in (1, 2):
@@ -158,7 +160,7 @@ def test_the_number_of_threads_does_not_change_a_byte():
         np.testing.assert_array_equal(made[0][name], made[1][name])
 
 
-def test_voxels_without_diffusion_are_finite():
+def test_voxels_without_diffusion_are_finite() -> None:
     scan = _gaussian_scan(TENSORS[1], make_gradients())
     signal = scan.signal.copy()
     signal[0, 0] = 0
@@ -173,7 +175,7 @@ def test_voxels_without_diffusion_are_finite():
     assert maps["mk"][1, 1, 0] == 0
 
 
-def test_directions_in_a_plane_leave_maps_finite():
+def test_directions_in_a_plane_leave_maps_finite() -> None:
     scan = _noisy_scan(SHELLS[0], 20)
     angles = np.linspace(0, np.pi, len(scan.gradients), endpoint=False)
     flat = np.stack([np.cos(angles), np.sin(angles), np.zeros_like(angles)], axis=1)

@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ from dipy.reconst.mapmri import MapmriModel
 from threadpoolctl import threadpool_limits
 
 from phantoms import ONE_SHELL, make_gradients, make_scan
-from siteless.acquisition import Scan
+from siteless.acquisition import Array, GradientTable, Scan
 from siteless.bids import NAMES
 from siteless.errors import DatasetError, GradientTableError
 from siteless.microstructure import MAPS, compute_maps, default_maps, require_maps
@@ -17,12 +18,14 @@ from siteless.microstructure import MAPS, compute_maps, default_maps, require_ma
 SMALL = (12, 12, 10)
 
 
-def _dipy_table(gradients, volumes=slice(None)):
+def _dipy_table(gradients: GradientTable, volumes: Array | slice = slice(None)) -> GradientTable:
     b = np.where(gradients.is_b0, 0, gradients.b)[volumes]
     return gradient_table(b, bvecs=gradients.directions[volumes] * (b > 0)[:, None])
 
 
-def _voxels_of(diffusivity, kurtosis=0.0, b0=500.0):
+def _voxels_of(
+    diffusivity: Array | Sequence[float], kurtosis: float = 0.0, b0: float = 500.0
+) -> Scan:
     """Make a scan whose every voxel has one diffusivity along each axis (3,), without noise."""
     gradients = make_gradients()
     d = gradients.directions**2 @ np.asarray(diffusivity)
@@ -32,7 +35,7 @@ def _voxels_of(diffusivity, kurtosis=0.0, b0=500.0):
     return Scan(signal, np.eye(4), gradients, brain, brain)
 
 
-def test_tensor_maps_are_dipys():
+def test_tensor_maps_are_dipys() -> None:
     scan = make_scan(shape=SMALL)
     maps = compute_maps(scan, ["fa", "md"])
     used = scan.gradients.b < 1300
@@ -43,7 +46,7 @@ def test_tensor_maps_are_dipys():
     np.testing.assert_allclose(maps["md"][scan.mask], fit.md, rtol=1e-4)
 
 
-def test_kurtosis_is_dipys():
+def test_kurtosis_is_dipys() -> None:
     scan = make_scan(shape=SMALL)
     [mk] = compute_maps(scan, ["mk"]).values()
     fit = DiffusionKurtosisModel(_dipy_table(scan.gradients)).fit(scan.signal, mask=scan.mask)
@@ -53,13 +56,13 @@ def test_kurtosis_is_dipys():
 
 
 @pytest.mark.parametrize("kurtosis", [0.0, 0.8])
-def test_an_isotropic_voxel_has_the_kurtosis_that_it_was_given(kurtosis):
+def test_an_isotropic_voxel_has_the_kurtosis_that_it_was_given(kurtosis: float) -> None:
     maps = compute_maps(_voxels_of([0.5e-3] * 3, kurtosis), ["mk", "fa"])
     np.testing.assert_allclose(maps["mk"], kurtosis, atol=2e-3)
     np.testing.assert_allclose(maps["fa"], 0, atol=2e-3)
 
 
-def test_strong_shells_tell_no_kurtosis():
+def test_strong_shells_tell_no_kurtosis() -> None:
     shells = {1000: 20, 2500: 20, 9000: 20}
     scan = make_scan(make_gradients(shells), shape=SMALL)
     weaker = scan.gradients.b < 3000
@@ -70,7 +73,7 @@ def test_strong_shells_tell_no_kurtosis():
     )
 
 
-def test_gaussian_diffusion_has_its_closed_forms():
+def test_gaussian_diffusion_has_its_closed_forms() -> None:
     diffusivity = np.array([0.4e-3, 0.4e-3, 1.2e-3])
     maps = compute_maps(_voxels_of(diffusivity), ["rtop", "fa", "md"])
     mean = diffusivity.mean()
@@ -81,7 +84,7 @@ def test_gaussian_diffusion_has_its_closed_forms():
     np.testing.assert_allclose(maps["rtop"], np.pi**1.5 / np.sqrt(diffusivity.prod()), rtol=0.06)
 
 
-def test_return_to_origin_is_dipys():
+def test_return_to_origin_is_dipys() -> None:
     scan = make_scan(shape=(5, 4, 4))
     [rtop] = compute_maps(scan, ["rtop"]).values()
     model = MapmriModel(
@@ -94,7 +97,7 @@ def test_return_to_origin_is_dipys():
     np.testing.assert_allclose(rtop[scan.mask], expected, rtol=1e-4)
 
 
-def test_maps_are_on_the_grid_within_range_and_the_same_for_any_threads():
+def test_maps_are_on_the_grid_within_range_and_the_same_for_any_threads() -> None:
     scan = make_scan(shape=SMALL, snr=4)
     made = []
     for threads in (1, 2):
@@ -110,7 +113,7 @@ def test_maps_are_on_the_grid_within_range_and_the_same_for_any_threads():
         np.testing.assert_array_equal(values, made[1][name])
 
 
-def test_voxels_without_signal_are_zero():
+def test_voxels_without_signal_are_zero() -> None:
     scan = _voxels_of([0.5e-3] * 3)
     signal = scan.signal.copy()
     signal[0] = 0
@@ -118,7 +121,7 @@ def test_voxels_without_signal_are_zero():
         assert not values[0].any(), name
 
 
-def test_maps_that_shells_do_not_support_are_refused():
+def test_maps_that_shells_do_not_support_are_refused() -> None:
     one = make_gradients(ONE_SHELL)
     require_maps(["fa", "md"], one)
     for name in ("mk", "rtop"):
@@ -134,5 +137,5 @@ def test_maps_that_shells_do_not_support_are_refused():
     assert default_maps(make_gradients()) == ("fa", "md", "mk")
 
 
-def test_every_map_has_a_name_to_be_written_by():
+def test_every_map_has_a_name_to_be_written_by() -> None:
     assert {f"harmonized_{name}" for name in MAPS} <= set(NAMES)

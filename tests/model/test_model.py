@@ -1,5 +1,7 @@
 import json
+from collections.abc import Callable
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from lessons import BS, ORDER, SHELLS, make_card
 from phantoms import make_gradients, make_scan
-from siteless.acquisition import Site
+from siteless.acquisition import Scan, Site
 from siteless.errors import GradientTableError, MissingFileError, ModelError
 from siteless.harmonics import count_coefficients, fit_coefficients
 from siteless.methods import load_model
@@ -19,7 +21,7 @@ from siteless.model import save_model
 
 
 @pytest.fixture(scope="module")
-def model():
+def model() -> InvariantModel:
     torch.manual_seed(0)
     channels = 1 + len(BS) * count_coefficients(ORDER)
     settings = NetworkSettings(channels=channels, sites=2, code=5, encoder=(16,), decoder=(16,))
@@ -36,11 +38,11 @@ def model():
 
 
 @pytest.fixture(scope="module")
-def scan():
+def scan() -> Scan:
     return make_scan(make_gradients(SHELLS))
 
 
-def test_a_model_comes_back_as_it_was(model, tmp_path):
+def test_a_model_comes_back_as_it_was(model: InvariantModel, tmp_path: Path) -> None:
     path = tmp_path / "a model v1.0.safetensors"
     save_model(model, path)
     back = load_model(path)
@@ -52,14 +54,14 @@ def test_a_model_comes_back_as_it_was(model, tmp_path):
     assert path.read_bytes() == first
 
 
-def test_anyone_can_read_the_file(model, tmp_path):
+def test_anyone_can_read_the_file(model: InvariantModel, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     save_model(model, path)
     weights = load_file(path)
     assert torch.equal(weights["offset"], model.network.offset)
 
 
-def test_the_identity_is_of_all_that_the_model_is(model):
+def test_the_identity_is_of_all_that_the_model_is(model: InvariantModel) -> None:
     assert len(model.identity) == 64
     other = InvariantModel(replace(model.card, seed=4), model.network)
     assert other.identity != model.identity
@@ -70,7 +72,7 @@ def test_the_identity_is_of_all_that_the_model_is(model):
     assert InvariantModel(model.card, changed).identity != model.identity
 
 
-def _flip(content, place):
+def _flip(content: bytes, place: int) -> bytes:
     return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
@@ -89,7 +91,9 @@ def _flip(content, place):
         ),
     ],
 )
-def test_damaged_files_are_one_line(model, tmp_path, damage, message):
+def test_damaged_files_are_one_line(
+    model: InvariantModel, tmp_path: Path, damage: Callable[[bytes], bytes], message: str
+) -> None:
     path = tmp_path / "model.safetensors"
     save_model(model, path)
     path.write_bytes(damage(path.read_bytes()))
@@ -99,7 +103,9 @@ def test_damaged_files_are_one_line(model, tmp_path, damage, message):
     assert "\n" not in str(error.value)
 
 
-def test_files_of_other_programs_versions_and_none_are_told(model, tmp_path):
+def test_files_of_other_programs_versions_and_none_are_told(
+    model: InvariantModel, tmp_path: Path
+) -> None:
     path = tmp_path / "model.safetensors"
     save_file({"weight": torch.zeros(3)}, path)
     with pytest.raises(ModelError, match="the file is of another program"):
@@ -116,7 +122,7 @@ def test_files_of_other_programs_versions_and_none_are_told(model, tmp_path):
         load_model(tmp_path / "none.safetensors")
 
 
-def test_codes_are_those_of_the_encoder_voxel_by_voxel(model, scan):
+def test_codes_are_those_of_the_encoder_voxel_by_voxel(model: InvariantModel, scan: Scan) -> None:
     codes = model.encode(scan)
     np.testing.assert_array_equal(codes.where, scan.white_matter)
     coefficients = fit_coefficients(scan, order=ORDER)
@@ -133,20 +139,20 @@ def test_codes_are_those_of_the_encoder_voxel_by_voxel(model, scan):
     assert not grid[~scan.white_matter].any()
 
 
-def test_codes_do_not_depend_on_gain(model, scan):
+def test_codes_do_not_depend_on_gain(model: InvariantModel, scan: Scan) -> None:
     codes = model.encode(scan)
     louder = model.encode(scan.with_signal(scan.signal * np.float32(8)))
     assert louder.level == pytest.approx(8 * codes.level)
     np.testing.assert_allclose(louder.mean, codes.mean, rtol=1e-3, atol=1e-5)
 
 
-def test_a_site_that_was_not_learned_is_refused(model, scan):
+def test_a_site_that_was_not_learned_is_refused(model: InvariantModel, scan: Scan) -> None:
     for site, told in ((Site("elsewhere"), "elsewhere"), (None, "which is unknown")):
         with pytest.raises(ModelError, match=f"not learned the scan's site, {told}; expected"):
             model.encode(replace(scan, site=site))
 
 
-def test_rendering_is_at_the_level_of_the_target(model, scan):
+def test_rendering_is_at_the_level_of_the_target(model: InvariantModel, scan: Scan) -> None:
     codes = model.encode(scan)
     before = codes.mean.copy()
     rendered = model.decode(codes, "b site")
@@ -162,7 +168,7 @@ def test_rendering_is_at_the_level_of_the_target(model, scan):
         model.decode(codes, "c")
 
 
-def test_bytes_do_not_depend_on_the_number_of_threads(model, scan):
+def test_bytes_do_not_depend_on_the_number_of_threads(model: InvariantModel, scan: Scan) -> None:
     before, found = torch.get_num_threads(), []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
@@ -176,6 +182,6 @@ def test_bytes_do_not_depend_on_the_number_of_threads(model, scan):
             np.testing.assert_array_equal(first, second)
 
 
-def test_other_shells_are_refused(model):
+def test_other_shells_are_refused(model: InvariantModel) -> None:
     with pytest.raises(GradientTableError, match="signal at b=1200, b=3000, found b=1000"):
         model.encode(make_scan(make_gradients({1000: 20})))

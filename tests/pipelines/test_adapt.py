@@ -1,23 +1,27 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from lessons import QUICK, write_study
 from phantoms import make_gradients, make_scan, write_raw, write_table
+from siteless.acquisition import Scan
 from siteless.bids import ScanSelection, find_scans, read_scan
 from siteless.cli import main
 from siteless.methods import Invariant, Scaled, harmonize, load_model
+from siteless.methods.invariant import InvariantModel
 from siteless.pipelines import Run, adapt_model, fit_model
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory):
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     splits = ["train", "train", "val", "test"]
     root = tmp_path_factory.mktemp("a study v1.0")
     return write_study(root, sites="abc", split=splits)
 
 
 @pytest.fixture(scope="module")
-def known(study, tmp_path_factory):
+def known(study: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("fit") / "known.safetensors"
     fit_model(
         ScanSelection(study, sites=["a", "b"]), out, Invariant(training=QUICK), run=Run(nprocs=1)
@@ -26,27 +30,30 @@ def known(study, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def adapted(known, study, tmp_path_factory):
+def adapted(known: Path, study: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("adapt") / "a model.safetensors"
     adapt_model(known, study, out, site="c", run=Run(nprocs=1))
     return out
 
 
-def _scan(study, subject, site):
+def _scan(study: Path, subject: str, site: str) -> Scan:
     files = find_scans(study).scans
     return read_scan(next(f for f in files if (f.subject, str(f.site)) == (subject, site)))
 
 
-def test_the_new_site_is_learned_from_its_training_scans_alone(adapted):
+def test_the_new_site_is_learned_from_its_training_scans_alone(adapted: Path) -> None:
     card = load_model(adapted).card
     assert list(card.sites) == ["a", "b", "c"]
     assert card.summary["training_scans"] == {"a": 2, "b": 2, "c": 2}
     assert card.summary["adapted_sites"] == {"c": {"seed": 0}}
     assert len(card.sites["c"].bvals) == len(card.sites["a"].bvals)
-    assert load_model(adapted).profiles.sites == ("a", "b", "c")
+    model = load_model(adapted)
+    assert isinstance(model, InvariantModel)
+    assert model.profiles is not None
+    assert model.profiles.sites == ("a", "b", "c")
 
 
-def test_scans_are_rendered_as_the_new_site_and_from_it(adapted, study):
+def test_scans_are_rendered_as_the_new_site_and_from_it(adapted: Path, study: Path) -> None:
     model = load_model(adapted)
     for subject, source, target in (("3", "a", "c"), ("3", "c", "b"), ("3", "c", "average")):
         scan = _scan(study, subject, source)
@@ -55,20 +62,26 @@ def test_scans_are_rendered_as_the_new_site_and_from_it(adapted, study):
         assert error < 0.3 * scan.signal[scan.white_matter].mean()
 
 
-def test_what_the_model_renders_as_other_sites_stays(adapted, known, study):
+def test_what_the_model_renders_as_other_sites_stays(
+    adapted: Path, known: Path, study: Path
+) -> None:
     scan = _scan(study, "3", "a")
     one, other = (harmonize(load_model(path), scan, "b").signal for path in (known, adapted))
     np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("nprocs", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_the_same_scans_give_the_same_bytes(adapted, known, study, tmp_path, nprocs):
+def test_the_same_scans_give_the_same_bytes(
+    adapted: Path, known: Path, study: Path, tmp_path: Path, nprocs: int
+) -> None:
     """In several processes test_fit.py has it quickly, of the fit."""
     adapt_model(known, study, tmp_path / "again.safetensors", site="c", run=Run(nprocs=nprocs))
     assert (tmp_path / "again.safetensors").read_bytes() == adapted.read_bytes()
 
 
-def test_the_command_shows_the_model(known, study, tmp_path, capsys):
+def test_the_command_shows_the_model(
+    known: Path, study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "new.safetensors"
     words = ["adapt", known, study, "--site", "c", "--out", out, "--nprocs", "1"]
     assert main([str(word) for word in words]) == 0
@@ -76,7 +89,7 @@ def test_the_command_shows_the_model(known, study, tmp_path, capsys):
     assert main(["info", str(out)]) == 0
 
 
-def _of_other_shells(root):
+def _of_other_shells(root: Path) -> Path:
     rows = []
     for number in range(2):
         scan = make_scan(make_gradients({700: 20}), seed=number)
@@ -94,7 +107,14 @@ def _of_other_shells(root):
         ("nowhere", "nowhere"),
     ],
 )
-def test_wrong_sites_are_told_in_a_line(known, study, tmp_path, capsys, site, told):
+def test_wrong_sites_are_told_in_a_line(
+    known: Path,
+    study: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    site: str,
+    told: str,
+) -> None:
     out = tmp_path / "new.safetensors"
     words = ["adapt", str(known), str(study), "--site", site, "--out", str(out)]
     assert main(words) == 1
@@ -102,7 +122,9 @@ def test_wrong_sites_are_told_in_a_line(known, study, tmp_path, capsys, site, to
     assert not any(tmp_path.iterdir())
 
 
-def test_other_shells_are_refused(known, tmp_path, capsys):
+def test_other_shells_are_refused(
+    known: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = tmp_path / "data"
     root.mkdir()
     words = [
@@ -119,7 +141,9 @@ def test_other_shells_are_refused(known, tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
-def test_a_model_without_codes_is_refused(study, tmp_path, capsys):
+def test_a_model_without_codes_is_refused(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     scaled = tmp_path / "scaled.safetensors"
     fit_model(ScanSelection(study, sites=["a", "b"]), scaled, Scaled(), run=Run(nprocs=1))
     words = ["adapt", scaled, study, "--site", "c", "--out", tmp_path / "new.safetensors"]
@@ -127,7 +151,9 @@ def test_a_model_without_codes_is_refused(study, tmp_path, capsys):
     assert "a model of the method scaled cannot learn another site" in capsys.readouterr().err
 
 
-def test_a_model_that_is_there_is_kept(adapted, known, study, capsys):
+def test_a_model_that_is_there_is_kept(
+    adapted: Path, known: Path, study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = adapted.read_bytes()
     words = ["adapt", known, study, "--site", "c", "--out", adapted]
     assert main([str(word) for word in words]) == 1

@@ -7,15 +7,16 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from defects import plant_defects
+from defects import Plant, plant_defects
 from phantoms import ONE_SHELL, make_gradients, make_scan, write_mask, write_raw, write_table
-from siteless.bids import ScanSelection
+from siteless.bids import ScanFiles, ScanSelection
 from siteless.errors import SitelessError
-from siteless.pipelines import Run, _check, check_dataset
+from siteless.pipelines import CheckReport, Run, _check, check_dataset
 from siteless.pipelines._parallel import run_all
+from siteless.preflight import Problem, ScanFacts
 
 
-def _listing(root):
+def _listing(root: Path) -> set[tuple[str, int, int]]:
     return {
         (str(path), path.lstat().st_size, path.lstat().st_mtime_ns)
         for path in sorted(Path(root).rglob("*"))
@@ -23,7 +24,9 @@ def _listing(root):
 
 
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory):
+def planted(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Path, list[Plant], set[tuple[str, int, int]], CheckReport]:
     root = tmp_path_factory.mktemp("in") / "a study v1.0"
     plants = plant_defects(root)
     before = _listing(root)
@@ -31,29 +34,39 @@ def planted(tmp_path_factory):
     return root, plants, before, report
 
 
-def test_every_planted_defect_is_reported_with_its_file(planted):
+def test_every_planted_defect_is_reported_with_its_file(
+    planted: tuple[Path, list[Plant], set[tuple[str, int, int]], CheckReport],
+) -> None:
     _, plants, _, report = planted
     found = {(problem.code, problem.path.name) for problem in report.problems}
     assert {(plant.code, plant.file) for plant in plants} - found == set()
 
 
-def test_nothing_else_is_reported(planted):
+def test_nothing_else_is_reported(
+    planted: tuple[Path, list[Plant], set[tuple[str, int, int]], CheckReport],
+) -> None:
     _, plants, _, report = planted
     expected = {(plant.code, plant.file) for plant in plants}
     assert {(problem.code, problem.path.name) for problem in report.problems} <= expected
 
 
-def test_the_dataset_is_left_as_it_was(planted):
+def test_the_dataset_is_left_as_it_was(
+    planted: tuple[Path, list[Plant], set[tuple[str, int, int]], CheckReport],
+) -> None:
     root, _, before, _ = planted
     assert _listing(root) == before
 
 
-def test_one_process_and_two_report_the_same(planted):
+def test_one_process_and_two_report_the_same(
+    planted: tuple[Path, list[Plant], set[tuple[str, int, int]], CheckReport],
+) -> None:
     root, _, _, report = planted
     assert check_dataset(root, order=4, run=Run(nprocs=1)) == report
 
 
-def test_problems_are_plain_for_machines_and_errors_come_first(planted):
+def test_problems_are_plain_for_machines_and_errors_come_first(
+    planted: tuple[Path, list[Plant], set[tuple[str, int, int]], CheckReport],
+) -> None:
     _, _, _, report = planted
     content = json.loads(json.dumps(report.as_dict()))
     assert {"code", "severity", "path", "what", "remedy"} == set(content["problems"][0])
@@ -62,14 +75,16 @@ def test_problems_are_plain_for_machines_and_errors_come_first(planted):
     assert len(content["scans"]) == len(report.scans)
 
 
-def test_a_confound_is_the_first_warning_of_many(planted):
+def test_a_confound_is_the_first_warning_of_many(
+    planted: tuple[Path, list[Plant], set[tuple[str, int, int]], CheckReport],
+) -> None:
     _, _, _, report = planted
     codes = [problem.code for problem in report.warnings]
     assert len(codes) > 5
     assert [code for code in codes if code != "confound"] == codes[codes.count("confound") :]
 
 
-def test_a_healthy_dataset_has_no_problem(tmp_path):
+def test_a_healthy_dataset_has_no_problem(tmp_path: Path) -> None:
     rows = []
     for number in range(6):
         scan = make_scan(make_gradients(seed=number), seed=number)
@@ -84,7 +99,7 @@ def test_a_healthy_dataset_has_no_problem(tmp_path):
     assert [call[:2] for call in calls] == [(done, 6) for done in range(7)]
 
 
-def test_one_broken_part_does_not_hide_the_others(tmp_path):
+def test_one_broken_part_does_not_hide_the_others(tmp_path: Path) -> None:
     scan = make_scan(make_gradients(ONE_SHELL))
     broken = scan.signal.copy()
     broken[13, 11, 9, 2] = np.nan
@@ -104,13 +119,15 @@ def test_one_broken_part_does_not_hide_the_others(tmp_path):
     }
 
 
-def test_an_unexpected_failure_is_named_and_the_rest_is_done(tmp_path, monkeypatch):
+def test_an_unexpected_failure_is_named_and_the_rest_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(2):
         write_raw(make_scan(make_gradients(ONE_SHELL)), tmp_path, f"s{number}")
     rows = [{"subject": n, "site": "a", "dwi": f"s{n}.nii.gz"} for n in range(2)]
     real = _check.inspect_scan
 
-    def fail_on_first(files):
+    def fail_on_first(files: ScanFiles) -> tuple[ScanFacts, list[Problem]]:
         if files.subject == "0":
             raise RuntimeError("boom")
         return real(files)
@@ -123,7 +140,7 @@ def test_an_unexpected_failure_is_named_and_the_rest_is_done(tmp_path, monkeypat
     assert report.scans[1].fingerprint is not None
 
 
-def test_an_option_that_a_table_overrules_is_told(tmp_path):
+def test_an_option_that_a_table_overrules_is_told(tmp_path: Path) -> None:
     for session in ("a", "b"):
         folder = tmp_path / "sub-1" / f"ses-{session}" / "dwi"
         write_raw(make_scan(make_gradients(ONE_SHELL)), folder, f"sub-1_ses-{session}_dwi")
@@ -133,18 +150,18 @@ def test_an_option_that_a_table_overrules_is_told(tmp_path):
     assert "participants.tsv goes before --site-from ses: 2 scans" in told.what
 
 
-def test_a_worker_that_dies_is_told():
+def test_a_worker_that_dies_is_told() -> None:
     with pytest.raises(SitelessError, match="smaller --nprocs"):
         list(run_all(os._exit, [3, 3], nprocs=2))
 
 
-def test_a_worker_that_fails_unexpectedly_is_not_hidden():
+def test_a_worker_that_fails_unexpectedly_is_not_hidden() -> None:
     with pytest.raises(TypeError):
-        list(run_all(len, [1, 2], nprocs=2))
+        list(run_all(len, [1, 2], nprocs=2))  # type: ignore[arg-type]
 
 
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root reads everything")
-def test_folders_without_permission_are_named(tmp_path):
+def test_folders_without_permission_are_named(tmp_path: Path) -> None:
     (tmp_path / "sub-1").mkdir(mode=0)
     scan = make_scan(make_gradients(ONE_SHELL))
     write_raw(scan, tmp_path / "sub-2" / "dwi", "sub-2_dwi")

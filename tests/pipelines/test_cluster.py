@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import nibabel as nib
 import numpy as np
 import pytest
 
-from phantoms import RENDER
+from phantoms import RENDER, load_image
 from siteless.cli import main
 from siteless.pipelines import Run, harmonize_dataset
 
@@ -23,7 +23,7 @@ DASK = Path(sys.executable).with_name("dask")
 PATIENCE = 60
 
 
-def _wait_for(condition):
+def _wait_for(condition: Callable[[], object]) -> None:
     end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end, "waited in vain"
@@ -31,7 +31,7 @@ def _wait_for(condition):
 
 
 @pytest.fixture
-def cluster(tmp_path):
+def cluster(tmp_path: Path) -> Iterator[tuple[Path, list[subprocess.Popen[bytes]]]]:
     """A scheduler's file and the processes of two workers."""
     told = tmp_path / "scheduler.json"
     local = ["--host", "127.0.0.1", "--no-dashboard"]
@@ -39,21 +39,21 @@ def cluster(tmp_path):
         subprocess.Popen([DASK, "scheduler", *local, "--port", "0", "--scheduler-file", told])
     ]
     _wait_for(lambda: told.exists() and told.read_text().strip())
-    words = ["worker", "--scheduler-file", told, "--nthreads", "1", "--no-nanny", *local]
-    words += ["--local-directory", tmp_path]
-    started += [subprocess.Popen([DASK, *words]) for _ in range(2)]
+    words = ["worker", "--scheduler-file", str(told), "--nthreads", "1", "--no-nanny", *local]
+    words += ["--local-directory", str(tmp_path)]
+    started += [subprocess.Popen([str(DASK), *words]) for _ in range(2)]
     yield told, started[1:]
     for process in started:
         process.kill()
         process.wait()
 
 
-def _bytes(root):
+def _bytes(root: Path) -> dict[Path, bytes]:
     paths = (path for path in root.rglob("*") if path.is_file())
     return {path.relative_to(root): path.read_bytes() for path in paths}
 
 
-def _more_people(study, tmp_path):
+def _more_people(study: Path, tmp_path: Path) -> Path:
     """Copy a study, with the same scans under more names."""
     data = tmp_path / "data"
     shutil.copytree(study / "data", data)
@@ -66,7 +66,9 @@ def _more_people(study, tmp_path):
     return data
 
 
-def test_a_cluster_writes_the_same_bytes_though_a_worker_dies(study, tmp_path, cluster):
+def test_a_cluster_writes_the_same_bytes_though_a_worker_dies(
+    study: Path, tmp_path: Path, cluster: tuple[Path, list[subprocess.Popen[bytes]]]
+) -> None:
     told, workers = cluster
     data = _more_people(study, tmp_path)
     broken = data / "sub-04/ses-b/dwi/sub-04_ses-b_dwi.nii.gz"
@@ -95,7 +97,7 @@ def test_a_cluster_writes_the_same_bytes_though_a_worker_dies(study, tmp_path, c
     assert ours == _bytes(tmp_path / "serial")
 
 
-def test_what_a_killed_run_leaves_is_not_taken_for_a_result(study, tmp_path):
+def test_what_a_killed_run_leaves_is_not_taken_for_a_result(study: Path, tmp_path: Path) -> None:
     data, out = _more_people(study, tmp_path), tmp_path / "out"
     words = ["-m", "siteless", *RENDER, str(data), str(out), "--to", "b"]
     words += ["--model", str(study / "m.safetensors"), "--nprocs", "2"]
@@ -107,14 +109,14 @@ def test_what_a_killed_run_leaves_is_not_taken_for_a_result(study, tmp_path):
     _wait_for(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
     images = [path for path in out.rglob("*.nii.gz") if ".siteless-" not in str(path)]
     for image in images:
-        assert np.isfinite(nib.load(image).get_fdata()).all()
+        assert np.isfinite(load_image(image).get_fdata()).all()
     report = harmonize_dataset(data, out, study / "m.safetensors", "b", run=Run(nprocs=1))
     assert len(report.written) + len(report.skipped) == 12
     assert report.written
     assert not list(out.rglob(".siteless-*"))
 
 
-def test_a_run_that_is_asked_to_end_does_so_with_its_workers(study, tmp_path):
+def test_a_run_that_is_asked_to_end_does_so_with_its_workers(study: Path, tmp_path: Path) -> None:
     data, out = _more_people(study, tmp_path), tmp_path / "out"
     words = ["-m", "siteless", *RENDER, str(data), str(out), "--to", "b"]
     words += ["--model", str(study / "m.safetensors"), "--nprocs", "2"]
@@ -126,10 +128,12 @@ def test_a_run_that_is_asked_to_end_does_so_with_its_workers(study, tmp_path):
     assert shown.splitlines()[-1] == "siteless: interrupted; run it again to go on"
 
 
-def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(study, tmp_path):
+def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(
+    study: Path, tmp_path: Path
+) -> None:
     """A limit on the size of files stands in for the disk."""
 
-    def limit():
+    def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 
     words = ["-m", "siteless", *RENDER, str(study / "data"), str(tmp_path), "--to", "b"]
@@ -144,7 +148,9 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(study, tmp_path
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_no_permission_is_one_line(study, tmp_path, capsys):
+def test_no_permission_is_one_line(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     tmp_path.chmod(0o500)
     words = [*RENDER, str(study / "data"), str(tmp_path / "out"), "--to", "b"]
     assert main([*words, "--model", str(study / "m.safetensors")]) == 1

@@ -3,8 +3,9 @@
 import contextlib
 import io
 import json
+from collections.abc import Mapping
+from pathlib import Path
 
-import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,15 +15,18 @@ from lessons import SHELLS
 from phantoms import (
     ONE_SHELL,
     RENDER,
+    load_image,
     make_gradients,
     make_scan,
     write_mask,
     write_raw,
     write_table,
 )
-from siteless.bids import find_scans, read_scan
+from siteless.acquisition import Array, Scan
+from siteless.bids import ScanFiles, find_scans, read_scan
 from siteless.cli import _options, main
 from siteless.methods import Combat, Rish, Scaled, load_model
+from siteless.methods.combat import CombatModel
 from siteless.microstructure import MAPS, compute_maps
 from siteless.pipelines import Run, fit_model
 
@@ -33,7 +37,7 @@ SITE_B = 0.8, 0.3e-3
 PER_YEAR = 0.004
 
 
-def _make(site, age, seed, shells=SHELLS):
+def _make(site: str, age: int, seed: int, shells: dict[int, int] = SHELLS) -> Scan:
     """Make a phantom whose diffusivity grows with age, at a site that changes all tensors."""
     scan = make_scan(make_gradients(shells, seed=10), snr=np.inf)
     part, added = SITE_B if site == "b" else (1.0, 0.0)
@@ -46,7 +50,12 @@ def _make(site, age, seed, shells=SHELLS):
     return scan.with_signal(np.hypot(clean + noise[0], noise[1]) * scan.mask[..., None])
 
 
-def _write(root, ages=AGES, shells=SHELLS, **columns):
+def _write(
+    root: Path,
+    ages: dict[str, list[int]] = AGES,
+    shells: dict[int, int] = SHELLS,
+    **columns: Mapping[str, object],
+) -> Path:
     rows = []
     for site, own in ages.items():
         for number, age in enumerate(own):
@@ -61,32 +70,40 @@ def _write(root, ages=AGES, shells=SHELLS, **columns):
     return write_table(root / "scans.tsv", rows)
 
 
-def _words(manifest, out, *more):
+def _words(manifest: Path, out: Path, *more: str) -> list[str]:
     start = ["fit", str(manifest), "--model", str(out), "--method", "combat", "--same-space"]
     return [*start, "--nprocs", "1", *more]
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory):
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _write(tmp_path_factory.mktemp("some data v1.0"))
 
 
 @pytest.fixture(scope="module")
-def fitted(manifest, tmp_path_factory):
+def fitted(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("fit") / "a model.safetensors"
     assert main(_words(manifest, out, "--maps", "fa", "md")) == 0
     return out
 
 
 @pytest.fixture(scope="module")
-def own_maps(manifest):
+def own_maps(manifest: Path) -> list[tuple[ScanFiles, Scan, dict[str, Array]]]:
     """FA and MD of each scan as they are, by site and age."""
     scans = [(files, read_scan(files)) for files in find_scans(manifest).scans]
     return [(files, scan, compute_maps(scan, ["fa", "md"])) for files, scan in scans]
 
 
-def test_training_scans_become_what_neurocombat_makes_of_them(fitted, own_maps):
-    model = load_model(fitted)
+def read_combat(path: Path) -> CombatModel:
+    model = load_model(path)
+    assert isinstance(model, CombatModel)
+    return model
+
+
+def test_training_scans_become_what_neurocombat_makes_of_them(
+    fitted: Path, own_maps: list[tuple[ScanFiles, Scan, dict[str, Array]]]
+) -> None:
+    model = read_combat(fitted)
     assert model.known.sum() > 0.9 * own_maps[0][1].mask.sum()
     table = pd.DataFrame(
         {
@@ -104,14 +121,16 @@ def test_training_scans_become_what_neurocombat_makes_of_them(fitted, own_maps):
             np.testing.assert_allclose(made[model.known], one, atol=1e-4 * expected.max())
 
 
-def test_the_offset_of_sites_goes_and_the_effect_of_age_stays(fitted, own_maps):
-    model = load_model(fitted)
+def test_the_offset_of_sites_goes_and_the_effect_of_age_stays(
+    fitted: Path, own_maps: list[tuple[ScanFiles, Scan, dict[str, Array]]]
+) -> None:
+    model = read_combat(fitted)
     white = own_maps[0][1].white_matter
     ages = np.array([float(files.attributes["age"]) for files, _, _ in own_maps])
     is_b = np.array([str(files.site) == "b" for files, _, _ in own_maps])
     design = np.column_stack([np.ones(len(ages)), is_b, ages - 50])
     before = {n: [maps[n][white].mean() for _, _, maps in own_maps] for n in ("fa", "md")}
-    after = {"fa": [], "md": []}
+    after: dict[str, list[float]] = {"fa": [], "md": []}
     for files, scan, _ in own_maps:
         for name, values in model.harmonize_maps(scan, "b", files.attributes).items():
             after[name].append(values[white].mean())
@@ -128,7 +147,9 @@ def test_the_offset_of_sites_goes_and_the_effect_of_age_stays(fitted, own_maps):
     np.testing.assert_array_equal(at_home["fa"], own_maps[-1][2]["fa"])
 
 
-def test_maps_are_written_told_of_and_kept(fitted, manifest, tmp_path, capsys):
+def test_maps_are_written_told_of_and_kept(
+    fitted: Path, manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "maps of scans"
     words = [*RENDER, str(manifest), str(out), "--model", str(fitted), "--to", "b"]
     words += ["--site", "a", "--nprocs", "1"]
@@ -147,8 +168,8 @@ def test_maps_are_written_told_of_and_kept(fitted, manifest, tmp_path, capsys):
     assert told["Siteless"]["Covariates"] == {"age": "20"}
     assert told["SitelessFound"]["MeanAfter"] < told["SitelessFound"]["MeanBefore"]
     [files] = [scan for scan in find_scans(manifest).scans if scan.dwi.name == "sa0.nii.gz"]
-    made = load_model(fitted).harmonize_maps(read_scan(files), "b", files.attributes)["fa"]
-    np.testing.assert_array_equal(nib.load(image).get_fdata(dtype=np.float32), made)
+    made = read_combat(fitted).harmonize_maps(read_scan(files), "b", files.attributes)["fa"]
+    np.testing.assert_array_equal(load_image(image).get_fdata(dtype=np.float32), made)
 
     content = {path: path.read_bytes() for path in images}
     times = {path: path.stat().st_mtime_ns for path in images}
@@ -159,7 +180,9 @@ def test_maps_are_written_told_of_and_kept(fitted, manifest, tmp_path, capsys):
     assert sum(path.stat().st_mtime_ns != times[path] for path in images) == 2
 
 
-def test_maps_are_made_again_when_a_covariate_changes(fitted, manifest, tmp_path, capsys):
+def test_maps_are_made_again_when_a_covariate_changes(
+    fitted: Path, manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = manifest.read_text().splitlines()
     copy = manifest.with_name("other.tsv")
     copy.write_text("\n".join([rows[0], *rows[1:3]]) + "\n")
@@ -178,8 +201,8 @@ def test_maps_are_made_again_when_a_covariate_changes(fitted, manifest, tmp_path
 
 @pytest.mark.parametrize("nprocs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_same_fit_gives_the_same_bytes_and_is_known_again(
-    fitted, manifest, tmp_path, capsys, nprocs
-):
+    fitted: Path, manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], nprocs: int
+) -> None:
     """In several processes test_fit.py has it quickly, of another method."""
     again = tmp_path / "again.safetensors"
     combat = Combat(same_space=True, maps=["fa", "md"])
@@ -190,7 +213,7 @@ def test_the_same_fit_gives_the_same_bytes_and_is_known_again(
     assert "differs from what is asked for in settings" in capsys.readouterr().err
 
 
-def test_info_and_methods_tell_of_it(fitted, capsys):
+def test_info_and_methods_tell_of_it(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", str(fitted)]) == 0
     shown = capsys.readouterr().out
     for part in ("method      combat", "fa, md, by neuroCombat", "groups, beside age"):
@@ -201,21 +224,30 @@ def test_info_and_methods_tell_of_it(fitted, capsys):
     assert tuple(MAPS) == _options.MAPS
 
 
-def test_kurtosis_is_among_the_maps_by_default(manifest, tmp_path):
+def test_kurtosis_is_among_the_maps_by_default(manifest: Path, tmp_path: Path) -> None:
     out = tmp_path / "m.safetensors"
     model = fit_model(manifest, out, Combat(same_space=True), run=Run(nprocs=1))
+    assert isinstance(model, CombatModel)
     assert list(model.estimates) == ["fa", "md", "mk"]
 
 
-def test_covariates_can_be_left_out(manifest, tmp_path, capsys):
+def test_covariates_can_be_left_out(
+    manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "m.safetensors"
     assert main(_words(manifest, out, "--maps", "md", "--covariates")) == 0
     assert "compared    groups\n" in capsys.readouterr().out
-    assert load_model(out).estimates["md"].effects.shape[0] == 0
+    assert read_combat(out).estimates["md"].effects.shape[0] == 0
 
 
 @pytest.mark.parametrize("words", [["--gradients", "target"], ["--outside", "unchanged"]])
-def test_maps_have_no_gradients_and_no_outside(fitted, manifest, tmp_path, capsys, words):
+def test_maps_have_no_gradients_and_no_outside(
+    fitted: Path,
+    manifest: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+) -> None:
     start = [*RENDER, str(manifest), str(tmp_path / "out"), "--model", str(fitted)]
     assert main([*start, "--to", "b", *words]) == 1
     [line] = capsys.readouterr().err.splitlines()
@@ -223,7 +255,9 @@ def test_maps_have_no_gradients_and_no_outside(fitted, manifest, tmp_path, capsy
     assert not (tmp_path / "out").exists()
 
 
-def test_maps_and_scans_are_not_mixed(fitted, manifest, tmp_path, capsys):
+def test_maps_and_scans_are_not_mixed(
+    fitted: Path, manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     scaled = tmp_path / "scaled.safetensors"
     fit_model(manifest, scaled, Scaled(), run=Run(nprocs=1))
     start = [*RENDER, str(manifest), str(tmp_path / "out"), "--site", "a", "--nprocs", "1"]
@@ -241,28 +275,38 @@ def test_maps_and_scans_are_not_mixed(fitted, manifest, tmp_path, capsys):
         (["--sites", "a"], "expected scans of at least two sites"),
     ],
 )
-def test_mistaken_words_are_one_line(manifest, tmp_path, capsys, more, message):
+def test_mistaken_words_are_one_line(
+    manifest: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    more: list[str],
+    message: str,
+) -> None:
     assert main(_words(manifest, tmp_path / "m.safetensors", *more)) == 1
     [line] = capsys.readouterr().err.splitlines()
     assert message in line
     assert not list(tmp_path.iterdir())
 
 
-def test_maps_are_an_option_of_no_other_method(manifest, tmp_path, capsys):
+def test_maps_are_an_option_of_no_other_method(
+    manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(TypeError, match="maps"):
-        Rish(maps=["fa"])
+        Rish(maps=["fa"])  # type: ignore[call-arg]
     words = ["fit", str(manifest), "--model", str(tmp_path / "m.safetensors"), "--method", "rish"]
     assert main([*words, "--maps", "fa"]) == 1
     assert "the method rish has no --maps; leave it out, or use combat" in capsys.readouterr().err
 
 
-def test_too_few_people_are_refused(tmp_path, capsys):
+def test_too_few_people_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     manifest = _write(tmp_path, {"a": [20, 30, 40], "b": [40, 50]})
     assert main(_words(manifest, tmp_path / "fit" / "m.safetensors")) == 1
     assert "at least 3 training people of site b" in capsys.readouterr().err
 
 
-def test_scans_that_covariates_explain_all_of_are_refused(tmp_path, capsys):
+def test_scans_that_covariates_explain_all_of_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     manifest = _write(tmp_path, {"a": [20, 30, 40], "b": [40, 50, 65]})
     rows = [line.split("\t") for line in manifest.read_text().splitlines()]
     words = [["v", "w", "x"], *([str(n**2), str(n**3), "uv"[n % 2]] for n in range(6))]
@@ -274,7 +318,9 @@ def test_scans_that_covariates_explain_all_of_are_refused(tmp_path, capsys):
     assert "expected more training scans than sites and covariates, found 6" in shown
 
 
-def test_kurtosis_of_one_shell_and_a_missing_package_are_refused(tmp_path, capsys, monkeypatch):
+def test_kurtosis_of_one_shell_and_a_missing_package_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     manifest = _write(tmp_path, {"a": [20, 30, 40], "b": [40, 50, 60]}, ONE_SHELL)
     words = _words(manifest, tmp_path / "fit" / "m.safetensors", "--maps", "mk")
     assert main(words) == 1

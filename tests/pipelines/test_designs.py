@@ -1,17 +1,21 @@
 """Who was scanned where decides what can be learned; what cannot is said in a line."""
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import pytest
 
 from lessons import QUICK, SHELLS
 from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
 from siteless.cli import main
 from siteless.methods import Invariant, load_model
+from siteless.methods.invariant import InvariantModel
 from siteless.pipelines import Run, fit_model
 
 
-def _write_visits(root, visits):
+def _write_visits(root: Path, visits: Sequence[tuple[str, str, dict[str, object]]]) -> Path:
     """Write a phantom for each visit: a person, a site, and columns of the table."""
-    rows = []
+    rows: list[dict[str, object]] = []
     for person, site, columns in visits:
         scan = make_scan(make_gradients(SHELLS, seed=10), seed=len(rows))
         stem = f"{person}{site}"
@@ -23,7 +27,9 @@ def _write_visits(root, visits):
     return write_table(root / "scans.tsv", rows)
 
 
-def _people(column, at_a, at_b):
+def _people(
+    column: str, at_a: Sequence[object], at_b: Sequence[object]
+) -> list[tuple[str, str, dict[str, object]]]:
     return [
         (f"{site}{number}", site, {column: value})
         for site, values in (("a", at_a), ("b", at_b))
@@ -31,7 +37,7 @@ def _people(column, at_a, at_b):
     ]
 
 
-def _fit(manifest, out, *words):
+def _fit(manifest: Path, out: Path, *words: str) -> int:
     return main(["fit", str(manifest), "--model", str(out), "--nprocs", "1", *words])
 
 
@@ -43,7 +49,13 @@ def _fit(manifest, out, *words):
         ("group", ["control"] * 3, ["patient"] * 3),
     ],
 )
-def test_what_follows_from_the_site_is_refused(tmp_path, capsys, column, at_a, at_b):
+def test_what_follows_from_the_site_is_refused(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    column: str,
+    at_a: Sequence[object],
+    at_b: Sequence[object],
+) -> None:
     manifest = _write_visits(tmp_path / "data", _people(column, at_a, at_b))
     assert _fit(manifest, tmp_path / "m.safetensors") == 1
     [line] = capsys.readouterr().err.splitlines()
@@ -52,7 +64,7 @@ def test_what_follows_from_the_site_is_refused(tmp_path, capsys, column, at_a, a
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
-def test_people_who_travelled_separate_age_and_site(tmp_path):
+def test_people_who_travelled_separate_age_and_site(tmp_path: Path) -> None:
     visits = _people("age", (20, 22), (60, 62))
     visits += [("x", site, {"age": 40}) for site in "ab"]
     manifest = _write_visits(tmp_path / "data", visits)
@@ -62,7 +74,7 @@ def test_people_who_travelled_separate_age_and_site(tmp_path):
     assert model.card.settings["covariates"] == ["age"]
 
 
-def test_a_covariate_that_is_constant_at_one_site_is_used(tmp_path):
+def test_a_covariate_that_is_constant_at_one_site_is_used(tmp_path: Path) -> None:
     manifest = _write_visits(tmp_path / "data", _people("group", "ccpp", "pppp"))
     model = fit_model(
         manifest, tmp_path / "m.safetensors", Invariant(training=QUICK), run=Run(nprocs=1)
@@ -70,7 +82,9 @@ def test_a_covariate_that_is_constant_at_one_site_is_used(tmp_path):
     assert model.card.settings["covariates"] == ["group"]
 
 
-def test_a_covariate_that_some_lack_is_refused(tmp_path, capsys):
+def test_a_covariate_that_some_lack_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     manifest = _write_visits(tmp_path / "data", _people("age", (20, 30, 40), (20, "n/a", 40)))
     assert _fit(manifest, tmp_path / "m.safetensors") == 1
     [line] = capsys.readouterr().err.splitlines()
@@ -78,11 +92,15 @@ def test_a_covariate_that_some_lack_is_refused(tmp_path, capsys):
     assert "--covariates" in line
 
 
-def test_one_person_at_a_site_is_warned_of_and_changes_nothing(tmp_path, capsys):
+def test_one_person_at_a_site_is_warned_of_and_changes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     manifest = _write_visits(tmp_path / "data", _people("age", (30,), (30,)))
     model = fit_model(
         manifest, tmp_path / "m.safetensors", Invariant(training=QUICK), run=Run(nprocs=1)
     )
+    assert isinstance(model, InvariantModel)
+    assert model.profiles is not None
     assert not model.profiles.field.weights.any()
     assert _fit(manifest, tmp_path / "s.safetensors", "--method", "scaled") == 0
     told = capsys.readouterr().err
@@ -90,7 +108,9 @@ def test_one_person_at_a_site_is_warned_of_and_changes_nothing(tmp_path, capsys)
     assert "site b has one person" in told
 
 
-def test_site_effects_are_learned_from_the_reference_group(tmp_path, capsys):
+def test_site_effects_are_learned_from_the_reference_group(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     manifest = _write_visits(tmp_path / "data", _people("group", "ccpp", "cccp"))
     words = ("--reference", "group=c", "--method", "scaled")
     assert _fit(manifest, tmp_path / "m.safetensors", *words) == 0
@@ -117,7 +137,9 @@ def test_site_effects_are_learned_from_the_reference_group(tmp_path, capsys):
         (["group=c", "--method", "unchanged"], "the method unchanged has no --reference"),
     ],
 )
-def test_reference_groups_that_cannot_be_used_are_refused(tmp_path, capsys, words, told):
+def test_reference_groups_that_cannot_be_used_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
     manifest = _write_visits(tmp_path / "data", _people("group", "ccp", "ppp"))
     assert _fit(manifest, tmp_path / "m.safetensors", "--reference", *words) == 1
     [line] = capsys.readouterr().err.splitlines()

@@ -4,8 +4,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import nibabel as nib
 import numpy as np
@@ -14,7 +16,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from lessons import QUICK, write_study
-from phantoms import make_gradients, make_scan, write_raw, write_table
+from phantoms import load_image, make_gradients, make_scan, write_raw, write_table
 from siteless.bids import ScanSelection, find_scans, read_scan
 from siteless.cli import main
 from siteless.errors import OutputError, TrainingError
@@ -24,19 +26,19 @@ from siteless.pipelines.fit._cohort import _split
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory):
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     splits = ["train", "train", "val", "test"]
     return write_study(tmp_path_factory.mktemp("some data v1.0"), split=splits)
 
 
 @pytest.fixture(scope="module")
-def fitted(manifest, tmp_path_factory):
+def fitted(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("fit") / "a model.safetensors"
     fit_model(manifest, out, Invariant(training=QUICK), run=Run(nprocs=1))
     return out
 
 
-def test_a_fit_leaves_the_model_its_log_and_a_picture(fitted):
+def test_a_fit_leaves_the_model_its_log_and_a_picture(fitted: Path) -> None:
     files = FitFiles(fitted)
     assert sorted(path.name for path in fitted.parent.iterdir()) == [
         "a model.safetensors",
@@ -57,13 +59,13 @@ def test_a_fit_leaves_the_model_its_log_and_a_picture(fitted):
     assert card.sites["a"].level == pytest.approx(1200, rel=0.05)
 
 
-def test_the_same_fit_gives_the_same_bytes(fitted, manifest, tmp_path):
+def test_the_same_fit_gives_the_same_bytes(fitted: Path, manifest: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.safetensors"
     fit_model(manifest, again, Invariant(training=QUICK), run=Run(nprocs=2))
     assert again.read_bytes() == fitted.read_bytes()
 
 
-def test_coefficients_are_used_again(fitted, manifest, tmp_path):
+def test_coefficients_are_used_again(fitted: Path, manifest: Path, tmp_path: Path) -> None:
     work = FitFiles(fitted).work
     before = {path: path.stat().st_mtime_ns for path in work.rglob("patches/*")}
     assert before
@@ -78,7 +80,9 @@ def test_coefficients_are_used_again(fitted, manifest, tmp_path):
     assert {path: path.stat().st_mtime_ns for path in work.rglob("patches/*")} == before
 
 
-def test_a_finished_fit_is_resumed_at_once_and_not_overwritten(fitted, manifest, capsys):
+def test_a_finished_fit_is_resumed_at_once_and_not_overwritten(
+    fitted: Path, manifest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = fitted.read_bytes()
     again = fit_model(manifest, fitted, Invariant(training=QUICK), resume=True)
     assert again.identity == load_model(fitted).identity
@@ -95,7 +99,7 @@ def test_a_finished_fit_is_resumed_at_once_and_not_overwritten(fitted, manifest,
     assert fitted.read_bytes() == before
 
 
-def test_info_is_for_people_and_machines(fitted, capsys):
+def test_info_is_for_people_and_machines(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", str(fitted)]) == 0
     shown = capsys.readouterr().out
     identity = load_model(fitted).identity
@@ -105,7 +109,9 @@ def test_info_is_for_people_and_machines(fitted, capsys):
     assert json.loads(capsys.readouterr().out)["identity"] == identity
 
 
-def test_encode_writes_images_and_a_table(fitted, manifest, tmp_path, capsys):
+def test_encode_writes_images_and_a_table(
+    fitted: Path, manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "codes of scans"
     words = ["encode", str(manifest), str(out), "--model", str(fitted), "--nprocs", "1"]
     assert main(words) == 0
@@ -113,8 +119,8 @@ def test_encode_writes_images_and_a_table(fitted, manifest, tmp_path, capsys):
     rows = [line.split("\t") for line in (out / "codes.tsv").read_text().splitlines()]
     assert len(rows) == 1 + 8
     first = dict(zip(rows[0], rows[1], strict=True))
-    image = nib.load(out / first["image"]).get_fdata()
-    white = nib.load(manifest.parent / "s0a_wm.nii.gz").get_fdata() > 0
+    image = load_image(out / first["image"]).get_fdata()
+    white = load_image(manifest.parent / "s0a_wm.nii.gz").get_fdata() > 0
     assert image.shape == (*white.shape, 8)
     assert int(first["voxels"]) == white.sum()
     sidecar = json.loads((out / first["image"].replace(".nii.gz", ".json")).read_text())
@@ -123,7 +129,9 @@ def test_encode_writes_images_and_a_table(fitted, manifest, tmp_path, capsys):
     assert float(first["sd_0"]) == pytest.approx(image[white][:, 0].std(), rel=1e-3, abs=1e-5)
 
 
-def test_rows_of_earlier_runs_are_kept_and_other_models_refused(fitted, manifest, tmp_path):
+def test_rows_of_earlier_runs_are_kept_and_other_models_refused(
+    fitted: Path, manifest: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "codes"
     for person in ("1", "0", "1"):
         table = encode_dataset(
@@ -137,7 +145,9 @@ def test_rows_of_earlier_runs_are_kept_and_other_models_refused(fitted, manifest
         encode_dataset(other, manifest, out, run=Run(nprocs=1))
 
 
-def test_encode_tells_what_it_cannot_encode_before_it_writes(fitted, tmp_path, capsys):
+def test_encode_tells_what_it_cannot_encode_before_it_writes(
+    fitted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     three = write_study(tmp_path / "three", people=1, sites="abc")
     out = tmp_path / "codes"
     words = ["encode", str(three), str(out), "--model", str(fitted), "--nprocs", "1"]
@@ -149,7 +159,7 @@ def test_encode_tells_what_it_cannot_encode_before_it_writes(fitted, tmp_path, c
     assert len((out / "codes.tsv").read_text().splitlines()) == 3
 
 
-def test_scans_of_b0_only_are_left_out(fitted, tmp_path):
+def test_scans_of_b0_only_are_left_out(fitted: Path, tmp_path: Path) -> None:
     root = tmp_path / "data"
     write_study(root, people=2)
     write_raw(make_scan(make_gradients({})), root, "s9a")
@@ -166,7 +176,7 @@ def test_scans_of_b0_only_are_left_out(fitted, tmp_path):
     assert len(table.read_text().splitlines()) == 5
 
 
-def test_a_model_that_was_fitted_again_is_read_again(manifest, tmp_path):
+def test_a_model_that_was_fitted_again_is_read_again(manifest: Path, tmp_path: Path) -> None:
     tables = []
     for seed in (0, 1):
         out = tmp_path / "m.safetensors"
@@ -182,12 +192,12 @@ def test_a_model_that_was_fitted_again_is_read_again(manifest, tmp_path):
     assert tables[0] != tables[1]
 
 
-def _words(manifest, out, *words):
+def _words(manifest: Path, out: Path, *words: str) -> list[str]:
     return ["fit", str(manifest), "--model", str(out), "--epochs", "6", "--nprocs", "1", *words]
 
 
 @contextmanager
-def _one_thread():
+def _one_thread() -> Iterator[None]:
     """Compute as a program whose environment has OMP_NUM_THREADS=1."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -199,7 +209,7 @@ def _one_thread():
 
 
 @pytest.fixture(scope="module")
-def whole(manifest, tmp_path_factory):
+def whole(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the file of a fit that nothing has ended."""
     out = tmp_path_factory.mktemp("whole") / "model.safetensors"
     with _one_thread():
@@ -208,7 +218,7 @@ def whole(manifest, tmp_path_factory):
 
 
 @pytest.fixture
-def heeds_interrupts():
+def heeds_interrupts() -> Iterator[None]:
     """Let programs that a test starts heed SIGINT, which shells let background jobs ignore."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
@@ -217,7 +227,9 @@ def heeds_interrupts():
 
 @pytest.mark.usefixtures("heeds_interrupts")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_an_ended_fit_goes_on_to_the_same_bytes(manifest, whole, tmp_path, how):
+def test_an_ended_fit_goes_on_to_the_same_bytes(
+    manifest: Path, whole: Path, tmp_path: Path, how: signal.Signals
+) -> None:
     out = tmp_path / "out" / "model.safetensors"
     state = FitFiles(out).state
     process = subprocess.Popen(
@@ -240,11 +252,11 @@ def test_an_ended_fit_goes_on_to_the_same_bytes(manifest, whole, tmp_path, how):
     assert not state.exists()
 
 
-def test_another_fit_is_not_gone_on_with(manifest, tmp_path):
+def test_another_fit_is_not_gone_on_with(manifest: Path, tmp_path: Path) -> None:
     out = tmp_path / "m.safetensors"
 
-    def interrupt(title):
-        def show(done, *_):
+    def interrupt(title: str) -> Callable[..., None]:
+        def show(done: int, *_: object) -> None:
             if (title, done) == ("Training", 25):
                 raise KeyboardInterrupt
 
@@ -262,7 +274,7 @@ def test_another_fit_is_not_gone_on_with(manifest, tmp_path):
         )
 
 
-def test_splits_come_from_the_table_or_from_the_seed(manifest):
+def test_splits_come_from_the_table_or_from_the_seed(manifest: Path) -> None:
     scans = find_scans(manifest).scans
     learning, validating = _split(scans, validate=True, seed=0)
     assert {scan.subject for scan in learning} == {"0", "1"}
@@ -283,7 +295,7 @@ def test_splits_come_from_the_table_or_from_the_seed(manifest):
     assert ({scan.subject for scan in learning}, validating) == ({"0", "1"}, [])
 
 
-def test_only_the_sites_that_are_named_are_learned(tmp_path):
+def test_only_the_sites_that_are_named_are_learned(tmp_path: Path) -> None:
     root = tmp_path / "three"
     three = write_study(root, people=2, sites="abc")
     out = tmp_path / "m.safetensors"
@@ -297,7 +309,9 @@ def test_only_the_sites_that_are_named_are_learned(tmp_path):
     assert list(model.card.sites) == ["a", "c"]
 
 
-def test_sites_of_other_shells_are_learned_and_rendered_at_common_b_values(tmp_path, capsys):
+def test_sites_of_other_shells_are_learned_and_rendered_at_common_b_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     study = write_study(tmp_path / "study", people=3, shells={"b": {1000: 30, 2000: 30}})
     model = tmp_path / "m.safetensors"
     fitted = fit_model(study, model, Invariant(training=QUICK), run=Run(nprocs=1))
@@ -317,7 +331,7 @@ def test_sites_of_other_shells_are_learned_and_rendered_at_common_b_values(tmp_p
         assert len(bvals) == 2 + (60 if at_home else 40)
 
 
-def test_shells_that_all_sites_have_are_taken_as_they_are(tmp_path):
+def test_shells_that_all_sites_have_are_taken_as_they_are(tmp_path: Path) -> None:
     own = {"a": {700: 12, 1000: 20, 2000: 20}, "b": {1000: 20, 2010: 20, 3000: 12}}
     study = write_study(tmp_path / "study", people=3, shells=own)
     fitted = fit_model(study, tmp_path / "m.safetensors", Scaled(), run=Run(nprocs=1))
@@ -328,7 +342,7 @@ def test_shells_that_all_sites_have_are_taken_as_they_are(tmp_path):
 
 
 @pytest.mark.parametrize("method", [Scaled(), Rish(same_space=True)], ids=lambda one: one.name)
-def test_other_methods_take_other_shells_alike(tmp_path, method):
+def test_other_methods_take_other_shells_alike(tmp_path: Path, method: Rish | Scaled) -> None:
     study = write_study(tmp_path / "study", people=3, shells={"b": {1000: 30, 2000: 30}})
     fitted = fit_model(study, tmp_path / "m.safetensors", method, run=Run(nprocs=1))
     scan = read_scan(find_scans(study).scans[0])
@@ -344,42 +358,42 @@ def test_other_methods_take_other_shells_alike(tmp_path, method):
         assert means[0] == pytest.approx(means[1], rel=0.05)
 
 
-def _one_site(root):
+def _one_site(root: Path) -> tuple[Path, str]:
     return write_study(
         root, people=2, sites="a"
     ), "expected scans of at least two sites, found a only"
 
 
-def _other_shells(root):
+def _other_shells(root: Path) -> tuple[Path, str]:
     manifest = write_study(root, people=2)
     write_raw(make_scan(make_gradients({1000: 20})), root, "s1b")
     return manifest, "expected shells of b=1200, b=3000 as in s0a, found b=1000"
 
 
-def _no_white_matter(root):
+def _no_white_matter(root: Path) -> tuple[Path, str]:
     manifest = write_study(root, people=2)
     path = root / "s1a_wm.nii.gz"
-    image = nib.load(path)
+    image = load_image(path)
     nib.Nifti1Image(np.zeros(image.shape, np.uint8), image.affine).to_filename(path)
     return manifest, "s1a_wm.nii.gz: the mask is empty"
 
 
-def _no_usable_voxel(root):
+def _no_usable_voxel(root: Path) -> tuple[Path, str]:
     manifest = write_study(root, people=2)
-    image = nib.load(root / "s1a.nii.gz")
-    white = nib.load(root / "s1a_wm.nii.gz").get_fdata() > 0
+    image = load_image(root / "s1a.nii.gz")
+    white = load_image(root / "s1a_wm.nii.gz").get_fdata() > 0
     signal_ = np.where(white[..., None], 0, image.get_fdata(dtype=np.float32))
     nib.Nifti1Image(signal_, image.affine).to_filename(root / "s1a.nii.gz")
     return manifest, "s1a.nii.gz: expected white matter with a b0 above zero"
 
 
-def _no_training_people(root):
+def _no_training_people(root: Path) -> tuple[Path, str]:
     return write_study(
         root, people=2, split=["val", "test"]
     ), "no scan of site a is there to train on"
 
 
-def _misspelled_split(root):
+def _misspelled_split(root: Path) -> tuple[Path, str]:
     manifest = write_study(root, people=2, split=["train", "validation"])
     return manifest, "expected train, val or test in the split column, found 'validation'"
 
@@ -395,7 +409,9 @@ def _misspelled_split(root):
         _misspelled_split,
     ],
 )
-def test_data_that_cannot_be_learned_from_are_one_line(make, tmp_path, capsys):
+def test_data_that_cannot_be_learned_from_are_one_line(
+    make: Callable[[Path], tuple[Path, str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     manifest, message = make(tmp_path / "data")
     out = tmp_path / "m.safetensors"
     assert main(["fit", str(manifest), "--model", str(out), "--nprocs", "1"]) == 1
@@ -406,7 +422,9 @@ def test_data_that_cannot_be_learned_from_are_one_line(make, tmp_path, capsys):
     assert not any("Traceback" in line for line in told)
 
 
-def test_a_scan_without_shells_of_its_b_values_is_named(tmp_path, fitted, capsys):
+def test_a_scan_without_shells_of_its_b_values_is_named(
+    tmp_path: Path, fitted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     manifest = write_study(tmp_path / "data", people=2)
     path = tmp_path / "data" / "s1b.bval"
     bvals = np.loadtxt(path)
@@ -441,7 +459,14 @@ def test_a_scan_without_shells_of_its_b_values_is_named(tmp_path, fitted, capsys
         (["--model", "file/m.safetensors"], "file: cannot write here"),
     ],
 )
-def test_mistaken_words_are_one_line(manifest, tmp_path, monkeypatch, capsys, words, message):
+def test_mistaken_words_are_one_line(
+    manifest: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    message: str,
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("mine")
     assert main(["fit", str(manifest), *words]) == 1
@@ -449,7 +474,9 @@ def test_mistaken_words_are_one_line(manifest, tmp_path, monkeypatch, capsys, wo
     assert message in line
 
 
-def test_nothing_is_written_into_a_dataset(tmp_path, capsys):
+def test_nothing_is_written_into_a_dataset(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "data").mkdir()
     assert main(["fit", str(tmp_path / "data"), "--model", str(tmp_path / "data/m.safetensors")])
     assert "the output is inside the dataset" in capsys.readouterr().err

@@ -3,13 +3,14 @@ import os
 import shutil
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import nibabel as nib
 import numpy as np
 import pytest
 
 from lessons import QUICK
-from phantoms import RENDER, make_gradients, make_scan, write_raw, write_table
+from phantoms import RENDER, load_image, make_gradients, make_scan, write_raw, write_table
 from siteless.bids import ScanSelection, find_scans, read_scan
 from siteless.cli import main
 from siteless.errors import ModelError, OutputError
@@ -17,20 +18,22 @@ from siteless.methods import Invariant, Scaled, load_model
 from siteless.pipelines import Run, fit_model, harmonize_dataset, write_report
 
 
-def _times(folder):
+def _times(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-def test_every_scan_is_rendered_and_said_how(study, tmp_path, capsys):
+def test_every_scan_is_rendered_and_said_how(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = _times(study)
     out = tmp_path / "as b"
     words = [*RENDER, str(study / "data"), str(out), "--model", str(study / "m.safetensors")]
     assert main([*words, "--to", "b", "--nprocs", "1"]) == 0
     assert f"4 scans rendered as b: {out}" in capsys.readouterr().out
     image = out / "sub-01/ses-a/dwi/sub-01_ses-a_desc-harmonized_dwi.nii.gz"
-    source = nib.load(study / "data/sub-01/ses-a/dwi/sub-01_ses-a_dwi.nii.gz")
-    assert nib.load(image).shape == source.shape
-    np.testing.assert_allclose(nib.load(image).affine, source.affine, atol=1e-5)
+    source = load_image(study / "data/sub-01/ses-a/dwi/sub-01_ses-a_dwi.nii.gz")
+    assert load_image(image).shape == source.shape
+    np.testing.assert_allclose(load_image(image).affine, source.affine, atol=1e-5)
     told = json.loads(image.with_name(image.name.replace(".nii.gz", ".json")).read_text())
     assert told["Siteless"]["Model"] == load_model(study / "m.safetensors").identity
     assert told["Siteless"]["SourceSite"] == "a"
@@ -61,7 +64,7 @@ def test_every_scan_is_rendered_and_said_how(study, tmp_path, capsys):
     assert "the folder holds another dataset (Scans rendered as b by" in capsys.readouterr().err
 
 
-def test_the_report_shows_what_the_model_has_learned_of_sites(study, tmp_path):
+def test_the_report_shows_what_the_model_has_learned_of_sites(study: Path, tmp_path: Path) -> None:
     model, out = study / "m.safetensors", tmp_path / "out"
     words = ["harmonize", study / "data", out, "--model", model, "--to", "b", "--nprocs", "1"]
     assert main([*map(str, words), "--site", "a"]) == 0
@@ -85,7 +88,9 @@ def test_the_report_shows_what_the_model_has_learned_of_sites(study, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["dwi.nii.gz", "dwi.bvec", "desc-brain_mask.nii.gz"])
-def test_a_scan_is_rendered_again_when_a_file_of_it_changes(study, tmp_path, name):
+def test_a_scan_is_rendered_again_when_a_file_of_it_changes(
+    study: Path, tmp_path: Path, name: str
+) -> None:
     shutil.copytree(study / "data", tmp_path / "data")
     again = partial(
         harmonize_dataset, tmp_path / "data", tmp_path / "out", study / "m.safetensors", "b"
@@ -98,7 +103,7 @@ def test_a_scan_is_rendered_again_when_a_file_of_it_changes(study, tmp_path, nam
     assert len(report.skipped) == 3
 
 
-def test_no_other_dataset_is_written_into(study, tmp_path):
+def test_no_other_dataset_is_written_into(study: Path, tmp_path: Path) -> None:
     model = study / "m.safetensors"
     shutil.copytree(study / "data", tmp_path / "raw")
     description = tmp_path / "raw" / "dataset_description.json"
@@ -120,7 +125,7 @@ def test_no_other_dataset_is_written_into(study, tmp_path):
     assert _times(tmp_path) == before
 
 
-def test_one_and_two_processes_give_the_same_bytes(study, tmp_path):
+def test_one_and_two_processes_give_the_same_bytes(study: Path, tmp_path: Path) -> None:
     for number in (1, 2):
         harmonize_dataset(
             study / "data",
@@ -137,7 +142,9 @@ def test_one_and_two_processes_give_the_same_bytes(study, tmp_path):
     assert len(first) == 4 * 6  # the scan, three maps and two masks
 
 
-def test_other_gradients_are_rendered_at_and_written(study, tmp_path, capsys):
+def test_other_gradients_are_rendered_at_and_written(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     name = "sub-01/ses-a/dwi/sub-01_ses-a_desc-harmonized_dwi"
     words = [*RENDER, str(study / "data"), str(tmp_path), "--model"]
     words += [str(study / "m.safetensors"), "--to", "b", "--participant-label", "01"]
@@ -154,7 +161,7 @@ def test_other_gradients_are_rendered_at_and_written(study, tmp_path, capsys):
     np.savetxt(given[1], bvecs.T, fmt="%.7f")
     assert main([*words, "--gradients", *map(str, given)]) == 0
     assert "2 scans rendered" in capsys.readouterr().out
-    assert nib.load(tmp_path / f"{name}.nii.gz").shape[3] == 8
+    assert load_image(tmp_path / f"{name}.nii.gz").shape[3] == 8
     np.testing.assert_allclose(np.loadtxt(tmp_path / f"{name}.bvec"), bvecs.T, atol=1e-6)
     np.savetxt(given[0], np.where(bvals > 0, 700, 0)[None], fmt="%g")
     assert main([*words, "--gradients", *map(str, given)]) == 1
@@ -163,18 +170,18 @@ def test_other_gradients_are_rendered_at_and_written(study, tmp_path, capsys):
     assert "b=700" in line
 
 
-def test_maps_say_where_and_how_much(study, tmp_path):
+def test_maps_say_where_and_how_much(study: Path, tmp_path: Path) -> None:
     harmonize_dataset(
         study / "data", tmp_path, study / "m.safetensors", "average", run=Run(nprocs=1)
     )
     folder = tmp_path / "sub-01" / "ses-a" / "dwi"
     volumes = ["b0", "b=1200", "b=3000"]
     for name in ("desc-harmonized_stat-std_dwimap", "desc-change_dwimap"):
-        image = nib.load(folder / f"sub-01_ses-a_{name}.nii.gz")
+        image = load_image(folder / f"sub-01_ses-a_{name}.nii.gz")
         assert json.loads((folder / f"sub-01_ses-a_{name}.json").read_text())["Volumes"] == volumes
         assert image.shape[3] == 3
         assert image.get_fdata().max() > 0
-    mask = nib.load(folder / "sub-01_ses-a_desc-unfamiliar_mask.nii.gz")
+    mask = load_image(folder / "sub-01_ses-a_desc-unfamiliar_mask.nii.gz")
     told = json.loads((folder / "sub-01_ses-a_desc-harmonized_dwi.json").read_text())
     found = told["SitelessFound"]
     # Isolated voxels are unlike the training scans too, but are rendered from their codes.
@@ -182,7 +189,7 @@ def test_maps_say_where_and_how_much(study, tmp_path):
     assert mask.get_data_dtype() == np.uint8
 
 
-def test_the_names_of_sites_decide_nothing(study, tmp_path):
+def test_the_names_of_sites_decide_nothing(study: Path, tmp_path: Path) -> None:
     """Exchange them in the tables, learn again, and render as the average: nothing changes."""
     swapped = tmp_path / "data"
     shutil.copytree(study / "data", swapped)
@@ -199,15 +206,17 @@ def test_the_names_of_sites_decide_nothing(study, tmp_path):
         assert len(report.written) == 4
     for image in (tmp_path / "1").rglob("*.nii.gz"):
         other = tmp_path / "2" / image.relative_to(tmp_path / "1")
-        ours, theirs = nib.load(image).get_fdata(), nib.load(other).get_fdata()
+        ours, theirs = load_image(image).get_fdata(), load_image(other).get_fdata()
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-3)
 
 
-def test_a_scan_unlike_those_that_were_learned_is_warned_of(study, tmp_path, capsys):
+def test_a_scan_unlike_those_that_were_learned_is_warned_of(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = tmp_path / "data"
     shutil.copytree(study / "data", data)
     image = data / "sub-01/ses-a/dwi/sub-01_ses-a_dwi.nii.gz"
-    original = nib.load(image)
+    original = load_image(image)
     noise = np.random.default_rng(0).normal(scale=300, size=original.shape)
     noisy = np.hypot(original.get_fdata() + noise, noise[::-1])
     nib.Nifti1Image(noisy.astype(np.int16), original.affine).to_filename(image)
@@ -222,7 +231,9 @@ def test_a_scan_unlike_those_that_were_learned_is_warned_of(study, tmp_path, cap
         assert "look at sub-01_ses-a_desc-unfamiliar_mask.nii.gz" in line
 
 
-def test_a_scan_that_fails_is_named_and_the_others_are_done(study, tmp_path, capsys):
+def test_a_scan_that_fails_is_named_and_the_others_are_done(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = tmp_path / "data"
     shutil.copytree(study / "data", data)
     broken = data / "sub-01/ses-a/dwi/sub-01_ses-a_dwi.nii.gz"
@@ -241,7 +252,9 @@ def test_a_scan_that_fails_is_named_and_the_others_are_done(study, tmp_path, cap
     assert not list(out.rglob(".siteless-*"))
 
 
-def test_what_is_wrong_with_all_scans_is_said_once(study, tmp_path, capsys):
+def test_what_is_wrong_with_all_scans_is_said_once(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = [
         {"subject": f"0{n}", "site": "a", "dwi": write_raw(make_scan(), tmp_path, f"{n}")}
         for n in range(3)
@@ -272,7 +285,9 @@ def test_what_is_wrong_with_all_scans_is_said_once(study, tmp_path, capsys):
         (["--to", "a", "--participant-label", "09"], "no scan has sub-09"),
     ],
 )
-def test_mistakes_are_one_line_and_write_nothing(study, tmp_path, capsys, words, message):
+def test_mistakes_are_one_line_and_write_nothing(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
     out = tmp_path / "out"
     start = [*RENDER, str(study / "data"), str(out), "--model", str(study / "m.safetensors")]
     assert main([*start, *words]) == 1

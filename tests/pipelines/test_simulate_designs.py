@@ -3,13 +3,14 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-import nibabel as nib
 import numpy as np
 import pytest
 
+from phantoms import load_image
 from siteless.bids import find_scans
 from siteless.cli import _simulate, main
 from siteless.pipelines import check_dataset
@@ -20,11 +21,11 @@ FEW = ["--people-per-site", "3", "--test-people", "1"]
 
 
 @pytest.fixture(scope="module")
-def simulated(tmp_path_factory):
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Simulate tiny cohorts, each design once."""
     made = {}
 
-    def simulate(design):
+    def simulate(design: str) -> Path:
         if design not in made:
             out = tmp_path_factory.mktemp("designs") / design
             assert main(["simulate", str(out), "--design", design, *TINY, *FEW]) == 0
@@ -34,12 +35,12 @@ def simulated(tmp_path_factory):
     return simulate
 
 
-def _rows(path):
+def _rows(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8") as lines:
         return list(csv.DictReader(lines, delimiter="\t"))
 
 
-def test_only_the_sessions_that_people_have_are_written(simulated):
+def test_only_the_sessions_that_people_have_are_written(simulated: Callable[[str], Path]) -> None:
     out = simulated("confounded")
     scans = find_scans(out).scans
     assert len(scans) == 2 * 3 + 2
@@ -54,25 +55,25 @@ def test_only_the_sessions_that_people_have_are_written(simulated):
 
 
 @pytest.mark.parametrize("design", ["confounded", "patients", "longitudinal"])
-def test_the_check_can_read_it(simulated, design):
+def test_the_check_can_read_it(simulated: Callable[[str], Path], design: str) -> None:
     found = {problem.code for problem in check_dataset(simulated(design)).problems}
     assert found <= {"few-scans", "confounded"}
 
 
-def test_the_record_has_the_design(simulated):
+def test_the_record_has_the_design(simulated: Callable[[str], Path]) -> None:
     record = simulated("confounded") / "derivatives" / "truth" / "simulation.json"
     design = json.loads(record.read_text())["design"]
     assert design["name"] == "confounded"
     assert design["age_gap"] == 20
 
 
-def test_groups_and_what_they_change_are_written(simulated):
+def test_groups_and_what_they_change_are_written(simulated: Callable[[str], Path]) -> None:
     out = simulated("patients")
     groups = {row["participant_id"]: row["group"] for row in _rows(out / "participants.tsv")}
     truth = out / "derivatives" / "truth"
     assert set(groups.values()) == {"control", "patient"}
     for label in groups:
-        affected = nib.load(truth / label / "dwi" / f"{label}_label-affected_mask.nii.gz")
+        affected = load_image(truth / label / "dwi" / f"{label}_label-affected_mask.nii.gz")
         assert affected.get_fdata().any()
     effect = json.loads((truth / "simulation.json").read_text())["patient_effect"]
     assert effect["intra_axonal"] == PATIENT_EFFECT.intra_axonal
@@ -80,7 +81,7 @@ def test_groups_and_what_they_change_are_written(simulated):
     assert {files.attributes["group"] for files in find_scans(out).scans} == set(groups.values())
 
 
-def test_ages_of_follow_ups_are_those_at_the_session(simulated):
+def test_ages_of_follow_ups_are_those_at_the_session(simulated: Callable[[str], Path]) -> None:
     out = simulated("longitudinal")
     start = {row["participant_id"]: float(row["age"]) for row in _rows(out / "participants.tsv")}
     scans = find_scans(out).scans
@@ -92,10 +93,10 @@ def test_ages_of_follow_ups_are_those_at_the_session(simulated):
         assert files.entities["ses"].startswith(str(files.site))
 
 
-def test_the_truth_of_both_visits_is_written(simulated):
+def test_the_truth_of_both_visits_is_written(simulated: Callable[[str], Path]) -> None:
     truth = simulated("longitudinal") / "derivatives" / "truth" / "sub-01"
     [before, after] = (
-        nib.load(path).get_fdata()
+        load_image(path).get_fdata()
         for path in (
             truth / "ses-prisma30" / "dwi" / "sub-01_ses-prisma30_desc-intraaxonal_dwimap.nii.gz",
             *truth.glob("ses-*followup/dwi/*_desc-intraaxonal_dwimap.nii.gz"),
@@ -106,7 +107,7 @@ def test_the_truth_of_both_visits_is_written(simulated):
     assert not list((truth / "dwi").glob("*intraaxonal*"))
 
 
-def test_an_interrupted_run_goes_on(simulated, tmp_path):
+def test_an_interrupted_run_goes_on(simulated: Callable[[str], Path], tmp_path: Path) -> None:
     whole, again = simulated("longitudinal"), tmp_path / "again"
     shutil.copytree(whole, again)
     lost = "sub-01/ses-connectom60followup/dwi/sub-01_ses-connectom60followup_dwi.nii.gz"
@@ -118,15 +119,17 @@ def test_an_interrupted_run_goes_on(simulated, tmp_path):
 
 @pytest.mark.parametrize("part", ["", "derivatives/truth"])
 @pytest.mark.parametrize("design", ["patients", "longitudinal"])
-def test_the_validator_finds_no_error(simulated, design, part):
+def test_the_validator_finds_no_error(
+    simulated: Callable[[str], Path], design: str, part: str
+) -> None:
     validator = Path(sys.executable).with_name("bids-validator-deno")
-    command = [validator, "--format", "json", simulated(design) / part]
+    command: list[str | Path] = [validator, "--format", "json", simulated(design) / part]
     shown = subprocess.run(command, capture_output=True, text=True, check=False)
     issues = json.loads(shown.stdout)["issues"]["issues"]
     assert [issue for issue in issues if issue["severity"] == "error"] == []
 
 
-def test_the_record_of_travelling_people_has_no_settings_of_other_designs(tmp_path):
+def test_the_record_of_travelling_people_has_no_settings_of_other_designs(tmp_path: Path) -> None:
     assert main(["simulate", str(tmp_path), "--preset", "tiny", "--sites", "prisma30"]) == 0
     record = json.loads((tmp_path / "derivatives" / "truth" / "simulation.json").read_text())
     assert set(record) == {"siteless", "people", "scanners", "voxel_size", "seed", "rescans"}
@@ -144,14 +147,16 @@ def test_the_record_of_travelling_people_has_no_settings_of_other_designs(tmp_pa
         (["--random-sites", "3"], "--random-sites does not go with named sites; leave out"),
     ],
 )
-def test_options_that_do_not_fit_are_one_line(tmp_path, capsys, words, message):
+def test_options_that_do_not_fit_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
     assert main(["simulate", str(tmp_path / "out"), *TINY, *words]) == 1
     [line] = capsys.readouterr().err.splitlines()
     assert message in line
     assert not (tmp_path / "out").exists()
 
 
-def test_random_sites_are_those_of_the_seed(tmp_path):
+def test_random_sites_are_those_of_the_seed(tmp_path: Path) -> None:
     words = ["--preset", "tiny", "--random-sites", "2", "--seed", "5", "--design", "unpaired"]
     few = ["--people-per-site", "1", "--test-people", "0"]
     assert main(["simulate", str(tmp_path / "out"), *words, *few]) == 0
@@ -160,5 +165,5 @@ def test_random_sites_are_those_of_the_seed(tmp_path):
     assert recorded == json.loads(json.dumps([asdict(one) for one in draw_scanners(2, seed=5)]))
 
 
-def test_the_command_line_names_all_designs():
+def test_the_command_line_names_all_designs() -> None:
     assert set(_simulate.DESIGNS) == {"travelling", *DESIGNS}

@@ -5,7 +5,7 @@ from siteless.population import Covariate
 AGES = [str(age) for age in range(20, 80, 2)]
 
 
-def test_ages_of_many_people_may_act_along_a_curve():
+def test_ages_of_many_people_may_act_along_a_curve() -> None:
     covariate = Covariate.of("age", AGES)
     columns = covariate.columns(AGES)
     assert columns.shape == (30, 2)
@@ -19,5 +19,5 @@ def test_ages_of_many_people_may_act_along_a_curve():
     assert left.std() < 0.3 * curve.std()  # a line explains nothing of it
 
 
-def test_ages_of_few_people_act_along_a_line():
+def test_ages_of_few_people_act_along_a_line() -> None:
     assert Covariate.of("age", AGES[:8]).columns(AGES).shape == (30, 1)

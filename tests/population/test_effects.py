@@ -5,19 +5,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from siteless.population import Design, estimate_new_site, estimate_site_effects
+from siteless.acquisition import Array
+from siteless.population import Design, SiteEffects, estimate_new_site, estimate_site_effects
 from siteless.population._effects import _moderated
 
 SITES = ("a", "b", "c", "d")
 ONE = np.zeros(1, dtype=int)
 
 
-def _unpaired(people, covariates=None):
+def _unpaired(people: int, covariates: Array | None = None) -> Design:
     labels = [site for site in SITES for _ in range(people)]
     return Design.of(labels, [str(n) for n in range(len(labels))], SITES, covariates)
 
 
-def _drawn(rng, design, effects, *, of_people=1.0, rest=0.0):
+def _drawn(
+    rng: np.random.Generator,
+    design: Design,
+    effects: Array | list[float],
+    *,
+    of_people: float = 1.0,
+    rest: float = 0.0,
+) -> Array:
     """Draw one feature: effects of sites, people who differ, and what differs between scans."""
     people = rng.normal(scale=of_people, size=design.people.max() + 1)
     noise = rng.normal(scale=rest, size=len(design.sites)) if rest else 0.0
@@ -25,7 +33,9 @@ def _drawn(rng, design, effects, *, of_people=1.0, rest=0.0):
 
 
 @given(st.integers(0, 10**6), st.integers(2, 30), st.floats(0, 3))
-def test_estimates_lie_between_zero_and_the_difference_of_means(seed, people, apart):
+def test_estimates_lie_between_zero_and_the_difference_of_means(
+    seed: int, people: int, apart: float
+) -> None:
     rng, design = np.random.default_rng(seed), _unpaired(people)
     values = _drawn(rng, design, apart * rng.normal(size=4))
     found = estimate_site_effects(values, design, ONE)
@@ -41,7 +51,9 @@ def test_estimates_lie_between_zero_and_the_difference_of_means(seed, people, ap
 
 @pytest.mark.parametrize("people", [3, 5, 10, 20])
 @pytest.mark.parametrize("of_sites", [0.0, 0.3, 1.0, 3.0])
-def test_on_average_harmonizing_is_never_worse_than_doing_nothing_nor_than_means(people, of_sites):
+def test_on_average_harmonizing_is_never_worse_than_doing_nothing_nor_than_means(
+    people: int, of_sites: float
+) -> None:
     design, errors = _unpaired(people), []
     for seed in range(300):
         rng = np.random.default_rng(seed)
@@ -55,7 +67,7 @@ def test_on_average_harmonizing_is_never_worse_than_doing_nothing_nor_than_means
 
 
 @pytest.mark.parametrize("people", [10, 20])
-def test_the_posterior_variance_is_that_of_the_error(people):
+def test_the_posterior_variance_is_that_of_the_error(people: int) -> None:
     design, errors, variances = _unpaired(people), [], []
     for seed in range(400):
         rng = np.random.default_rng(seed)
@@ -66,7 +78,7 @@ def test_the_posterior_variance_is_that_of_the_error(people):
     assert np.mean(errors) == pytest.approx(np.mean(variances), rel=0.3)
 
 
-def test_travelling_people_are_compared_with_themselves():
+def test_travelling_people_are_compared_with_themselves() -> None:
     labels = [site for site in SITES for _ in range(4)]
     design = Design.of(labels, [str(n) for n in range(4)] * 4, SITES)
     rng, effects = np.random.default_rng(0), np.array([0.3, -0.1, 0.0, -0.2])
@@ -77,7 +89,7 @@ def test_travelling_people_are_compared_with_themselves():
     assert np.abs(strangers.sites).max() < np.abs(effects).max() / 2
 
 
-def test_two_bridging_people_count_for_what_they_are_worth():
+def test_two_bridging_people_count_for_what_they_are_worth() -> None:
     """Forty people at one site each, and two at all of them."""
     labels = [*(site for site in SITES for _ in range(10)), *SITES, *SITES]
     people = [*map(str, range(40)), *["x"] * 4, *["y"] * 4]
@@ -94,12 +106,12 @@ def test_two_bridging_people_count_for_what_they_are_worth():
     assert bridged < 0.1 * alone
 
 
-def _confounded(rng, gap, people=10):
+def _confounded(rng: np.random.Generator, gap: int, people: int = 10) -> Array:
     ages = rng.normal(scale=10, size=4 * people) + np.repeat(gap * np.linspace(-1, 1, 4), people)
     return (ages - ages.mean())[:, None]
 
 
-def test_what_age_explains_is_not_the_sites():
+def test_what_age_explains_is_not_the_sites() -> None:
     found = []
     for seed in range(50):
         rng = np.random.default_rng(seed)
@@ -113,7 +125,7 @@ def test_what_age_explains_is_not_the_sites():
     assert adjusted < 0.4 * naive
 
 
-def test_a_site_that_age_determines_changes_nothing():
+def test_a_site_that_age_determines_changes_nothing() -> None:
     rng = np.random.default_rng(0)
     ages = np.repeat([-30.0, -10.0, 10.0, 30.0], 8)[:, None]
     design = _unpaired(8, ages)
@@ -121,7 +133,7 @@ def test_a_site_that_age_determines_changes_nothing():
     assert np.abs(estimate_site_effects(values, design, ONE).sites).max() < 0.1
 
 
-def test_one_person_a_site_proves_nothing_unless_they_travelled():
+def test_one_person_a_site_proves_nothing_unless_they_travelled() -> None:
     rng = np.random.default_rng(0)
     effects = np.array([1.0, 2.0, -1.0, -2.0])
     alone, values = _unpaired(1), _drawn(rng, _unpaired(1), effects)
@@ -132,7 +144,7 @@ def test_one_person_a_site_proves_nothing_unless_they_travelled():
     np.testing.assert_allclose(found.sites[:, 0], effects, atol=0.01)
 
 
-def test_groups_of_features_have_priors_of_their_own():
+def test_groups_of_features_have_priors_of_their_own() -> None:
     rng, design = np.random.default_rng(0), _unpaired(5)
     large = np.hstack([_drawn(rng, design, 5 * rng.normal(size=4)) for _ in range(6)])
     small = np.hstack([_drawn(rng, design, np.zeros(4)) for _ in range(6)])
@@ -142,7 +154,7 @@ def test_groups_of_features_have_priors_of_their_own():
     assert kept[6:].max() < 0.5
 
 
-def test_a_new_site_is_shrunk_as_known_sites_differ():
+def test_a_new_site_is_shrunk_as_known_sites_differ() -> None:
     rng, design = np.random.default_rng(0), _unpaired(20)
     alike, apart = (
         estimate_site_effects(_drawn(rng, design, size * np.arange(4)), design, ONE)
@@ -150,7 +162,7 @@ def test_a_new_site_is_shrunk_as_known_sites_differ():
     )
     new = np.array([1.0])
 
-    def effect(value, known):
+    def effect(value: Array, known: SiteEffects) -> float:
         return estimate_new_site(value, known, 2, ONE)[0].item()
 
     assert abs(effect(new, alike)) < 0.5
@@ -159,7 +171,7 @@ def test_a_new_site_is_shrunk_as_known_sites_differ():
 
 
 @pytest.mark.parametrize("share", [0.05, 0.1])
-def test_damaged_scans_hardly_move_their_site(share):
+def test_damaged_scans_hardly_move_their_site(share: float) -> None:
     rng, design = np.random.default_rng(0), _unpaired(20)
     effects = np.array([1.0, 0.0, 0.0, -1.0])
     values = np.hstack([_drawn(rng, design, effects) for _ in range(10)])
@@ -170,7 +182,7 @@ def test_damaged_scans_hardly_move_their_site(share):
     assert np.abs(moved - kept).max() < 0.3  # their mean moves by 1.5 and 3
 
 
-def test_effects_are_those_of_the_reference_group():
+def test_effects_are_those_of_the_reference_group() -> None:
     """Patients, who are all at two of the sites, differ in what is asked for."""
     rng, design = np.random.default_rng(0), _unpaired(20)
     patient = (design.sites > 1) & (np.arange(80) % 2 > 0)
@@ -181,7 +193,7 @@ def test_effects_are_those_of_the_reference_group():
 
 
 @pytest.mark.parametrize("freedom", [3, 6, 30])
-def test_variances_of_a_group_are_shrunk_to_their_posterior_mean(freedom):
+def test_variances_of_a_group_are_shrunk_to_their_posterior_mean(freedom: int) -> None:
     rng, prior, common = np.random.default_rng(1), 8.0, 2.0
     true = prior * common / rng.chisquare(prior, size=4000)
     seen = true * rng.chisquare(freedom, size=4000) / freedom
@@ -189,7 +201,7 @@ def test_variances_of_a_group_are_shrunk_to_their_posterior_mean(freedom):
     np.testing.assert_allclose(_moderated(seen, freedom), expected, rtol=0.15)
 
 
-def test_variances_that_are_alike_become_the_same_and_others_stay_apart():
+def test_variances_that_are_alike_become_the_same_and_others_stay_apart() -> None:
     rng, freedom = np.random.default_rng(2), 6
     alike = rng.chisquare(freedom, size=500) / freedom
     assert np.ptp(_moderated(alike, freedom)) < 0.3 * np.ptp(alike)
@@ -198,7 +210,7 @@ def test_variances_that_are_alike_become_the_same_and_others_stay_apart():
     assert _moderated(apart[:1], 30) == apart[:1] * 30 / 28
 
 
-def test_the_fewer_degrees_of_freedom_the_larger_a_variance_may_be():
+def test_the_fewer_degrees_of_freedom_the_larger_a_variance_may_be() -> None:
     rng = np.random.default_rng(0)
     for count in (1, 3, 25):
         factors = []
@@ -209,7 +221,7 @@ def test_the_fewer_degrees_of_freedom_the_larger_a_variance_may_be():
         assert factors[-1] == pytest.approx(1, abs=0.1)
 
 
-def test_two_people_a_site_hardly_prove_anything():
+def test_two_people_a_site_hardly_prove_anything() -> None:
     """Two degrees of freedom may have shown far too little of how people differ."""
     labels, rng = [site for site in SITES for _ in range(2)], np.random.default_rng(0)
     covariates = rng.normal(size=(8, 2))
@@ -222,9 +234,11 @@ def test_two_people_a_site_hardly_prove_anything():
     assert np.mean(errors) < 0.3 * np.mean(given)
 
 
-def test_scanners_that_are_alike_before_and_after_an_upgrade_do_not_hide_how_others_differ():
+def test_scanners_that_are_alike_before_and_after_an_upgrade_do_not_hide_how_others_differ() -> (
+    None
+):
     """Two pairs of sites, each with its own travelling people, are compared as two sites are."""
-    shares = {"pairs": [], "sites": []}
+    shares: dict[str, list[float]] = {"pairs": [], "sites": []}
     for seed in range(40):
         rng = np.random.default_rng(seed)
         people = [f"{pair}{n}" for pair in "ab" for n in range(10)]
@@ -242,12 +256,13 @@ def test_scanners_that_are_alike_before_and_after_an_upgrade_do_not_hide_how_oth
     assert np.mean(shares["pairs"]) == pytest.approx(np.mean(shares["sites"]), abs=0.1)
 
 
-def test_a_small_site_that_is_connected_does_not_blur_how_large_ones_differ():
+def test_a_small_site_that_is_connected_does_not_blur_how_large_ones_differ() -> None:
     """Site b has three people, one of whom was at a too; a and c have a hundred each."""
     labels = ["a"] * 100 + ["b"] * 3 + ["c"] * 100
     people = [*map(str, range(100)), "0", "b1", "b2", *(f"c{n}" for n in range(100))]
     design = Design.of(labels, people, ("a", "b", "c"))
-    shrunk, raw = [], []
+    shrunk: list[float] = []
+    raw: list[float] = []
     for seed in range(60):
         rng = np.random.default_rng(seed)
         values = _drawn(rng, design, [0, 0.1, 0.5], rest=0.3)
@@ -257,7 +272,7 @@ def test_a_small_site_that_is_connected_does_not_blur_how_large_ones_differ():
     assert np.mean(np.square(shrunk)) < 1.25**2 * np.mean(np.square(raw))
 
 
-def test_a_new_scanner_is_not_taken_for_another_upgrade():
+def test_a_new_scanner_is_not_taken_for_another_upgrade() -> None:
     """Two sites that are alike, with people at both, say little of how much a third may differ."""
     kept = []
     for seed in range(20):
@@ -272,7 +287,7 @@ def test_a_new_scanner_is_not_taken_for_another_upgrade():
     assert np.mean(kept) > 0.5
 
 
-def test_a_single_site_has_no_effect():
+def test_a_single_site_has_no_effect() -> None:
     design = Design.of(["a"] * 4, list("wxyz"), ("a",))
     effects = estimate_site_effects(np.arange(4.0)[:, None], design, ONE)
     assert not effects.sites.any()

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from siteless.population import NUMBERS, Design, estimate_site_effects, judge_sites
+from siteless.acquisition import Array
+from siteless.population import NUMBERS, Design, SiteVerdict, estimate_site_effects, judge_sites
 
 SITES = ("a", "b", "c", "d")
 FEATURES = 40
@@ -11,10 +12,10 @@ GROUPS = np.zeros(FEATURES, dtype=int)
 UNITS = np.full(FEATURES, FEATURES**-0.5)
 
 
-def verdicts(people, effect, seed=0):
+def verdicts(people: int, effect: float, seed: int = 0) -> tuple[list[SiteVerdict], Array]:
     """Draw people of standard deviation 1, at sites whose effects have a standard deviation."""
     rng = np.random.default_rng(seed)
-    labels = np.repeat(SITES, people)
+    labels = [site for site in SITES for _ in range(people)]
     design = Design.of(labels, [str(n) for n in range(len(labels))], SITES)
     true = effect * rng.normal(size=(len(SITES), FEATURES))
     true -= true.mean(axis=0)
@@ -24,14 +25,14 @@ def verdicts(people, effect, seed=0):
     return judge_sites(effects, SITES, GROUPS, UNITS), error
 
 
-def test_difference_without_scanners_is_what_chance_gives():
+def test_difference_without_scanners_is_what_chance_gives() -> None:
     for one in verdicts(10, 0.0)[0]:
         assert one.difference == pytest.approx(one.chance, rel=0.3)
         assert one.scanner < 0.2 * one.difference
         assert one.chance == pytest.approx(np.sqrt(3 / 4 / 10), rel=0.15)
 
 
-def test_a_large_difference_is_the_scanners():
+def test_a_large_difference_is_the_scanners() -> None:
     for one in verdicts(10, 3.0)[0]:
         assert one.scanner == pytest.approx(one.difference, rel=0.05)
         assert one.left**2 + one.scanner**2 == pytest.approx(one.difference**2)
@@ -39,7 +40,7 @@ def test_a_large_difference_is_the_scanners():
 
 @pytest.mark.parametrize("people", [3, 10, 40])
 @pytest.mark.parametrize("effect", [0.3, 1.0])
-def test_stated_error_is_the_true_one(people, effect):
+def test_stated_error_is_the_true_one(people: int, effect: float) -> None:
     stated, true = [], []
     for seed in range(6):
         found, error = verdicts(people, effect, seed)
@@ -49,7 +50,7 @@ def test_stated_error_is_the_true_one(people, effect):
 
 
 @pytest.mark.parametrize("effect", [0.3, 1.0])
-def test_expected_errors_are_those_of_studies_of_that_size(effect):
+def test_expected_errors_are_those_of_studies_of_that_size(effect: float) -> None:
     small = verdicts(10, effect)[0]
     for place, number in enumerate(NUMBERS):
         expected = np.mean([one.expected_errors[place] for one in small])
@@ -59,12 +60,12 @@ def test_expected_errors_are_those_of_studies_of_that_size(effect):
         assert list(one.expected_errors) == sorted(one.expected_errors, reverse=True)
 
 
-def test_people_of_a_site_are_counted_once():
+def test_people_of_a_site_are_counted_once() -> None:
     design = Design.of(["a", "a", "b", "b", "b"], ["1", "1", "1", "2", "3"], ["a", "b"])
     assert design.people_of_sites.tolist() == [1, 3]
 
 
-def test_sites_of_one_person_each_prove_nothing():
+def test_sites_of_one_person_each_prove_nothing() -> None:
     for one in verdicts(1, 3.0)[0]:
         assert one.scanner == 0
         assert one.error == pytest.approx(one.difference)

@@ -1,17 +1,19 @@
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from siteless.errors import DatasetError
 from siteless.population import Covariate, Design, covariate_columns, require_identifiable
 from siteless.preflight import ScanFacts, Severity, cohort_problems
-from siteless.simulation import choose_design, draw_design, read_scanners
+from siteless.simulation import Visit, choose_design, draw_design, read_scanners
 
 DATASET = Path("study")
 
 
-def _scans(count, site, start=0, **fields):
+def _scans(count: int, site: str, start: int = 0, **fields: Any) -> list[ScanFacts]:
     defaults = {
         "attributes": {},
         "shells": ((1000.0, 45), (2000.0, 45)),
@@ -30,20 +32,20 @@ def _scans(count, site, start=0, **fields):
     ]
 
 
-def _codes(scans):
+def _codes(scans: Sequence[ScanFacts]) -> list[str]:
     return [problem.code for problem in cohort_problems(scans, DATASET)]
 
 
-def test_comparable_sites_have_no_problem():
+def test_comparable_sites_have_no_problem() -> None:
     assert _codes(_scans(4, "a") + _scans(4, "b", start=4)) == []
 
 
 @pytest.mark.parametrize("size", [2.0 + 1e-7, 2.001, 1.99])
-def test_rounding_of_voxel_sizes_is_no_difference(size):
+def test_rounding_of_voxel_sizes_is_no_difference(size: float) -> None:
     assert _codes(_scans(4, "a") + _scans(4, "b", 4, voxel_size=(size, 2.0, 2.0))) == []
 
 
-def test_shells_within_their_scatter_are_the_same():
+def test_shells_within_their_scatter_are_the_same() -> None:
     assert _codes(_scans(4, "a") + _scans(4, "b", 4, shells=((995.0, 60), (2010.0, 45)))) == []
 
 
@@ -56,7 +58,9 @@ def test_shells_within_their_scatter_are_the_same():
         ({"orientation": "RAS"}, "differing-orientations"),
     ],
 )
-def test_the_odd_site_is_named_by_its_file_and_equal_halves_by_the_dataset(fields, code):
+def test_the_odd_site_is_named_by_its_file_and_equal_halves_by_the_dataset(
+    fields: dict[str, Any], code: str
+) -> None:
     [odd] = cohort_problems(_scans(5, "a") + _scans(3, "b", 5, **fields), DATASET)
     assert (odd.code, odd.path.name) == (code, "sub-5_dwi.nii.gz")
     assert "3 of b" in odd.what
@@ -74,19 +78,21 @@ def test_the_odd_site_is_named_by_its_file_and_equal_halves_by_the_dataset(field
         ((3000.0,), Severity.ERROR),
     ],
 )
-def test_shells_that_can_be_brought_together_are_no_error(bs, severity):
+def test_shells_that_can_be_brought_together_are_no_error(
+    bs: tuple[float, ...], severity: Severity
+) -> None:
     shells = tuple((b, 45) for b in bs)
     [odd] = cohort_problems(_scans(5, "a") + _scans(3, "b", 5, shells=shells), DATASET)
     assert (odd.code, odd.severity) == ("differing-shells", severity)
     assert ("interpolated" in odd.remedy) == (severity is Severity.WARNING)
 
 
-def test_scans_that_could_not_be_read_are_not_compared():
+def test_scans_that_could_not_be_read_are_not_compared() -> None:
     unread = _scans(3, "b", 5, shells=None, voxel_size=None, orientation=None)
     assert _codes(_scans(5, "a") + unread) == []
 
 
-def test_equal_signal_is_reported_once_with_both_names():
+def test_equal_signal_is_reported_once_with_both_names() -> None:
     first, second = _scans(4, "a"), _scans(4, "b", 4)
     twin = ScanFacts(**(vars(second[0]) | {"fingerprint": "2"}))
     [problem] = cohort_problems([*first, twin, *second[1:]], DATASET)
@@ -95,18 +101,18 @@ def test_equal_signal_is_reported_once_with_both_names():
     assert "sub-2_dwi.nii.gz" in problem.what
 
 
-def test_few_scans_and_one_site_are_told():
+def test_few_scans_and_one_site_are_told() -> None:
     assert _codes(_scans(3, "a")) == ["one-site"]
     assert _codes(_scans(3, "a") + _scans(2, "b", 3)) == ["few-scans"]
 
 
-def test_one_person_scanned_often_is_still_one_person():
+def test_one_person_scanned_often_is_still_one_person() -> None:
     again = [ScanFacts(**(vars(scan) | {"subject": "1"})) for scan in _scans(3, "b", 3)]
     assert _codes(_scans(3, "a") + again) == ["few-scans"]
 
 
-def test_too_few_directions_are_told_once_for_scans_alike():
-    few = {"shells": ((1000.0, 12), (2000.0, 45))}
+def test_too_few_directions_are_told_once_for_scans_alike() -> None:
+    few: dict[str, Any] = {"shells": ((1000.0, 12), (2000.0, 45))}
     [problem] = cohort_problems(_scans(4, "a", **few) + _scans(4, "b", 4, **few), DATASET)
     assert problem.code == "low-order"
     assert "order 8: b=1000 x 12 (8 of a, b)" in problem.what
@@ -114,13 +120,15 @@ def test_too_few_directions_are_told_once_for_scans_alike():
     assert cohort_problems(_scans(4, "a", **few) + _scans(4, "b", 4), DATASET, order=4) == []
 
 
-def test_sites_spelled_or_told_differently_are_doubted():
+def test_sites_spelled_or_told_differently_are_doubted() -> None:
     assert _codes(_scans(3, "Leeds") + _scans(3, "leeds", 3)) == ["similar-sites"]
     told = _scans(3, "a", site_origin="participants.tsv")
     assert _codes(told + _scans(3, "b", 3, site_origin="JSON sidecar")) == ["mixed-sites"]
 
 
-def _aged(ages, site, start, sexes=None):
+def _aged(
+    ages: Sequence[float | str], site: str, start: int, sexes: Sequence[str] | None = None
+) -> list[ScanFacts]:
     people = zip(ages, sexes or ["F"] * len(ages), strict=True)
     return [
         _scans(1, site, start + n, attributes={"age": str(age), "sex": sex})[0]
@@ -140,17 +148,19 @@ def _aged(ages, site, start, sexes=None):
         ([20, 25, 30, 35, 40, 22, 28, 33], [30, 45, 50, 55, 60, 38, 48, 53], True),
     ],
 )
-def test_age_is_compared_between_sites(first, second, confounded):
+def test_age_is_compared_between_sites(
+    first: list[int | str], second: list[int | str], confounded: bool
+) -> None:
     codes = _codes(_aged(first, "a", 0) + _aged(second, "b", 50))
     assert ("confound" in codes) == confounded
 
 
-def test_travelling_subjects_are_not_confounded():
+def test_travelling_subjects_are_not_confounded() -> None:
     ages = [20, 40, 60]
     assert _codes(_aged(ages, "a", 0) + _aged(ages, "b", 50) + _aged(ages, "c", 90)) == []
 
 
-def test_sex_is_compared_between_sites():
+def test_sex_is_compared_between_sites() -> None:
     ages = [30, 31, 32, 33]
     mixed = _aged(ages, "a", 0, ["F", "M", "F", "M"]) + _aged(ages, "b", 9, ["M", "F", "M", "F"])
     assert _codes(mixed) == []
@@ -159,7 +169,7 @@ def test_sex_is_compared_between_sites():
     assert problem.what == "sex is confounded with site: 4 F at a, 4 M at b"
 
 
-def _grouped(site, start, **groups):
+def _grouped(site: str, start: int, **groups: int) -> list[ScanFacts]:
     words = [word for word, count in groups.items() for _ in range(count)]
     return [
         _scans(1, site, start + n, attributes={"group": word})[0] for n, word in enumerate(words)
@@ -178,20 +188,22 @@ def _grouped(site, start, **groups):
         ({"control": 4}, {"patient": 5}, "4 control at a, 5 patient at b"),
     ],
 )
-def test_groups_are_compared_between_sites(first, second, shown):
+def test_groups_are_compared_between_sites(
+    first: dict[str, int], second: dict[str, int], shown: str | None
+) -> None:
     problems = cohort_problems(_grouped("a", 0, **first) + _grouped("b", 50, **second), DATASET)
     expected = [f"group is confounded with site: {shown}"] if shown else []
     assert [problem.what for problem in problems] == expected
 
 
-def test_people_count_once_at_a_site():
+def test_people_count_once_at_a_site() -> None:
     once = _grouped("a", 0, control=4, patient=3) + _grouped("b", 50, control=3, patient=4)
     often = once + [scan for scan in once if scan.attributes["group"] == "control"] * 9
     often = [replace(scan, fingerprint=str(n)) for n, scan in enumerate(often)]
     assert _codes(often) == []
 
 
-def test_the_design_comes_first():
+def test_the_design_comes_first() -> None:
     apart = _aged([20, 25, 30], "a", 0) + _aged([60, 65, 71], "b", 9)
     odd = [replace(apart[0], site=None), replace(apart[0], shells=((1000.0, 12),)), *apart[1:]]
     codes = _codes(odd)
@@ -199,14 +211,15 @@ def test_the_design_comes_first():
     assert len(set(codes)) > 3
 
 
-def _fit_refuses(scans, name):
+def _fit_refuses(scans: Sequence[ScanFacts], name: str) -> bool:
     """What a fit does with the scans, by its own functions."""
     told = [scan.attributes for scan in scans]
     columns = covariate_columns([Covariate.of(name, [own[name] for own in told])], told)
-    sites = sorted({scan.site for scan in scans})
+    labels = [str(scan.site) for scan in scans]
+    sites = sorted(set(labels))
     people = [scan.subject for scan in scans]
     try:
-        design = Design.of([scan.site for scan in scans], people, sites)
+        design = Design.of(labels, people, sites)
         require_identifiable(design, {name: columns}, sites)
     except DatasetError:
         return True
@@ -226,13 +239,13 @@ YOUNG, OLD = [20, 22, 24, 26], [60, 63, 66, 70]
         (_aged(YOUNG * 2, "a", 0) + _aged(OLD * 2, "b", 9) + _aged([20], "b", 0), "age", False),
     ],
 )
-def test_what_a_fit_refuses_is_announced(scans, name, refused):
+def test_what_a_fit_refuses_is_announced(scans: list[ScanFacts], name: str, refused: bool) -> None:
     assert _fit_refuses(scans, name) == refused
     [problem] = [one for one in cohort_problems(scans, DATASET) if one.code == "confound"]
     assert ("siteless fit will refuse" in problem.remedy) == refused
 
 
-def test_test_people_do_not_hide_a_confound_of_the_others():
+def test_test_people_do_not_hide_a_confound_of_the_others() -> None:
     learned = _grouped("a", 0, control=3) + _grouped("b", 9, patient=3)
     tested = _grouped("a", 50, control=9, patient=9)
     both = tested + [replace(scan, site="b", fingerprint=scan.subject + "b") for scan in tested]
@@ -246,11 +259,13 @@ def test_test_people_do_not_hide_a_confound_of_the_others():
     assert "siteless fit will refuse group" in problem.remedy
 
 
-def test_ages_that_are_not_numbers_are_passed_over():
+def test_ages_that_are_not_numbers_are_passed_over() -> None:
     assert _codes(_aged(["young"] * 3, "a", 0) + _aged(["old"] * 3, "b", 9)) == []
 
 
-def _followed(*visits, people=4, start=0, column="age"):
+def _followed(
+    *visits: tuple[str, float], people: int = 4, start: int = 0, column: str = "age"
+) -> list[ScanFacts]:
     """Scans of people with the same visits, each at a site after some years."""
     dates = "{}-06-15T12:00:00"
     return [
@@ -267,7 +282,7 @@ def _followed(*visits, people=4, start=0, column="age"):
 
 
 @pytest.mark.parametrize("column", ["age", "years", "acq_time"])
-def test_change_that_is_tied_to_the_scanner_is_told(column):
+def test_change_that_is_tied_to_the_scanner_is_told(column: str) -> None:
     moved = _followed(("a", 30), ("b", 33), column=column)
     found = [one for one in cohort_problems(moved, DATASET) if one.code == "confounded-change"]
     [problem] = found
@@ -286,13 +301,13 @@ def test_change_that_is_tied_to_the_scanner_is_told(column):
     ],
     ids=["before the upgrade", "after it", "other order", "moved and followed up", "one visit"],
 )
-def test_one_person_separates_change_and_scanner(others):
+def test_one_person_separates_change_and_scanner(others: list[ScanFacts]) -> None:
     moved = _followed(("a", 30), ("b", 33))
     assert "confounded-change" in _codes(moved)
     assert "confounded-change" not in _codes(moved + others)
 
 
-def test_follow_up_elsewhere_separates_nothing():
+def test_follow_up_elsewhere_separates_nothing() -> None:
     moved = _followed(("a", 30), ("b", 33))
     elsewhere = _followed(("c", 30), ("c", 33), start=50) + _followed(("c", 40), start=60)
     assert "confounded-change" in _codes(moved + elsewhere)
@@ -309,17 +324,17 @@ def test_follow_up_elsewhere_separates_nothing():
     ],
     ids=["travelling", "two people", "one scan each", "no times", "same scanner"],
 )
-def test_studies_without_such_change_are_not_warned(scans):
+def test_studies_without_such_change_are_not_warned(scans: list[ScanFacts]) -> None:
     assert "confounded-change" not in _codes(scans)
 
 
-def test_many_scanners_in_a_row_are_one_problem():
+def test_many_scanners_in_a_row_are_one_problem() -> None:
     row = _followed(("a", 30), ("b", 32), ("c", 34), ("d", 36))
     [problem] = [one for one in cohort_problems(row, DATASET) if one.code == "confounded-change"]
     assert "3 more pairs of sites" in problem.what
 
 
-def test_the_longitudinal_design_of_the_simulator_separates_change_and_scanner():
+def test_the_longitudinal_design_of_the_simulator_separates_change_and_scanner() -> None:
     sites = [read_scanners()[site] for site in ("prisma30", "prisma60")]
     cohort = draw_design(tuple(sites), choose_design("longitudinal"), voxel_size=6.0)
     scans = [
@@ -337,5 +352,5 @@ def test_the_longitudinal_design_of_the_simulator_separates_change_and_scanner()
     assert "confounded-change" in _codes([scan for scan in scans if scan.subject not in followed])
 
 
-def _returns(visits):
+def _returns(visits: tuple[Visit, ...]) -> bool:
     return len({visit.site for visit in visits}) < len(visits)

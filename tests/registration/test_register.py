@@ -4,6 +4,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from scipy import ndimage
 from scipy.spatial.transform import Rotation
 
+from siteless.acquisition import Array
 from siteless.errors import SitelessError
 from siteless.registration import (
     Alignment,
@@ -26,7 +28,12 @@ VOXEL = 4.0
 SEMIAXES = np.array([48.0, 60.0, 42.0])
 
 
-def make_grid(shape=(34, 40, 30), voxels=(VOXEL, VOXEL, VOXEL), turn=(0, 0, 0), centre=(0, 0, 0)):
+def make_grid(
+    shape: tuple[int, int, int] = (34, 40, 30),
+    voxels: tuple[float, float, float] = (VOXEL, VOXEL, VOXEL),
+    turn: tuple[int, int, int] = (0, 0, 0),
+    centre: Array | tuple[int, int, int] = (0, 0, 0),
+) -> Grid:
     """Make a grid around a centre (mm), turned by angles in degrees; negative voxels flip."""
     affine = np.eye(4)
     affine[:3, :3] = Rotation.from_euler("xyz", turn, degrees=True).as_matrix() * voxels
@@ -34,11 +41,11 @@ def make_grid(shape=(34, 40, 30), voxels=(VOXEL, VOXEL, VOXEL), turn=(0, 0, 0), 
     return Grid(shape, affine)
 
 
-def centres(grid):
+def centres(grid: Grid) -> Array:
     return np.moveaxis(np.indices(grid.shape), 0, -1) @ grid.affine[:3, :3].T + grid.affine[:3, 3]
 
 
-def head(points):
+def head(points: Array) -> Array:
     """Intensity of an asymmetric head at points (mm), shape (..., 3): rim, core and blobs."""
     depth = np.linalg.norm(points / SEMIAXES, axis=-1)
     inside = 1 / (1 + np.exp((depth - 1) / 0.03))
@@ -48,17 +55,17 @@ def head(points):
     return inside * (0.5 + np.exp(-0.5 * np.square(distance / 9.0)) @ heights)
 
 
-def draw(grid, to_head=lambda points: points):
+def draw(grid: Grid, to_head: Callable[[Array], Array] = lambda points: points) -> Array:
     """Draw the head as it is seen after points of the grid's world are mapped to the head's."""
     image = head(to_head(centres(grid)))
     return np.where(image > 0.02, image, 0).astype(np.float32)
 
 
-def linear(matrix, shift):
+def linear(matrix: Array, shift: Array | list[float]) -> Callable[[Array], Array]:
     return lambda points: points @ np.asarray(matrix).T + shift
 
 
-def mean_error(alignment, grid, expected):
+def mean_error(alignment: Alignment, grid: Grid, expected: Callable[[Array], Array]) -> float:
     """Mean distance (mm), in the head, of where static points go and where they should."""
     points = centres(grid)[head(centres(grid)) > 0.1].T
     return np.linalg.norm(alignment.points_in_moving(points) - expected(points.T).T, axis=0).mean()
@@ -79,7 +86,7 @@ SHIFT = np.array([11.0, -8.0, 14.0])
     ],
     ids=["same", "flipped", "anisotropic-oblique"],
 )
-def test_a_moved_head_is_brought_back(matrix, moving_grid):
+def test_a_moved_head_is_brought_back(matrix: Array, moving_grid: Grid) -> None:
     static_grid = make_grid()
     inverse = np.linalg.inv(matrix)
     moving = draw(moving_grid, lambda points: (points - SHIFT) @ inverse.T)
@@ -88,7 +95,7 @@ def test_a_moved_head_is_brought_back(matrix, moving_grid):
     assert mean_error(found, static_grid, linear(matrix, SHIFT)) < 0.25 * VOXEL
 
 
-def test_the_worlds_origin_does_not_matter():
+def test_the_worlds_origin_does_not_matter() -> None:
     near, far = make_grid(), make_grid(centre=(300, -500, 200))
     moving, shift = draw(near, linear(TURN, [0, 0, 0])), far.affine[:3, 3] - near.affine[:3, 3]
     expected = register_affine(moving, near, draw(near), near)
@@ -97,7 +104,7 @@ def test_the_worlds_origin_does_not_matter():
     np.testing.assert_allclose(found.affine[:3, 3], expected.affine[:3, 3] + shift, atol=0.05)
 
 
-def bend(points):
+def bend(points: Array) -> Array:
     """Displace smoothly by up to 8 mm."""
     x, y, z = np.moveaxis(points, -1, 0) / 25
     return points + 8 * np.stack(
@@ -106,7 +113,7 @@ def bend(points):
 
 
 @pytest.fixture(scope="module")
-def bent():
+def bent() -> tuple[Array, Array, Alignment, Alignment]:
     """The head and a bent one on other voxels, with the affine and the smooth alignment."""
     static_grid = make_grid()
     moving_grid = make_grid((44, 48, 36), voxels=(-3.2, 3.5, 3.8), turn=(5, 0, 10))
@@ -115,7 +122,7 @@ def bent():
     return moving, static, register_affine(*arguments), register(*arguments)
 
 
-def test_a_bent_head_is_straightened(bent):
+def test_a_bent_head_is_straightened(bent: tuple[Array, Array, Alignment, Alignment]) -> None:
     moving, static, affine, smooth = bent
     inside, blobs = static > 0.1, static > 0.6
     before = Alignment(affine.moving, affine.static)
@@ -127,7 +134,7 @@ def test_a_bent_head_is_straightened(bent):
     assert overlaps[2] > 0.85
 
 
-def test_points_follow_the_bend(bent):
+def test_points_follow_the_bend(bent: tuple[Array, Array, Alignment, Alignment]) -> None:
     _, static, affine, smooth = bent
     points = centres(smooth.static)[static > 0.1]
     normal = points / SEMIAXES**2
@@ -141,7 +148,9 @@ def test_points_follow_the_bend(bent):
     assert across[1] < 0.15 * VOXEL < 0.5 * across[0]
 
 
-def test_an_alignment_comes_back_from_its_arrays(bent):
+def test_an_alignment_comes_back_from_its_arrays(
+    bent: tuple[Array, Array, Alignment, Alignment],
+) -> None:
     *_, found = bent
     back = Alignment.from_arrays(found.moving, found.static, found.arrays)
     points = np.random.default_rng(0).uniform(-30, 30, size=(3, 50))
@@ -149,7 +158,7 @@ def test_an_alignment_comes_back_from_its_arrays(bent):
     np.testing.assert_array_equal(back.points_in_static(points), found.points_in_static(points))
 
 
-def test_to_moving_undoes_to_static(bent):
+def test_to_moving_undoes_to_static(bent: tuple[Array, Array, Alignment, Alignment]) -> None:
     _, _, _, smooth = bent
     x, y, z = np.moveaxis(centres(smooth.moving), -1, 0)
     values = np.stack([np.sin(x / 40) + y / 60, np.cos(z / 30)], axis=-1).astype(np.float32)
@@ -160,14 +169,16 @@ def test_to_moving_undoes_to_static(bent):
     assert np.abs(back - values)[inside].max() < 0.1
 
 
-def test_points_return_where_they_were(bent):
+def test_points_return_where_they_were(bent: tuple[Array, Array, Alignment, Alignment]) -> None:
     _, static, _, smooth = bent
     points = centres(smooth.static)[static > 0.1].T
     back = smooth.points_in_static(smooth.points_in_moving(points))
     assert np.linalg.norm(back - points, axis=0).mean() < 0.1 * VOXEL
 
 
-def test_what_is_constant_stays_so_inside_and_is_zero_beyond(bent):
+def test_what_is_constant_stays_so_inside_and_is_zero_beyond(
+    bent: tuple[Array, Array, Alignment, Alignment],
+) -> None:
     _, static, _, smooth = bent
     constant = smooth.to_static(np.full(smooth.moving.shape, 3.0, dtype=np.float32))
     assert constant.dtype == np.float32
@@ -176,14 +187,14 @@ def test_what_is_constant_stays_so_inside_and_is_zero_beyond(bent):
     assert not Alignment(smooth.moving, far).to_static(np.ones(smooth.moving.shape)).any()
 
 
-def test_features_are_moved_one_by_one(bent):
+def test_features_are_moved_one_by_one(bent: tuple[Array, Array, Alignment, Alignment]) -> None:
     moving, _, _, smooth = bent
     stacked = smooth.to_static(np.stack([moving, moving**2], axis=-1))
     np.testing.assert_array_equal(stacked[..., 0], smooth.to_static(moving))
     np.testing.assert_array_equal(stacked[..., 1], smooth.to_static(moving**2))
 
 
-def test_place_interpolates_at_world_coordinates():
+def test_place_interpolates_at_world_coordinates() -> None:
     moving = make_grid((9, 8, 7), voxels=(-2, 2, 3), turn=(10, 20, 30))
     static = make_grid((12, 11, 10), voxels=(1.5, 1.5, 1.5), turn=(0, -5, 0), centre=(2, 1, 0))
     values = np.random.default_rng(0).normal(size=moving.shape).astype(np.float32)
@@ -196,7 +207,7 @@ def test_place_interpolates_at_world_coordinates():
     assert np.ptp(expected) > 1
 
 
-def test_placing_on_the_same_grid_changes_nothing_not_even_the_edge():
+def test_placing_on_the_same_grid_changes_nothing_not_even_the_edge() -> None:
     grid = make_grid((9, 8, 7), voxels=(-2, 2, 3), turn=(10, 20, 30), centre=(7, 3, 1))
     values = np.random.default_rng(0).normal(size=grid.shape).astype(np.float32)
     np.testing.assert_allclose(Alignment(grid, grid).to_static(values), values, atol=1e-5)
@@ -204,7 +215,7 @@ def test_placing_on_the_same_grid_changes_nothing_not_even_the_edge():
 
 @pytest.mark.parametrize("turn", [(0, 0, 0), (10, 20, 30)])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_resampled_grid_covers_the_field_of_view(turn, sign):
+def test_a_resampled_grid_covers_the_field_of_view(turn: tuple[int, int, int], sign: int) -> None:
     grid = make_grid((9, 8, 7), voxels=(sign * 2, 2, 3), turn=turn, centre=(7, 3, 1))
     resampled = resample_grid(grid, 1.7)
     np.testing.assert_array_equal(resampled.affine[:3, :3], np.diag([1.7, 1.7, 1.7]))
@@ -218,7 +229,7 @@ def test_a_resampled_grid_covers_the_field_of_view(turn, sign):
     np.testing.assert_allclose((low + high) / 2, (7, 3, 1))
 
 
-def test_measures_of_agreement():
+def test_measures_of_agreement() -> None:
     a, b = np.zeros((2, 4, 4, 4), dtype=bool)
     assert overlap(a, b) == 0
     a[:2], b[1:3] = True, True
@@ -231,7 +242,7 @@ def test_measures_of_agreement():
 
 
 @pytest.mark.parametrize("value", [0.0, 0.7, np.nan])
-def test_an_image_that_shows_nothing_is_refused(value):
+def test_an_image_that_shows_nothing_is_refused(value: float) -> None:
     grid = make_grid()
     nothing, image = np.full(grid.shape, value, dtype=np.float32), draw(grid)
     for arguments in ((nothing, grid, image, grid), (image, grid, nothing, grid)):
@@ -240,7 +251,7 @@ def test_an_image_that_shows_nothing_is_refused(value):
         assert caught.value.remedy
 
 
-def test_values_of_another_shape_are_refused():
+def test_values_of_another_shape_are_refused() -> None:
     grid = make_grid()
     with pytest.raises(SitelessError, match="got"):
         Alignment(grid, grid).to_static(np.zeros((3, 3, 3)))
@@ -250,15 +261,16 @@ def test_values_of_another_shape_are_refused():
     ("shape", "affine"),
     [((4, 4), np.eye(4)), ((4, 4, 0), np.eye(4)), ((4, 4, 4), np.diag([1.0, 1, 0, 1]))],
 )
-def test_a_grid_that_cannot_be_is_refused(shape, affine):
+def test_a_grid_that_cannot_be_is_refused(shape: tuple[int, ...], affine: Array) -> None:
     with pytest.raises(SitelessError):
-        Grid(shape, affine)
+        Grid(shape, affine)  # type: ignore[arg-type]
 
 
-def digest_of_a_small_head():
+def digest_of_a_small_head() -> str:
     grid = make_grid((18, 22, 16))
     static, moving = draw(grid, lambda points: 2.5 * points), draw(grid, lambda x: bend(2.5 * x))
     found = register(moving, grid, static, grid)
+    assert found.warp is not None
     return hashlib.sha256(found.affine.tobytes() + found.warp.forward.tobytes()).hexdigest()
 
 
@@ -270,7 +282,7 @@ print(digest_of_a_small_head())
 """
 
 
-def test_bytes_are_the_same_whatever_the_threads(capfd):
+def test_bytes_are_the_same_whatever_the_threads(capfd: pytest.CaptureFixture[str]) -> None:
     expected = digest_of_a_small_head()
     assert capfd.readouterr() == ("", "")
     for threads in ("1", "2"):
@@ -283,7 +295,7 @@ def test_bytes_are_the_same_whatever_the_threads(capfd):
 
 
 @pytest.mark.parametrize("slices", [2, 7])
-def test_a_slab_of_few_slices_is_registered_too(slices):
+def test_a_slab_of_few_slices_is_registered_too(slices: int) -> None:
     grid = make_grid(shape=(34, 40, slices))
     image = draw(grid)
     moved = draw(grid, linear(np.eye(3), [3.0, -2.0, 0.0]))

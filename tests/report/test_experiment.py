@@ -1,4 +1,6 @@
 import csv
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,22 +17,24 @@ from siteless.report import (
 TASKS = ["prisma30>connectom30", "connectom30>prisma30"]
 
 
-def _scores(metric, values, *, task=TASKS[0], method="multi"):
+def _scores(
+    metric: str, values: list[float], *, task: str = TASKS[0], method: str = "multi"
+) -> list[Score]:
     people = enumerate(values, start=1)
     return [Score(f"0{who}", task, method, WHITE_MATTER, metric, v) for who, v in people]
 
 
-def _named(tables):
+def _named(tables: Iterator[Table]) -> dict[str, Table]:
     return {table.name: table for table in tables}
 
 
-def test_errors_are_means_over_people_then_over_tasks():
+def test_errors_are_means_over_people_then_over_tasks() -> None:
     scores = _scores("rmse_percent", [1.0, 2.0]) + _scores("rmse_percent", [4.0], task=TASKS[1])
     row = _named(error_tables(ScoreTable(tuple(scores)), TASKS))["rmse"].rows["multi"]
     assert row == {TASKS[0]: 1.5, TASKS[1]: 4.0, "mean": 2.75}
 
 
-def test_the_papers_own_values_stand_beside_ours():
+def test_the_papers_own_values_stand_beside_ours() -> None:
     scores = _scores("fa_ape", [0.08]) + _scores("fa_ape", [0.1], method="RISH")
     rows = _named(error_tables(ScoreTable(tuple(scores)), TASKS))["ape"].rows
     assert rows[f"FA {TASKS[0]}"] == {"multi": 0.08, "RISH": 0.1}
@@ -39,7 +43,7 @@ def test_the_papers_own_values_stand_beside_ours():
     assert not any("paper" in name for name in elsewhere)
 
 
-def test_an_ablation_is_a_difference():
+def test_an_ablation_is_a_difference() -> None:
     scores = []
     for number, network in enumerate(("single", "multi")):
         for task in TASKS:
@@ -51,7 +55,7 @@ def test_an_ablation_is_a_difference():
     assert rows["multi, lambda = 0"][TASKS[0]] == pytest.approx(1.5)
 
 
-def test_accuracy_is_of_the_codes_of_each_network():
+def test_accuracy_is_of_the_codes_of_each_network() -> None:
     scores = [
         Score("n/a", "codes", method, WHITE_MATTER, f"leakage_{metric}", value)
         for method, metric, value in (
@@ -72,7 +76,7 @@ def test_accuracy_is_of_the_codes_of_each_network():
     assert leakage_table(table).rows["multi (all>a)"]["accuracy"] == 0.9
 
 
-def test_biology_is_of_scans_rendered_as_one_site():
+def test_biology_is_of_scans_rendered_as_one_site() -> None:
     scores = [
         Score("n/a", f"all>{to}", "multi", WHITE_MATTER, metric, value)
         for to, metric, value in (
@@ -86,7 +90,7 @@ def test_biology_is_of_scans_rendered_as_one_site():
     assert row["ICC of FA"] == 0.9
 
 
-def test_a_table_is_written_for_people_and_for_programs(tmp_path):
+def test_a_table_is_written_for_people_and_for_programs(tmp_path: Path) -> None:
     table = Table("t", "Errors", {"x": {"a": 1 / 3, "b": "1 / 2"}, "y": {"a": float("nan")}})
     assert table.markdown().splitlines()[-2:] == ["| x | 0.33 | 1 / 2 |", "| y | - | - |"]
     with table.write(tmp_path).open() as file:

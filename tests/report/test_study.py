@@ -1,5 +1,7 @@
 import re
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ CURVE = [0.0, 0.5, 0.3, 0.2]
 NUMBERS = st.floats(-1e6, 1e6).map(lambda value: round(value, 6))
 
 
-def _summary(number, site, **changes):
+def _summary(number: int, site: str, **changes: Any) -> ScanSummary:
     mean = 0.4 + 0.01 * number + (0.05 if site == "b" else 0.0)
     return replace(
         ScanSummary(
@@ -37,13 +39,13 @@ def _summary(number, site, **changes):
     )
 
 
-def _study(summaries=None, **changes):
+def _study(summaries: list[ScanSummary] | None = None, **changes: Any) -> Study:
     summaries = summaries or [_summary(n, site) for n in range(5) for site in "ab"]
     told = {"Method": "invariant", "Version": "9.9", "TargetSite": "b", "Gradients": "own"}
     return Study("A study", {**told, "Model": "abc123", "Denoiser": "n/a"}, summaries, **changes)
 
 
-def _scores():
+def _scores() -> ScoreTable:
     rows = []
     for who in "56":
         for method, error in (("before", 9.0), ("rish", 4.0), ("mine", 3.0), ("noise floor", 1.0)):
@@ -57,7 +59,7 @@ def _scores():
 
 
 @given(st.lists(NUMBERS, min_size=1, max_size=20))
-def test_a_scale_holds_its_values_in_their_order(values):
+def test_a_scale_holds_its_values_in_their_order(values: list[float]) -> None:
     axis = Axis.around(values)
     places = [axis.at(value) for value in sorted(values)]
     assert all(0 <= place <= 100 for place in places)
@@ -66,7 +68,7 @@ def test_a_scale_holds_its_values_in_their_order(values):
 
 
 @given(st.lists(NUMBERS, min_size=2, max_size=20, unique=True))
-def test_no_two_ticks_say_the_same_and_each_is_where_it_says(values):
+def test_no_two_ticks_say_the_same_and_each_is_where_it_says(values: list[float]) -> None:
     axis = Axis.around(values)
     told = [float(text) for _, text in axis.ticks]
     assert len(set(told)) == len(told)
@@ -74,7 +76,7 @@ def test_no_two_ticks_say_the_same_and_each_is_where_it_says(values):
         assert axis.at(float(text)) == pytest.approx(place, abs=1)
 
 
-def test_sections_say_what_was_asked():
+def test_sections_say_what_was_asked() -> None:
     page = _study(scores=_scores()).html()
     for title in (
         "What was done",
@@ -88,24 +90,24 @@ def test_sections_say_what_was_asked():
     assert "sub-0_ses-a_dwi: 0.400" in page
 
 
-def test_the_gap_between_sites_is_that_of_their_means():
+def test_the_gap_between_sites_is_that_of_their_means() -> None:
     before, after = _study().site_gap("fa")
     assert before == pytest.approx(0.05)
     assert after == pytest.approx(0.0, abs=1e-12)
 
 
-def test_the_slope_with_age_is_that_of_the_scans():
+def test_the_slope_with_age_is_that_of_the_scans() -> None:
     _, told = _study().ages["FA"]
     assert "after +0.0200 a decade" in told
 
 
-def test_without_ages_nothing_is_said_of_them():
+def test_without_ages_nothing_is_said_of_them() -> None:
     study = _study([replace(one, age=None) for one in _study().summaries])
     assert study.ages == {}
     assert "and age" not in study.html()
 
 
-def test_names_are_text_and_not_html():
+def test_names_are_text_and_not_html() -> None:
     evil = [_summary(n, s, name=f"<b>{n}</b>{s}") for n in range(3) for s in ("a", "b")]
     page = _study([replace(one, site=f"<i>{one.site}") for one in evil]).html()
     assert "<b>" not in page
@@ -113,7 +115,7 @@ def test_names_are_text_and_not_html():
     assert "&lt;b&gt;0&lt;/b&gt;a" in page
 
 
-def test_the_best_is_marked_and_floors_are_no_methods():
+def test_the_best_is_marked_and_floors_are_no_methods() -> None:
     compared = compare_methods(_scores())
     best = {one.metric: compared.best(one, values) for one, values in compared.rows}
     assert best["rmse_percent"] == {"mine"}
@@ -123,19 +125,19 @@ def test_the_best_is_marked_and_floors_are_no_methods():
     assert marked == ["3.00", "0.55", "0.90"]
 
 
-def test_equals_are_all_best():
+def test_equals_are_all_best() -> None:
     rows = [Score("1", "a>b", m, WHITE_MATTER, "rmse_percent", 2.001) for m in ("x", "y")]
     compared = compare_methods(ScoreTable(tuple(rows)))
     [(one, values)] = compared.rows
     assert compared.best(one, values) == {"x", "y"}
 
 
-def test_without_scores_the_page_says_how_to_get_them():
+def test_without_scores_the_page_says_how_to_get_them() -> None:
     page = _study(next_command="siteless evaluate here").html()
     assert page.count("siteless evaluate here") == 2
 
 
-def test_scans_stand_out_by_unfamiliar_voxels_or_by_likeness_the_worst_first():
+def test_scans_stand_out_by_unfamiliar_voxels_or_by_likeness_the_worst_first() -> None:
     usual = [_summary(n, "a") for n in range(8)]
     strange = _summary(8, "a", unfamiliar=0.2)
     unlike = _summary(9, "a", likeness={"fa": 0.5, "md": 0.9})
@@ -146,26 +148,26 @@ def test_scans_stand_out_by_unfamiliar_voxels_or_by_likeness_the_worst_first():
     assert flag_scans(usual) == {}
 
 
-def test_a_map_that_is_no_number_stands_out_and_spoils_no_other():
+def test_a_map_that_is_no_number_stands_out_and_spoils_no_other() -> None:
     usual = [_summary(n, "a") for n in range(8)]
     broken = _summary(8, "a", likeness={"fa": np.nan, "md": 0.9})
     unlike = _summary(9, "a", likeness={"fa": 0.5, "md": 0.9})
     assert set(flag_scans([*usual, broken, unlike])) == {broken.name, unlike.name}
 
 
-def test_one_site_alone_has_no_gap_to_tell_of():
+def test_one_site_alone_has_no_gap_to_tell_of() -> None:
     assert "largest gap" in _study().html()
     assert "largest gap" not in _study([_summary(n, "a") for n in range(3)]).html()
 
 
 @pytest.mark.parametrize("tested", [True, False])
-def test_scores_say_whether_people_were_learned_from(tested):
+def test_scores_say_whether_people_were_learned_from(tested: bool) -> None:
     page = _study(scores=_scores(), is_tested=tested).html()
     assert ("that no model has learned from" in page) == tested
     assert ("may have learned from" in page) != tested
 
 
-def test_a_floor_of_one_task_leaves_other_tasks_in_the_means():
+def test_a_floor_of_one_task_leaves_other_tasks_in_the_means() -> None:
     rows = [
         Score("1", task, "x", WHITE_MATTER, "rmse_percent", e)
         for task, e in (("a>b", 1), ("b>a", 3))
@@ -175,20 +177,20 @@ def test_a_floor_of_one_task_leaves_other_tasks_in_the_means():
     assert values == (2.0, 0.5)
 
 
-def test_curves_are_drawn_at_the_middle_of_bins():
+def test_curves_are_drawn_at_the_middle_of_bins() -> None:
     curves, _ = _study().distributions["FA"]
     first = curves.path(curves.panels["before"][0]).split()
     assert [float(point.split(",")[0]) for point in first] == [12.5, 37.5, 62.5, 87.5]
 
 
-def test_scans_that_are_not_among_the_harmonized_are_named():
+def test_scans_that_are_not_among_the_harmonized_are_named() -> None:
     page = _study(missing=[f"sub-{number}_dwi" for number in range(30)]).html()
     assert "Of 40 scans of the dataset, 30 are not" in page
     assert "sub-19_dwi, and 10 more" in page
     assert "not among the harmonized" not in _study().html()
 
 
-def test_scans_that_stand_out_come_first_in_the_table():
+def test_scans_that_stand_out_come_first_in_the_table() -> None:
     strange = _summary(7, "b", unfamiliar=0.2)
     study = _study([*_study().summaries, strange])
     assert study.listed[0] == strange
@@ -196,20 +198,20 @@ def test_scans_that_stand_out_come_first_in_the_table():
     assert study.unlisted == 0
 
 
-def test_a_page_of_a_person_has_a_row_for_each_scan_and_leads_home():
+def test_a_page_of_a_person_has_a_row_for_each_scan_and_leads_home() -> None:
     page = subject_page([_summary(1, "a"), _summary(1, "b")], "index.html", "<p>the viewer</p>")
     assert "<p>the viewer</p>" in page
     assert 'href="index.html"' in page
     assert page.count('<tr><th scope="row">') == 2
 
 
-def test_what_is_not_known_is_a_dash():
+def test_what_is_not_known_is_a_dash() -> None:
     one = _summary(1, "a", change=None, unfamiliar=None, likeness={"fa": np.nan})
     page = subject_page([one], "index.html", "")
     assert page.count("<td>-</td>") == 4
 
 
-def test_sentences_name_method_target_model_and_papers():
+def test_sentences_name_method_target_model_and_papers() -> None:
     told = {
         "Method": "rish",
         "Version": "1.2",
@@ -227,7 +229,7 @@ def test_sentences_name_method_target_model_and_papers():
     )
 
 
-def test_what_another_tool_made_is_told_without_citations():
+def test_what_another_tool_made_is_told_without_citations() -> None:
     text = methods_text({}, scans=4, people=2, sites=["a", "b"])
     assert text.endswith("(4 scans, sites a, b) were harmonized with another tool.")
     assert "siteless" not in text
@@ -237,11 +239,11 @@ def test_what_another_tool_made_is_told_without_citations():
 @pytest.mark.parametrize(
     ("value", "text"), [(0.41362, "0.414"), (-12.34, "-12.3"), (123.4, "123"), (0, "0")]
 )
-def test_numbers_have_three_digits(value, text):
+def test_numbers_have_three_digits(value: float, text: str) -> None:
     assert short(value) == text
 
 
-def test_citations_are_copied(tmp_path):
+def test_citations_are_copied(tmp_path: Path) -> None:
     (tmp_path / "study.html").write_text(_study().html(), encoding="utf-8")
     with run_browser() as browser, open_page(browser, tmp_path / "study.html") as page:
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])

@@ -4,13 +4,21 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from siteless.simulation import INTRA_AXONAL_PER_YEAR, SYSTEMS, load_atlas, make_anatomy
+from siteless.acquisition import Array
+from siteless.simulation import (
+    INTRA_AXONAL_PER_YEAR,
+    SYSTEMS,
+    Anatomy,
+    Person,
+    load_atlas,
+    make_anatomy,
+)
 from siteless.simulation._person import _fibres
 
 COMMISSURAL, PROJECTION, ASSOCIATION = range(3)
 
 
-def _flux_at(*place):
+def _flux_at(*place: float) -> tuple[Array, Array]:
     """Average the atlas's flux, as density and direction, over a ball of 4 mm."""
     atlas = load_atlas()
     grid = np.moveaxis(np.indices(atlas.flux.shape[:3]), 0, -1)
@@ -22,7 +30,7 @@ def _flux_at(*place):
 
 
 @pytest.mark.parametrize("y", [-30, 0, 20])
-def test_the_callosum_runs_left_right(y):
+def test_the_callosum_runs_left_right(y: int) -> None:
     tissue = load_atlas()
     midline = int(np.linalg.inv(tissue.tissue_affine)[0, 3])
     row = int(y - tissue.tissue_affine[1, 3])
@@ -35,19 +43,19 @@ def test_the_callosum_runs_left_right(y):
 
 
 @pytest.mark.parametrize("x", [-26, 26])
-def test_the_corticospinal_path_runs_up_down(x):
+def test_the_corticospinal_path_runs_up_down(x: int) -> None:
     density, direction = _flux_at(x, -20, 10)
     assert density[PROJECTION] > density[ASSOCIATION]
     assert direction[PROJECTION].argmax() == 2
 
 
 @pytest.mark.parametrize("x", [-28, 28])
-def test_association_fibres_run_front_back(x):
+def test_association_fibres_run_front_back(x: int) -> None:
     _, direction = _flux_at(x, -10, 28)
     assert direction[ASSOCIATION].argmax() == 1
 
 
-def test_systems_cross_in_the_centrum_semiovale():
+def test_systems_cross_in_the_centrum_semiovale() -> None:
     for x in (-26, 26):
         density, _ = _flux_at(x, -20, 32)
         shares = density**0.6 / (density**0.6).sum()
@@ -55,7 +63,7 @@ def test_systems_cross_in_the_centrum_semiovale():
         assert shares[PROJECTION] > 0.25
 
 
-def test_tissue_parts_add_up(anatomy):
+def test_tissue_parts_add_up(anatomy: Anatomy) -> None:
     np.testing.assert_allclose(anatomy.tissue.sum(axis=1), 1, atol=1e-5)
     white = anatomy.white_matter
     np.testing.assert_allclose(anatomy.populations[white].sum(axis=1), 1, atol=1e-5)
@@ -65,13 +73,13 @@ def test_tissue_parts_add_up(anatomy):
     assert anatomy.populations.shape[1] == len(SYSTEMS)
 
 
-def test_brains_have_the_size_of_brains(anatomy):
+def test_brains_have_the_size_of_brains(anatomy: Anatomy) -> None:
     volume = anatomy.mask.sum() * 4.0**3 / 1e6
     assert 1.4 < volume < 2.4  # litres, with the fluid around
     assert 0.25 < anatomy.white_matter.mean() < 0.45
 
 
-def test_people_differ_and_a_person_does_not(person, anatomy):
+def test_people_differ_and_a_person_does_not(person: Person, anatomy: Anatomy) -> None:
     again = make_anatomy(person, voxel_size=4.0)
     assert np.array_equal(again.intra_axonal, anatomy.intra_axonal)
     other = make_anatomy(replace(person, seed=(7, 2)), voxel_size=4.0)
@@ -79,20 +87,22 @@ def test_people_differ_and_a_person_does_not(person, anatomy):
     assert other.mask.shape != anatomy.mask.shape or (other.mask != anatomy.mask).any()
 
 
-def test_affines_are_oblique(anatomy):
+def test_affines_are_oblique(anatomy: Anatomy) -> None:
     axes = anatomy.affine[:3, :3] / 4.0
     np.testing.assert_allclose(axes.T @ axes, np.eye(3), atol=1e-10)
     assert np.abs(np.abs(axes) - np.eye(3)).max() > 0.01
     assert np.linalg.det(axes) < 0
 
 
-def test_age_lowers_the_intra_axonal_part_as_told(person, anatomy):
+def test_age_lowers_the_intra_axonal_part_as_told(person: Person, anatomy: Anatomy) -> None:
     older = make_anatomy(replace(person, age=65), voxel_size=4.0)
     change = older.intra_axonal - anatomy.intra_axonal
     np.testing.assert_allclose(change, 20 * INTRA_AXONAL_PER_YEAR, atol=1e-9)
 
 
-def test_a_lesion_changes_white_matter_where_its_mask_says(person, anatomy):
+def test_a_lesion_changes_white_matter_where_its_mask_says(
+    person: Person, anatomy: Anatomy
+) -> None:
     hurt = make_anatomy(replace(person, lesion=True), voxel_size=4.0)
     assert 5 < hurt.lesion.sum() < 60
     assert (anatomy.tissue[hurt.lesion, 0] > 0.5).all()
@@ -106,7 +116,7 @@ def test_a_lesion_changes_white_matter_where_its_mask_says(person, anatomy):
     assert np.array_equal(hurt.white_matter, anatomy.white_matter)
 
 
-def test_fibres_turn_with_the_head(anatomy):
+def test_fibres_turn_with_the_head(anatomy: Anatomy) -> None:
     turn = Rotation.from_euler("xyz", [20, -30, 40], degrees=True).as_matrix()
     place = anatomy.position[::50]
     straight, volumes = _fibres(place, lambda position: position)

@@ -1,5 +1,6 @@
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,10 @@ from siteless.simulation import (
     DESIGNS,
     INTRA_AXONAL_PER_YEAR,
     PATIENT_EFFECT,
+    Anatomy,
+    Cohort,
+    Person,
+    Scanner,
     choose_design,
     draw_design,
     make_anatomy,
@@ -19,12 +24,12 @@ from siteless.simulation import (
 SITES = ("prisma30", "prisma60", "connectom30", "connectom60")
 
 
-def _draw(name, *, sites=SITES, seed=0, **options):
+def _draw(name: str, *, sites: tuple[str, ...] = SITES, seed: int = 0, **options: Any) -> Cohort:
     scanners = tuple(read_scanners()[site] for site in sites)
     return draw_design(scanners, choose_design(name, **options), voxel_size=6.0, seed=seed)
 
 
-def _at(cohort, site):
+def _at(cohort: Cohort, site: str) -> list[Person]:
     """Return the training people who are scanned at one site only, and that is this one."""
     return [
         person
@@ -34,7 +39,7 @@ def _at(cohort, site):
 
 
 @pytest.mark.parametrize("name", DESIGNS)
-def test_test_people_travel_and_nobody_validates(name):
+def test_test_people_travel_and_nobody_validates(name: str) -> None:
     cohort = _draw(name, test_people=3)
     assert {person.split for person in cohort.people} == {"train", "test"}
     travellers = [person for person in cohort.people if person.split == "test"]
@@ -44,20 +49,20 @@ def test_test_people_travel_and_nobody_validates(name):
 
 
 @pytest.mark.parametrize("name", DESIGNS)
-def test_one_seed_draws_the_same_people_and_another_does_not(name):
+def test_one_seed_draws_the_same_people_and_another_does_not(name: str) -> None:
     assert _draw(name) == _draw(name)
     assert _draw(name).people != _draw(name, seed=1).people
 
 
 @pytest.mark.parametrize("name", DESIGNS)
-def test_labels_and_random_seeds_are_different(name):
+def test_labels_and_random_seeds_are_different(name: str) -> None:
     people = _draw(name).people
     assert len({person.label for person in people}) == len(people)
     assert len({person.seed for person in people}) == len(people)
 
 
 @pytest.mark.parametrize("name", ["unpaired", "confounded", "patients"])
-def test_no_training_person_is_at_two_sites(name):
+def test_no_training_person_is_at_two_sites(name: str) -> None:
     cohort = _draw(name, people_per_site=(3, 4, 5, 6))
     people = [person for person in cohort.people if person.split == "train"]
     assert all(len(cohort.visits(person)) == 1 for person in people)
@@ -66,7 +71,7 @@ def test_no_training_person_is_at_two_sites(name):
     )
 
 
-def test_ages_and_sexes_of_unpaired_sites_are_alike():
+def test_ages_and_sexes_of_unpaired_sites_are_alike() -> None:
     cohort = _draw("unpaired", people_per_site=(7,))
     for site in SITES:
         people = _at(cohort, site)
@@ -75,7 +80,7 @@ def test_ages_and_sexes_of_unpaired_sites_are_alike():
 
 
 @pytest.mark.parametrize("gap", [20.0, -30.0])
-def test_mean_ages_of_confounded_sites_are_evenly_apart(gap):
+def test_mean_ages_of_confounded_sites_are_evenly_apart(gap: float) -> None:
     cohort = _draw("confounded", age_gap=gap, people_per_site=(20,))
     ages = [np.array([person.age for person in _at(cohort, site)]) for site in SITES]
     means = [one.mean() for one in ages]
@@ -84,7 +89,7 @@ def test_mean_ages_of_confounded_sites_are_evenly_apart(gap):
     assert 18 <= np.min(ages) <= np.max(ages) <= 90
 
 
-def test_bridging_people_are_at_every_site_and_train():
+def test_bridging_people_are_at_every_site_and_train() -> None:
     cohort = _draw("bridged", bridging=3, people_per_site=(4,))
     bridging = [
         person
@@ -95,7 +100,7 @@ def test_bridging_people_are_at_every_site_and_train():
     assert sum(len(_at(cohort, site)) for site in SITES) == 16
 
 
-def test_the_share_of_patients_rises_from_site_to_site():
+def test_the_share_of_patients_rises_from_site_to_site() -> None:
     cohort = _draw("patients", people_per_site=(10,))
     shares = [sum(p.group == "patient" for p in _at(cohort, site)) / 10 for site in SITES]
     assert shares == [0.2, 0.4, 0.6, 0.8]
@@ -104,14 +109,14 @@ def test_the_share_of_patients_rises_from_site_to_site():
     assert sorted(tested.values()) == [2, 3]
 
 
-def test_every_site_of_three_has_a_patient_and_a_control():
+def test_every_site_of_three_has_a_patient_and_a_control() -> None:
     cohort = _draw("patients", people_per_site=(3,))
     for site in SITES:
         assert {person.group for person in _at(cohort, site)} == {"control", "patient"}
 
 
 @pytest.mark.parametrize("count", [3, 30])
-def test_every_third_patient_and_no_control_has_a_lesion(count):
+def test_every_third_patient_and_no_control_has_a_lesion(count: int) -> None:
     cohort = _draw("patients", people_per_site=(count,))
     for split in ("train", "test"):
         patients = [p for p in cohort.people if p.group == "patient" and p.split == split]
@@ -119,7 +124,7 @@ def test_every_third_patient_and_no_control_has_a_lesion(count):
     assert not any(person.lesion for person in cohort.people if person.group == "control")
 
 
-def test_patients_differ_in_the_affected_white_matter_and_nowhere_else(person):
+def test_patients_differ_in_the_affected_white_matter_and_nowhere_else(person: Person) -> None:
     healthy = make_anatomy(replace(person, group="control"), voxel_size=6.0)
     ill = make_anatomy(replace(person, group="patient"), voxel_size=6.0)
     change = ill.intra_axonal - healthy.intra_axonal
@@ -131,7 +136,7 @@ def test_patients_differ_in_the_affected_white_matter_and_nowhere_else(person):
         np.testing.assert_array_equal(getattr(ill, name), getattr(healthy, name))
 
 
-def test_most_people_are_followed_up_on_the_upgraded_scanner():
+def test_most_people_are_followed_up_on_the_upgraded_scanner() -> None:
     cohort = _draw("longitudinal", people_per_site=(6, 3), years=2.5)
     sites = Counter(
         tuple(visit.site for visit in person.visits)
@@ -149,19 +154,19 @@ def test_most_people_are_followed_up_on_the_upgraded_scanner():
         assert len({visit.session for visit in person.visits}) == len(person.visits)
 
 
-def test_the_last_of_three_sites_has_no_upgrade():
+def test_the_last_of_three_sites_has_no_upgrade() -> None:
     cohort = _draw("longitudinal", sites=SITES[:3], people_per_site=(4,))
     assert len(_at(cohort, "connectom30")) == 4
 
 
-def test_travelling_test_people_have_both_visits_at_every_site():
+def test_travelling_test_people_have_both_visits_at_every_site() -> None:
     cohort = _draw("longitudinal", test_people=2)
     for person in cohort.people[-2:]:
         visits = Counter((visit.site, visit.years) for visit in cohort.visits(person))
         assert visits == {(site, years): 1 for site in SITES for years in (0, 3)}
 
 
-def test_white_matter_changes_with_the_years_by_the_known_slope(person):
+def test_white_matter_changes_with_the_years_by_the_known_slope(person: Person) -> None:
     before = make_anatomy(person, voxel_size=6.0)
     after = make_anatomy(person.after(4), voxel_size=6.0)
     change = after.intra_axonal - before.intra_axonal
@@ -170,7 +175,9 @@ def test_white_matter_changes_with_the_years_by_the_known_slope(person):
         np.testing.assert_array_equal(getattr(after, name), getattr(before, name))
 
 
-def test_another_session_is_another_draw(person, anatomy, scanners):
+def test_another_session_is_another_draw(
+    person: Person, anatomy: Anatomy, scanners: dict[str, Scanner]
+) -> None:
     scanner = replace(scanners["prisma30"], directions=6)
     usual, again, named = (
         scan_person(person, anatomy, scanner, session=session).signal
@@ -180,7 +187,7 @@ def test_another_session_is_another_draw(person, anatomy, scanners):
     np.testing.assert_array_equal(usual, named)
 
 
-def test_a_single_person_has_the_middle_age():
+def test_a_single_person_has_the_middle_age() -> None:
     cohort = _draw("unpaired", people_per_site=(1,), test_people=1)
     assert {person.age for person in cohort.people} == {50}
 
@@ -200,6 +207,8 @@ def test_a_single_person_has_the_middle_age():
         ("nothing", {}, "there is no design 'nothing'; choose among travelling, unpaired"),
     ],
 )
-def test_designs_that_cannot_be_are_refused(name, options, message):
+def test_designs_that_cannot_be_are_refused(
+    name: str, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(DatasetError, match=message):
         _draw(name, **options)

@@ -1,6 +1,7 @@
 """Numbers that a diffusion researcher would accept."""
 
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,36 +9,40 @@ from dipy.core.gradients import gradient_table
 from dipy.reconst.dki import DiffusionKurtosisModel
 
 from phantoms import write_mask, write_raw
-from siteless.acquisition import Scan
-from siteless.simulation import make_anatomy, scan_person
+from siteless.acquisition import Array, Scan
+from siteless.simulation import Anatomy, Person, Scanner, SimulatedScan, make_anatomy, scan_person
 from siteless.tissue import fit_tensor
 
 
 @pytest.fixture(scope="module")
-def fine(person):
+def fine(person: Person) -> Anatomy:
     return make_anatomy(person, voxel_size=3.5)
 
 
 @pytest.fixture(scope="module")
-def scans(person, fine, scanners):
+def scans(
+    person: Person, fine: Anatomy, scanners: dict[str, Scanner]
+) -> dict[tuple[str, int], SimulatedScan]:
     pairs = [(site, 1) for site in scanners] + [("prisma30", 2)]
     return {pair: scan_person(person, fine, scanners[pair[0]], run=pair[1]) for pair in pairs}
 
 
-def _white(fine):
+def _white(fine: Anatomy) -> Array:
     return np.flatnonzero(fine.mask.T)[fine.tissue[:, 0] > 0.7]
 
 
-def _volumes(scan):
+def _volumes(scan: SimulatedScan) -> Array:
     return scan.signal.T.reshape(len(scan.gradients), -1)
 
 
-def _fa(scan, fine):
+def _fa(scan: SimulatedScan, fine: Anatomy) -> Array:
     return fit_tensor(_volumes(scan), _white(fine), scan.gradients).fa
 
 
 @pytest.mark.parametrize("site", ["prisma30", "prisma60", "connectom30", "connectom60"])
-def test_anisotropy_diffusivity_and_noise(scans, fine, site):
+def test_anisotropy_diffusivity_and_noise(
+    scans: dict[tuple[str, int], SimulatedScan], fine: Anatomy, site: str
+) -> None:
     scan = scans[site, 1]
     tensor = fit_tensor(_volumes(scan), _white(fine), scan.gradients)
     assert 0.40 < tensor.fa.mean() < 0.55
@@ -48,7 +53,7 @@ def test_anisotropy_diffusivity_and_noise(scans, fine, site):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_kurtosis(scans, fine):
+def test_kurtosis(scans: dict[tuple[str, int], SimulatedScan], fine: Anatomy) -> None:
     scan = scans["prisma60", 1]
     table = gradient_table(scan.gradients.b, bvecs=scan.gradients.directions)
     some = _volumes(scan)[:, _white(fine)[::60]].T.astype(float)
@@ -56,7 +61,9 @@ def test_kurtosis(scans, fine):
     assert 0.8 < np.median(fitted.mk(min_kurtosis=0, max_kurtosis=3)) < 1.3
 
 
-def test_sites_differ_by_a_few_per_cent_and_more_than_rescans(scans, fine):
+def test_sites_differ_by_a_few_per_cent_and_more_than_rescans(
+    scans: dict[tuple[str, int], SimulatedScan], fine: Anatomy
+) -> None:
     means = {pair: _fa(scans[pair], fine).mean() for pair in scans}
     sites = [mean for (_, run), mean in means.items() if run == 1]
     assert 0.02 < np.ptp(sites) / np.mean(sites) < 0.15
@@ -64,10 +71,12 @@ def test_sites_differ_by_a_few_per_cent_and_more_than_rescans(scans, fine):
     assert rescan < 0.1 * np.ptp(sites)
 
 
-def test_equal_protocols_on_two_scanners_differ_where_their_fields_do(scans, fine):
+def test_equal_protocols_on_two_scanners_differ_where_their_fields_do(
+    scans: dict[tuple[str, int], SimulatedScan], fine: Anatomy
+) -> None:
     """The receive field shows in b0 and the coils in MD, far above a rescan; FA hardly changes."""
 
-    def maps(pair):
+    def maps(pair: tuple[str, int]) -> tuple[Array, Array]:
         scan = scans[pair]
         tensor = fit_tensor(_volumes(scan), _white(fine), scan.gradients)
         b0 = _volumes(scan)[np.ix_(np.flatnonzero(scan.gradients.is_b0), _white(fine))].mean(
@@ -86,7 +95,9 @@ def test_equal_protocols_on_two_scanners_differ_where_their_fields_do(scans, fin
 
 
 @pytest.mark.usefixtures("mrtrix")
-def test_mrtrix_finds_ordered_responses(scans, fine, tmp_path):
+def test_mrtrix_finds_ordered_responses(
+    scans: dict[tuple[str, int], SimulatedScan], fine: Anatomy, tmp_path: Path
+) -> None:
     scan = scans["prisma30", 1]
     whole = Scan(scan.signal, fine.affine, scan.gradients, mask=fine.mask, white_matter=fine.mask)
     image = write_raw(whole, tmp_path, "s", dtype=np.float32)

@@ -7,8 +7,19 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
+from siteless.acquisition import Array
 from siteless.errors import DatasetError
-from siteless.simulation import EFFECTS, clean_signal, read_scanners, scan_person, scheme
+from siteless.simulation import (
+    EFFECTS,
+    Anatomy,
+    Person,
+    Scanner,
+    SimulatedScan,
+    clean_signal,
+    read_scanners,
+    scan_person,
+    scheme,
+)
 from siteless.simulation._scanner import _blurred, _coil_error, _with_noise
 from siteless.simulation._signal import _SPREAD, _cone
 from siteless.tissue import fit_tensor
@@ -16,22 +27,26 @@ from siteless.tissue import fit_tensor
 ALL = tuple(EFFECTS)
 
 
-def _without_all_but(scanner, *kept):
+def _without_all_but(scanner: Scanner, *kept: str) -> Scanner:
     return scanner.without(*(effect for effect in ALL if effect not in kept))
 
 
 @pytest.fixture(scope="module")
-def plain(person, anatomy, scanners):
+def plain(person: Person, anatomy: Anatomy, scanners: dict[str, Scanner]) -> SimulatedScan:
     """A scan with no effect at all."""
     return scan_person(person, anatomy, _without_all_but(scanners["prisma30"]))
 
 
-def _scan(person, anatomy, scanners, site, *kept):
+def _scan(
+    person: Person, anatomy: Anatomy, scanners: dict[str, Scanner], site: str, *kept: str
+) -> SimulatedScan:
     same_scheme = replace(scanners[site], scheme=1, directions=30)
     return scan_person(person, anatomy, _without_all_but(same_scheme, *kept))
 
 
-def test_without_effects_sites_of_one_scheme_are_identical(person, anatomy, scanners, plain):
+def test_without_effects_sites_of_one_scheme_are_identical(
+    person: Person, anatomy: Anatomy, scanners: dict[str, Scanner], plain: SimulatedScan
+) -> None:
     for site in scanners:
         other = _scan(person, anatomy, scanners, site)
         assert np.array_equal(other.signal, plain.signal)
@@ -39,25 +54,31 @@ def test_without_effects_sites_of_one_scheme_are_identical(person, anatomy, scan
     assert np.array_equal(plain.signal, plain.clean)
 
 
-def test_gain_is_one_factor(person, anatomy, scanners, plain):
+def test_gain_is_one_factor(
+    person: Person, anatomy: Anatomy, scanners: dict[str, Scanner], plain: SimulatedScan
+) -> None:
     other = _scan(person, anatomy, scanners, "connectom30", "gain")
     ratio = other.signal[anatomy.mask] / plain.signal[anatomy.mask]
     assert ratio.max() / ratio.min() == pytest.approx(1, abs=1e-5)
     assert ratio.mean() == pytest.approx(1.7, rel=0.15)
 
 
-def test_receive_field_is_a_smooth_factor_a_voxel(person, anatomy, scanners, plain):
+def test_receive_field_is_a_smooth_factor_a_voxel(
+    person: Person, anatomy: Anatomy, scanners: dict[str, Scanner], plain: SimulatedScan
+) -> None:
     other = _scan(person, anatomy, scanners, "connectom30", "receive")
     ratio = other.signal[anatomy.mask] / plain.signal[anatomy.mask]
     np.testing.assert_allclose(ratio, ratio[:, :1] * np.ones(ratio.shape[1]), rtol=1e-4)
     assert 1.1 < ratio.max() / ratio.min() < 2
 
 
-def test_echo_time_weighs_compartments_but_leaves_how_grey_matter_decays(anatomy, scanners):
+def test_echo_time_weighs_compartments_but_leaves_how_grey_matter_decays(
+    anatomy: Anatomy, scanners: dict[str, Scanner]
+) -> None:
     table = scheme(scanners["prisma30"])
     b0 = np.flatnonzero(table.is_b0)[0]
 
-    def decay(tissue, echo_time):
+    def decay(tissue: list[float], echo_time: float) -> tuple[Array, Array]:
         voxels = len(anatomy.tissue)
         pure = replace(
             anatomy,
@@ -77,7 +98,9 @@ def test_echo_time_weighs_compartments_but_leaves_how_grey_matter_decays(anatomy
     assert short[0][:, strong].mean() < 0.99 * long[0][:, strong].mean()
 
 
-def test_nonlinearity_leaves_b0_and_the_isocentre(person, anatomy, scanners, plain):
+def test_nonlinearity_leaves_b0_and_the_isocentre(
+    person: Person, anatomy: Anatomy, scanners: dict[str, Scanner], plain: SimulatedScan
+) -> None:
     other = _scan(person, anatomy, scanners, "connectom30", "nonlinearity")
     b0 = plain.gradients.is_b0
     np.testing.assert_allclose(other.signal[..., b0], plain.signal[..., b0], rtol=1e-5)
@@ -89,7 +112,9 @@ def test_nonlinearity_leaves_b0_and_the_isocentre(person, anatomy, scanners, pla
     assert change[radius < 15].mean() < 0.1 * change[radius > 70].mean()
 
 
-def test_blur_keeps_the_sum_and_lowers_contrast(person, anatomy, scanners, plain):
+def test_blur_keeps_the_sum_and_lowers_contrast(
+    person: Person, anatomy: Anatomy, scanners: dict[str, Scanner], plain: SimulatedScan
+) -> None:
     other = _scan(person, anatomy, scanners, "prisma30", "blur")
     assert other.signal.sum() == pytest.approx(plain.signal.sum(), rel=0.05)
     assert (
@@ -97,7 +122,9 @@ def test_blur_keeps_the_sum_and_lowers_contrast(person, anatomy, scanners, plain
     )
 
 
-def test_position_turns_the_table_and_leaves_b0(person, anatomy, scanners, plain):
+def test_position_turns_the_table_and_leaves_b0(
+    person: Person, anatomy: Anatomy, scanners: dict[str, Scanner], plain: SimulatedScan
+) -> None:
     other = _scan(person, anatomy, scanners, "prisma30", "position")
     b0 = plain.gradients.is_b0
     assert np.array_equal(other.signal[..., b0], plain.signal[..., b0])
@@ -106,7 +133,7 @@ def test_position_turns_the_table_and_leaves_b0(person, anatomy, scanners, plain
     assert np.abs(theirs - ours).max() > 0.01
 
 
-def test_b_values_scatter_in_multiples_of_five(scanners):
+def test_b_values_scatter_in_multiples_of_five(scanners: dict[str, Scanner]) -> None:
     b = scheme(scanners["prisma30"]).b
     assert (b % 5 == 0).all()
     assert len(np.unique(b[b > 2000])) > 1
@@ -114,7 +141,9 @@ def test_b_values_scatter_in_multiples_of_five(scanners):
     assert set(straight.b) == {0, 1200, 3000}
 
 
-def test_noise_leaves_the_clean_scan(person, anatomy, scanners, plain):
+def test_noise_leaves_the_clean_scan(
+    person: Person, anatomy: Anatomy, scanners: dict[str, Scanner], plain: SimulatedScan
+) -> None:
     other = _scan(person, anatomy, scanners, "prisma30", "noise")
     assert np.array_equal(other.clean, plain.clean)
     b0 = np.flatnonzero(plain.gradients.is_b0)
@@ -125,7 +154,7 @@ def test_noise_leaves_the_clean_scan(person, anatomy, scanners, plain):
 
 @pytest.mark.parametrize("coils", [1, 4])
 @pytest.mark.parametrize("level", [0.0, 2.0, 20.0])
-def test_noise_has_the_second_moment_of_its_distribution(coils, level):
+def test_noise_has_the_second_moment_of_its_distribution(coils: int, level: float) -> None:
     clean = np.full(200_000, level, dtype=np.float32)
     noisy = _with_noise(np.random.default_rng(0), clean, 1.0, coils)
     assert np.mean(noisy**2) == pytest.approx(level**2 + 2 * coils, rel=0.01)
@@ -133,7 +162,7 @@ def test_noise_has_the_second_moment_of_its_distribution(coils, level):
         assert noisy.mean() == pytest.approx(np.sqrt(np.pi / 2), rel=0.01)
 
 
-def test_coil_error_is_the_gradient_of_a_harmonic_field():
+def test_coil_error_is_the_gradient_of_a_harmonic_field() -> None:
     """Each coil's field obeys Laplace's equation, so the trace of its second derivatives is 0."""
     place, step = np.array([[30.0, -40.0, 25.0]]), 1e-2
     for coil in range(3):
@@ -145,7 +174,7 @@ def test_coil_error_is_the_gradient_of_a_harmonic_field():
         assert divergence == pytest.approx(0, abs=1e-8)
 
 
-def _coil_fields(place, strength):
+def _coil_fields(place: Array, strength: float) -> Array:
     """The fields of the three coils, as potentials whose gradients they play out."""
     x, y, z = place / 100
     ideal = np.array([x, y, z])
@@ -159,7 +188,7 @@ def _coil_fields(place, strength):
     return 100 * (ideal - strength * third)
 
 
-def test_coils_give_the_gradient_of_the_sum_of_their_fields():
+def test_coils_give_the_gradient_of_the_sum_of_their_fields() -> None:
     place, asked, step = np.array([40.0, 10.0, 60.0]), np.array([0.6, -0.3, 0.74]), 1e-3
     given = [
         (asked @ (_coil_fields(place + e, 0.03) - _coil_fields(place - e, 0.03))) / (2 * step)
@@ -168,7 +197,9 @@ def test_coils_give_the_gradient_of_the_sum_of_their_fields():
     np.testing.assert_allclose(_coil_error(place[None], 0.03)[0] @ asked, given, atol=1e-7)
 
 
-def test_a_turned_head_is_the_same_experiment_seen_from_the_head(person, anatomy, scanners):
+def test_a_turned_head_is_the_same_experiment_seen_from_the_head(
+    person: Person, anatomy: Anatomy, scanners: dict[str, Scanner]
+) -> None:
     """Scanning a turned head equals turning fibres and positions and scanning those."""
     scanner = _without_all_but(scanners["connectom30"], "nonlinearity", "position")
     # Which way tilted fibres lie about a direction does not turn with it; so none are tilted.
@@ -188,7 +219,7 @@ def test_a_turned_head_is_the_same_experiment_seen_from_the_head(person, anatomy
 
 @pytest.mark.parametrize("voxel", [2.4, 6.0])
 @pytest.mark.parametrize("width", [1.5, 3.0])
-def test_blur_has_the_width_asked_for(anatomy, voxel, width):
+def test_blur_has_the_width_asked_for(anatomy: Anatomy, voxel: float, width: float) -> None:
     grid = replace(anatomy, affine=np.diag([voxel] * 3 + [1.0]), mask=np.ones((15, 15, 15), bool))
     impulse = np.zeros((15, 15, 15, 1), dtype=np.float32)
     impulse[7, 7, 7] = 1
@@ -197,7 +228,7 @@ def test_blur_has_the_width_asked_for(anatomy, voxel, width):
     assert variance == pytest.approx(width**2 / (8 * np.log(2)), rel=1e-3)
 
 
-def test_dispersion_has_the_spread_asked_for():
+def test_dispersion_has_the_spread_asked_for() -> None:
     direction, spread = np.array([[0.0, 0.0, 1.0]]), np.array([0.2])
     cone = _cone(direction, spread)[0]
     tilt = np.arccos(cone[:, 2].clip(-1, 1))
@@ -205,7 +236,9 @@ def test_dispersion_has_the_spread_asked_for():
     assert np.sum(_SPREAD * tilt**4) == pytest.approx(8 * 0.2**4, rel=1e-5)
 
 
-def test_runs_repeat_by_their_number(person, anatomy, scanners):
+def test_runs_repeat_by_their_number(
+    person: Person, anatomy: Anatomy, scanners: dict[str, Scanner]
+) -> None:
     scanner = scanners["prisma30"]
     first, second = (scan_person(person, anatomy, scanner, run=run) for run in (1, 2))
     again = scan_person(person, anatomy, scanner, run=1)
@@ -213,7 +246,9 @@ def test_runs_repeat_by_their_number(person, anatomy, scanners):
     assert not np.array_equal(first.signal, second.signal)
 
 
-def test_single_fibres_are_recovered(person, anatomy, scanners):
+def test_single_fibres_are_recovered(
+    person: Person, anatomy: Anatomy, scanners: dict[str, Scanner]
+) -> None:
     scan = scan_person(person, anatomy, scanners["prisma30"])
     single = (anatomy.populations.max(axis=1) > 0.9) & (anatomy.tissue[:, 0] > 0.8)
     voxels = np.flatnonzero(anatomy.mask.T)[single]
@@ -226,7 +261,9 @@ def test_single_fibres_are_recovered(person, anatomy, scanners):
     assert np.median(angle) < 10
 
 
-def test_signal_of_an_undispersed_fibre_is_stick_and_zeppelin(anatomy, scanners):
+def test_signal_of_an_undispersed_fibre_is_stick_and_zeppelin(
+    anatomy: Anatomy, scanners: dict[str, Scanner]
+) -> None:
     voxel = int(anatomy.tissue[:, 0].argmax())
     one = slice(voxel, voxel + 1)
     alone = replace(
@@ -249,7 +286,7 @@ def test_signal_of_an_undispersed_fibre_is_stick_and_zeppelin(anatomy, scanners)
     np.testing.assert_allclose(signal, 4600 * 0.7 * parts, rtol=1e-4)
 
 
-def test_sites_of_a_file_are_added_and_mistakes_named(tmp_path):
+def test_sites_of_a_file_are_added_and_mistakes_named(tmp_path: Path) -> None:
     text = (tmp_path / "mine.toml").write_text
     known = "\n".join(
         f"{key} = {value!r}".replace("'", '"').replace("(", "[").replace(")", "]")
@@ -280,13 +317,13 @@ def test_sites_of_a_file_are_added_and_mistakes_named(tmp_path):
         read_scanners(tmp_path / "latin.toml")
 
 
-def test_the_documented_site_is_one(tmp_path):
+def test_the_documented_site_is_one(tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "docs" / "simulation.md").read_text()
     [example] = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
     (tmp_path / "mine.toml").write_text(example)
     assert read_scanners(tmp_path / "mine.toml")["lab"].directions == 45
 
 
-def test_unknown_effects_are_refused(scanners):
+def test_unknown_effects_are_refused(scanners: dict[str, Scanner]) -> None:
     with pytest.raises(DatasetError, match="no effect 'rain'; choose of gain"):
         scanners["prisma30"].without("rain")

@@ -10,7 +10,7 @@ from siteless.tissue import brain_mask, fit_tensor, white_matter_mask
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_tensor_is_dipys():
+def test_tensor_is_dipys() -> None:
     scan = make_scan(make_gradients({1000: 30}), snr=50)
     voxels = np.flatnonzero(scan.white_matter.T)
     volumes = scan.volumes[:, voxels]
@@ -23,7 +23,7 @@ def test_tensor_is_dipys():
     np.testing.assert_allclose(cosine[expected.fa > 0.3], 1, atol=1e-4)
 
 
-def test_strong_shells_are_left_out_when_there_are_weak_ones():
+def test_strong_shells_are_left_out_when_there_are_weak_ones() -> None:
     both = make_scan(make_gradients({1000: 30, 3000: 30}), snr=np.inf)
     weak = make_scan(make_gradients({1000: 30}), snr=np.inf)
     inside = np.flatnonzero(weak.white_matter.T)
@@ -33,13 +33,13 @@ def test_strong_shells_are_left_out_when_there_are_weak_ones():
     )
 
 
-def test_tensor_without_enough_directions_is_refused():
+def test_tensor_without_enough_directions_is_refused() -> None:
     scan = make_scan(make_gradients({1000: 5}))
     with pytest.raises(GradientTableError, match="at least 6 directions, found 2 b0, b=1000 x 5"):
         fit_tensor(scan.volumes, scan.voxels, scan.gradients)
 
 
-def test_brain_is_found_though_its_middle_is_dark():
+def test_brain_is_found_though_its_middle_is_dark() -> None:
     scan = make_scan()
     grid = np.moveaxis(np.indices(scan.mask.shape), 0, -1) @ scan.affine[:3, :3].T
     radius = np.linalg.norm(grid + scan.affine[:3, 3], axis=-1)
@@ -51,7 +51,7 @@ def test_brain_is_found_though_its_middle_is_dark():
     assert not (ndimage.binary_fill_holes(found) & ~found).any()
 
 
-def test_white_matter_is_found():
+def test_white_matter_is_found() -> None:
     scan = make_scan()
     found = white_matter_mask(scan.signal, scan.gradients, scan.mask)
     inner = ndimage.binary_erosion(scan.mask)

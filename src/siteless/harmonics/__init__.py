@@ -17,7 +17,7 @@ from siteless.harmonics._fit import (
     fit_coefficients,
     fitting_matrix,
 )
-from siteless.harmonics._noise import fit_noise, noise_channels
+from siteless.harmonics._noise import FitNoise, fit_noise, noise_channels
 from siteless.harmonics._shells import (
     at_shells,
     common_bs,
@@ -32,6 +32,7 @@ __all__ = [
     "Channels",
     "Coefficients",
     "FitName",
+    "FitNoise",
     "at_shells",
     "choose_penalty",
     "coefficient_orders",

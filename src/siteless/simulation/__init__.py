@@ -20,7 +20,14 @@ from siteless.simulation._person import (
     make_anatomy,
 )
 from siteless.simulation._random_scanners import draw_scanners
-from siteless.simulation._scanner import EFFECTS, Scanner, read_scanners, scan_person, scheme
+from siteless.simulation._scanner import (
+    EFFECTS,
+    Scanner,
+    SimulatedScan,
+    read_scanners,
+    scan_person,
+    scheme,
+)
 from siteless.simulation._signal import clean_signal
 
 __all__ = [
@@ -36,6 +43,7 @@ __all__ = [
     "Effect",
     "Person",
     "Scanner",
+    "SimulatedScan",
     "StudyDesign",
     "Visit",
     "choose_design",

@@ -1,6 +1,9 @@
 import contextlib
 import io
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,7 +12,7 @@ from neuroCombat import neuroCombat
 
 from lessons import SHELLS, make_card
 from phantoms import make_gradients, make_scan
-from siteless.acquisition import Site
+from siteless.acquisition import Array, Scan, Site
 from siteless.errors import DatasetError, ModelError, SignalError, SitelessError
 from siteless.harmonics import fit_coefficients
 from siteless.methods import load_model, render
@@ -30,11 +33,11 @@ SITES = [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
 PEOPLE = [{"age": age, "sex": sex} for age, sex in zip(AGES, SEXES, strict=True)]
 
 
-def _learned():
+def _learned() -> list[Covariate]:
     return [Covariate.of("age", AGES), Covariate.of("sex", SEXES)]
 
 
-def _values(voxels=400):
+def _values(voxels: int = 400) -> Array:
     """Make maps like MD of twelve people at three sites, shape (scan, voxel), in mm2/s."""
     random = np.random.default_rng(0)
     age = np.array(AGES, float)[:, None] - 45
@@ -43,7 +46,7 @@ def _values(voxels=400):
     return 1e-3 * own
 
 
-def _by_neurocombat(values):
+def _by_neurocombat(values: Array) -> Array:
     """Harmonize by the package, with ages and sexes as its users give them."""
     table = pd.DataFrame({"batch": SITES, "age": [float(a) for a in AGES], "sex": SEXES})
     with contextlib.redirect_stdout(io.StringIO()):
@@ -51,7 +54,7 @@ def _by_neurocombat(values):
     return found["data"].T
 
 
-def test_the_average_is_what_neurocombat_gives(capsys):
+def test_the_average_is_what_neurocombat_gives(capsys: pytest.CaptureFixture[str]) -> None:
     values, columns = _values(), covariate_columns(_learned(), PEOPLE)
     found = estimate(values, SITES, columns)
     lines = [found.line(site, None, own) for site, own in zip(SITES, columns, strict=True)]
@@ -61,7 +64,7 @@ def test_the_average_is_what_neurocombat_gives(capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_the_way_over_another_site_is_as_good_as_the_straight_one():
+def test_the_way_over_another_site_is_as_good_as_the_straight_one() -> None:
     columns = covariate_columns(_learned(), PEOPLE)
     found, own = estimate(_values(), SITES, columns), columns[3]
     first, second = found.line(0, 1, own), found.line(1, 2, own)
@@ -73,7 +76,7 @@ def test_the_way_over_another_site_is_as_good_as_the_straight_one():
     np.testing.assert_array_equal(offset, 0)
 
 
-def test_covariates_keep_what_they_explain():
+def test_covariates_keep_what_they_explain() -> None:
     age = np.array(AGES, float)
     values, columns = _values(), covariate_columns(_learned(), PEOPLE)
     found = estimate(values, SITES, columns)
@@ -86,7 +89,7 @@ def test_covariates_keep_what_they_explain():
     assert np.ptp(means) < 0.05 * 0.15e-3
 
 
-def test_words_and_numbers_become_columns_that_are_zero_on_average():
+def test_words_and_numbers_become_columns_that_are_zero_on_average() -> None:
     columns = covariate_columns(_learned(), PEOPLE)
     np.testing.assert_allclose(columns.mean(axis=0), 0, atol=1e-12)
     np.testing.assert_allclose(np.diff(columns[:3, 0]), 15)
@@ -104,12 +107,14 @@ def test_words_and_numbers_become_columns_that_are_zero_on_average():
         ({"age": "30", "sex": "X"}, "expected one of F, M as the sex, found 'X'"),
     ],
 )
-def test_covariates_that_are_not_understood_are_refused(told, message):
+def test_covariates_that_are_not_understood_are_refused(
+    told: dict[str, str], message: str
+) -> None:
     with pytest.raises(DatasetError, match=message):
         covariate_columns(_learned(), [told])
 
 
-def test_the_missing_package_is_named_with_how_to_get_it(monkeypatch):
+def test_the_missing_package_is_named_with_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     require_neurocombat()
     monkeypatch.setattr(
         "siteless.methods.combat._model.find_spec",
@@ -119,11 +124,16 @@ def test_the_missing_package_is_named_with_how_to_get_it(monkeypatch):
         require_neurocombat()
 
 
-def _scan(site="a", **more):
+def _scan(site: str = "a", **more: Any) -> Scan:
     return make_scan(make_gradients(SHELLS), site=Site(site), **more)
 
 
-def _model(shift_b=2.0, scale_b=1.0, covariates=(), known=None):
+def _model(
+    shift_b: float = 2.0,
+    scale_b: float = 1.0,
+    covariates: Sequence[Mapping[str, Any]] = (),
+    known: Array | None = None,
+) -> CombatModel:
     """Make a model of two sites that differ in FA by a shift of some spreads of 0.05."""
     scan = _scan()
     template = BrainMaps.of(scan, fit_coefficients(scan, order=4))
@@ -148,7 +158,7 @@ def _model(shift_b=2.0, scale_b=1.0, covariates=(), known=None):
     return CombatModel(card, template, known, {"fa": fa})
 
 
-def test_a_map_is_shifted_where_the_template_knows_and_nowhere_else():
+def test_a_map_is_shifted_where_the_template_knows_and_nowhere_else() -> None:
     half = _scan().mask.copy()
     half[:10] = False
     scan, model = _scan(), _model(known=half)
@@ -165,26 +175,27 @@ def test_a_map_is_shifted_where_the_template_knows_and_nowhere_else():
     np.testing.assert_array_equal(home, own)
 
 
-def test_results_stay_in_the_range_of_the_map():
+def test_results_stay_in_the_range_of_the_map() -> None:
     for shift in (-20, 20):
         [made] = _model(shift_b=shift).harmonize_maps(_scan(), "b").values()
         assert made.min() >= 0
         assert made.max() <= 1
 
 
-def test_a_file_keeps_the_model_and_the_same_bytes(tmp_path):
+def test_a_file_keeps_the_model_and_the_same_bytes(tmp_path: Path) -> None:
     model, scan = _model(scale_b=1.2), _scan("b")
     for name in "xy":
         save_model(model, tmp_path / f"{name}.safetensors")
     assert (tmp_path / "x.safetensors").read_bytes() == (tmp_path / "y.safetensors").read_bytes()
     loaded = load_model(tmp_path / "x.safetensors")
+    assert isinstance(loaded, CombatModel)
     assert loaded.identity == model.identity
     np.testing.assert_array_equal(
         loaded.harmonize_maps(scan, "average")["fa"], model.harmonize_maps(scan, "average")["fa"]
     )
 
 
-def test_what_a_model_of_maps_cannot_do_is_refused():
+def test_what_a_model_of_maps_cannot_do_is_refused() -> None:
     model = _model(covariates=[{"name": "age", "words": (), "means": (40.0,)}])
     with pytest.raises(ModelError, match="the method combat gives maps, not scans"):
         render(model, _scan(), "b")

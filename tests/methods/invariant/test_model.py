@@ -8,30 +8,30 @@ from scipy import ndimage
 
 from lessons import BS, ORDER, PREPARATION, QUICK, SHELLS, lesson, make_card
 from phantoms import make_gradients, make_scan
-from siteless.acquisition import GradientTable, Site
+from siteless.acquisition import Array, GradientTable, Scan, Site
 from siteless.errors import GradientTableError, ModelError
 from siteless.harmonics import Channels, Coefficients, project
-from siteless.methods import harmonize, render
+from siteless.methods import Rendering, harmonize, render
 from siteless.methods._render import _deviation_within_voxel, _scales
-from siteless.methods.invariant import InvariantModel
+from siteless.methods.invariant import Codes, InvariantModel
 from siteless.methods.invariant.network import Autoencoder, NetworkSettings
 from siteless.methods.invariant.profiles import SiteProfiles, flat_fields
 from siteless.methods.invariant.training import make_parts, train
 
 
 @pytest.fixture(scope="module")
-def model():
+def model() -> InvariantModel:
     """A model of two sites whose levels are 1200 and 2400."""
     trained = train(lesson(), replace(QUICK, updates=200))
     return InvariantModel(make_card({"a": 1200.0, "b": 2400.0}), trained.network)
 
 
 @pytest.fixture(scope="module")
-def scan():
+def scan() -> Scan:
     return make_scan(make_gradients(SHELLS, seed=10), site=Site("a"), seed=7)
 
 
-def test_white_matter_is_what_the_model_renders(model, scan):
+def test_white_matter_is_what_the_model_renders(model: InvariantModel, scan: Scan) -> None:
     rendered = harmonize(model, scan, "b")
     expected = project(model.decode(model.encode(scan), "b"), scan.gradients).clip(min=0)
     ours = rendered.signal.T[:, scan.white_matter.T].T
@@ -40,7 +40,7 @@ def test_white_matter_is_what_the_model_renders(model, scan):
     assert rendered.gradients is scan.gradients
 
 
-def test_codes_are_of_the_patches_that_are_trained_on(scan):
+def test_codes_are_of_the_patches_that_are_trained_on(scan: Scan) -> None:
     """Of an untrained network, whose patches hold means of their surroundings."""
     settings = NetworkSettings(31, sites=2, neighbours=9, rendered=1, kept=6, turned=True)
     card = make_card({"a": 1200.0, "b": 2400.0}, settings={"training": {"surroundings": [1, 3]}})
@@ -53,7 +53,7 @@ def test_codes_are_of_the_patches_that_are_trained_on(scan):
     np.testing.assert_allclose(wide.encode(scan).mean, expected, atol=1e-5)
 
 
-def _profiles(strength):
+def _profiles(strength: float) -> SiteProfiles:
     """Make profiles of two sites that multiply all signal, and divide it by as much."""
     weights = np.zeros((2, 35, 5))
     weights[:, 0, 0] = strength, -strength
@@ -61,18 +61,20 @@ def _profiles(strength):
     return SiteProfiles(("a", "b"), np.zeros(2), field, ORDER, np.zeros((2, 5)))
 
 
-def _lesion(scan):
+def _lesion(scan: Scan) -> Array:
     """A ball of white matter."""
     lesion = np.zeros(scan.mask.shape, dtype=bool)
     lesion[tuple(np.argwhere(scan.white_matter).mean(axis=0).astype(int))] = True
     return ndimage.binary_dilation(lesion, iterations=2) & scan.white_matter
 
 
-def _ill(scan, factor):
+def _ill(scan: Scan, factor: float) -> Scan:
     return scan.with_signal(np.where(_lesion(scan)[..., None], factor * scan.signal, scan.signal))
 
 
-def test_voxels_unlike_all_that_was_learned_keep_their_signal(model, scan):
+def test_voxels_unlike_all_that_was_learned_keep_their_signal(
+    model: InvariantModel, scan: Scan
+) -> None:
     ill, full = _ill(scan, 4), replace(model, profiles=_profiles(0.2))
     own = full.preparation.coefficients(ill)
     codes = full.encode(ill, own)
@@ -80,6 +82,7 @@ def test_voxels_unlike_all_that_was_learned_keep_their_signal(model, scan):
     lesion = _lesion(scan).T[ill.white_matter.T]
     assert codes.unfamiliar[lesion].mean() > 0.9
     assert codes.unfamiliar[~lesion].mean() < 0.01
+    assert full.profiles is not None
     without_field = full.profiles.of(ill).without_field(own)[inside]
     made = full.decode(codes, "b", level=codes.level)
     expected = without_field[codes.unfamiliar] * np.exp(-0.2)
@@ -91,7 +94,9 @@ def test_voxels_unlike_all_that_was_learned_keep_their_signal(model, scan):
     assert (spread[lesion].mean(axis=0) > 3 * spread[~lesion].mean(axis=0)).all()
 
 
-def test_voxels_that_are_unfamiliar_alone_are_left_to_their_codes(model, scan):
+def test_voxels_that_are_unfamiliar_alone_are_left_to_their_codes(
+    model: InvariantModel, scan: Scan
+) -> None:
     alone = np.zeros(scan.mask.shape, dtype=bool)
     alone[tuple(np.argwhere(_lesion(scan))[0])] = True
     bright = scan.with_signal(np.where(alone[..., None], 4 * scan.signal, scan.signal))
@@ -102,7 +107,7 @@ def test_voxels_that_are_unfamiliar_alone_are_left_to_their_codes(model, scan):
     assert not full.encode(bright).unfamiliar[alone.T[scan.white_matter.T]].any()
 
 
-def test_what_codes_do_not_hold_of_means_is_kept(model, scan):
+def test_what_codes_do_not_hold_of_means_is_kept(model: InvariantModel, scan: Scan) -> None:
     """A lesion such as no training scan has: smoothing keeps sums, and so does rendering."""
     ill, full = _ill(scan, 2.5), replace(model, profiles=_profiles(0.2))
     own = full.preparation.coefficients(ill)
@@ -111,9 +116,10 @@ def test_what_codes_do_not_hold_of_means_is_kept(model, scan):
     codes = full.encode(ill, own)
     without = replace(codes, lost=np.zeros_like(codes.lost))
 
-    def sums(codes, site):
+    def sums(codes: Codes, site: str) -> Array:
         return full.decode(codes, site, level=codes.level).values[:, means].sum(axis=0)
 
+    assert full.profiles is not None
     measured = full.profiles.of(ill).without_field(own)[inside][:, means]
     expected = np.exp(0.2) * measured.sum(axis=0)
     np.testing.assert_allclose(sums(codes, "a"), expected, rtol=1e-3)
@@ -122,7 +128,7 @@ def test_what_codes_do_not_hold_of_means_is_kept(model, scan):
     np.testing.assert_allclose(sums(codes, "b") - sums(without, "b"), given, rtol=0.01)
 
 
-def test_what_is_not_rendered_can_be_left(model, scan):
+def test_what_is_not_rendered_can_be_left(model: InvariantModel, scan: Scan) -> None:
     made = render(model, scan, "b", outside="unchanged")
     other = ~scan.white_matter
     np.testing.assert_array_equal(made.scan.signal[other], scan.signal[other])
@@ -130,15 +136,15 @@ def test_what_is_not_rendered_can_be_left(model, scan):
     assert made.change[scan.white_matter].any()
 
 
-def _volumes(scan):
+def _volumes(scan: Scan) -> list[Array]:
     return [scan.gradients.is_b0, *(shell.volumes for shell in scan.gradients.shells)]
 
 
-def _ratio(made, scan, where, volumes):
+def _ratio(made: Rendering, scan: Scan, where: Array, volumes: Array) -> float:
     return made.scan.signal[where][:, volumes].mean() / scan.signal[where][:, volumes].mean()
 
 
-def test_there_is_no_step_at_the_boundary(model, scan):
+def test_there_is_no_step_at_the_boundary(model: InvariantModel, scan: Scan) -> None:
     made = render(model, scan, "b")
     white = scan.white_matter
     inner = white & ndimage.binary_dilation(~white)
@@ -148,7 +154,7 @@ def test_there_is_no_step_at_the_boundary(model, scan):
         assert outside == pytest.approx(inside, rel=0.01)
 
 
-def test_the_scale_follows_what_is_rendered_near_by():
+def test_the_scale_follows_what_is_rendered_near_by() -> None:
     """A ratio that grows along x only, on a grid with three different sides."""
     shape, order = (24, 7, 11), 2
     rng = np.random.default_rng(0)
@@ -165,7 +171,7 @@ def test_the_scale_follows_what_is_rendered_near_by():
     np.testing.assert_allclose(scales[:, inner], expected[:, inner], rtol=0.01)
 
 
-def test_what_is_scaled_is_also_told_as_changed(model, scan):
+def test_what_is_scaled_is_also_told_as_changed(model: InvariantModel, scan: Scan) -> None:
     made = render(model, scan, "b")
     other = scan.mask & ~scan.white_matter
     b0 = int(np.flatnonzero(scan.gradients.is_b0)[0])
@@ -175,7 +181,7 @@ def test_what_is_scaled_is_also_told_as_changed(model, scan):
     np.testing.assert_allclose(made.change[other][:, 0], expected, rtol=1e-3, atol=0.05)
 
 
-def test_at_home_a_scan_keeps_its_level(model, scan):
+def test_at_home_a_scan_keeps_its_level(model: InvariantModel, scan: Scan) -> None:
     loud = scan.with_signal(3 * scan.signal)
     made = render(model, loud, "a")
     assert made.levels[0] == made.levels[1] == pytest.approx(3600, rel=0.05)
@@ -184,7 +190,9 @@ def test_at_home_a_scan_keeps_its_level(model, scan):
     )
 
 
-def test_far_from_what_is_rendered_the_mean_scale_is_taken(model, scan):
+def test_far_from_what_is_rendered_the_mean_scale_is_taken(
+    model: InvariantModel, scan: Scan
+) -> None:
     white = np.zeros_like(scan.white_matter)
     white[:6] = scan.white_matter[:6]
     half = replace(scan, white_matter=white)
@@ -196,7 +204,9 @@ def test_far_from_what_is_rendered_the_mean_scale_is_taken(model, scan):
         assert _ratio(made, half, far, volumes) == pytest.approx(expected, rel=0.03)
 
 
-def test_every_volume_of_a_voxel_keeps_its_contrast_where_it_is_scaled(model, scan):
+def test_every_volume_of_a_voxel_keeps_its_contrast_where_it_is_scaled(
+    model: InvariantModel, scan: Scan
+) -> None:
     made = render(model, scan, "b")
     other = scan.mask & ~scan.white_matter
     for volumes in _volumes(scan):
@@ -204,10 +214,13 @@ def test_every_volume_of_a_voxel_keeps_its_contrast_where_it_is_scaled(model, sc
         np.testing.assert_allclose(ratio, np.broadcast_to(ratio[:, :1], ratio.shape), rtol=1e-4)
 
 
-def test_change_is_the_distance_from_the_scan_at_the_targets_level(model, scan):
+def test_change_is_the_distance_from_the_scan_at_the_targets_level(
+    model: InvariantModel, scan: Scan
+) -> None:
     made = render(model, scan, "b")
     own, level = model.preparation.coefficients(scan), model.encode(scan).level
-    assert made.levels == (level, pytest.approx(2400))
+    assert made.levels[0] == level
+    assert made.levels[1] == pytest.approx(2400)
     dense = make_gradients({1200: 400, 3000: 400}, b0=1)
     after = project(model.decode(model.encode(scan), "b"), dense)
     before = project(own, dense)[scan.white_matter.T[scan.mask.T]] * (2400 / level)
@@ -218,7 +231,9 @@ def test_change_is_the_distance_from_the_scan_at_the_targets_level(model, scan):
     assert not made.change[~scan.mask].any()
 
 
-def test_spread_is_how_much_renderings_of_drawn_codes_differ(model, scan):
+def test_spread_is_how_much_renderings_of_drawn_codes_differ(
+    model: InvariantModel, scan: Scan
+) -> None:
     codes = model.encode(scan)
     ours = model.deviation(codes, "b", model.decode(codes, "b"))
     rng = np.random.default_rng(0)
@@ -235,7 +250,9 @@ def test_spread_is_how_much_renderings_of_drawn_codes_differ(model, scan):
     np.testing.assert_allclose(model.deviation(sure, "b", model.decode(sure, "b")), 0, atol=1e-2)
 
 
-def test_where_signal_is_steep_its_place_in_a_voxel_adds_to_the_spread(model, scan):
+def test_where_signal_is_steep_its_place_in_a_voxel_adds_to_the_spread(
+    model: InvariantModel, scan: Scan
+) -> None:
     made, codes = render(model, scan, "b"), model.encode(scan)
     assert not made.spread[~scan.white_matter].any()
     b0 = np.zeros(scan.mask.shape)
@@ -249,13 +266,13 @@ def test_where_signal_is_steep_its_place_in_a_voxel_adds_to_the_spread(model, sc
     np.testing.assert_allclose(made.spread[inner][:, 0], expected, rtol=1e-3)
 
 
-def test_slopes_are_not_halved_at_the_edge():
+def test_slopes_are_not_halved_at_the_edge() -> None:
     values = np.repeat(np.arange(5, dtype=np.float32)[:, None], 7, axis=1)
     ramp = Coefficients(values, np.ones((5, 1, 1), bool), (1000.0,), 2, (0.0,))
     np.testing.assert_allclose(_deviation_within_voxel(ramp)[:, 0], np.sqrt(1 / 12), rtol=1e-6)
 
 
-def test_b_values_need_not_be_the_models_to_the_digit(model, scan):
+def test_b_values_need_not_be_the_models_to_the_digit(model: InvariantModel, scan: Scan) -> None:
     gradients = scan.gradients
     weak = np.where(np.abs(gradients.b - 1200) < 1, 1140.0, gradients.bvals)
     own = replace(scan, gradients=GradientTable(weak, gradients.bvecs))
@@ -264,7 +281,7 @@ def test_b_values_need_not_be_the_models_to_the_digit(model, scan):
     assert harmonize(model, own, "b", gradients=table).signal.shape[3] == len(table)
 
 
-def test_what_is_unlike_the_training_scans_is_flagged(model, scan):
+def test_what_is_unlike_the_training_scans_is_flagged(model: InvariantModel, scan: Scan) -> None:
     healthy = render(model, scan, "b")
     assert healthy.unfamiliar_part < 0.05
     lesion = np.zeros_like(scan.white_matter)
@@ -280,7 +297,9 @@ def test_what_is_unlike_the_training_scans_is_flagged(model, scan):
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
-def test_how_a_scan_is_stored_does_not_matter(model, scan, axis):
+def test_how_a_scan_is_stored_does_not_matter(
+    model: InvariantModel, scan: Scan, axis: int
+) -> None:
     flip = np.eye(4)
     flip[axis, axis], flip[axis, 3] = -1, scan.mask.shape[axis] - 1
     other = replace(
@@ -294,20 +313,21 @@ def test_how_a_scan_is_stored_does_not_matter(model, scan, axis):
     np.testing.assert_allclose(back, harmonize(model, scan, "b").signal, rtol=1e-3, atol=0.5)
 
 
-def _with_names_swapped(model):
+def _with_names_swapped(model: InvariantModel) -> InvariantModel:
     """Return the model as it would be had its two sites been numbered the other way round."""
     network = copy.deepcopy(model.network)
     network.set_units(model.network.offset.flip(0), model.network.scale.flip(0))
     shift, mixing = model.network.code_shift.flip(0), model.network.code_mixing.flip(0)
     network.set_alignment(shift, mixing, model.network.code_covariance)
     first = network.decoder.hidden[0]
+    assert isinstance(first, torch.nn.Linear)
     with torch.no_grad():
         first.weight[:, -2:] = first.weight[:, -2:].flip(1)
-    sites = dict(reversed(model.card.sites.items()))
+    sites = dict(reversed(list(model.card.sites.items())))
     return InvariantModel(replace(model.card, sites=sites), network)
 
 
-def test_the_average_favours_no_site(model, scan):
+def test_the_average_favours_no_site(model: InvariantModel, scan: Scan) -> None:
     average = harmonize(model, scan, "average")
     swapped = harmonize(_with_names_swapped(model), scan, "average")
     np.testing.assert_allclose(swapped.signal, average.signal, rtol=1e-4, atol=1e-2)
@@ -321,14 +341,14 @@ def test_the_average_favours_no_site(model, scan):
     )
 
 
-def test_the_protocol_of_a_site_can_be_rendered_at(model, scan):
+def test_the_protocol_of_a_site_can_be_rendered_at(model: InvariantModel, scan: Scan) -> None:
     table = model.protocol("b")
     assert harmonize(model, scan, "b", gradients=table).signal.shape[3] == len(table)
     with pytest.raises(ModelError, match="average of sites has no gradient table"):
         model.protocol("average")
 
 
-def test_at_home_a_scan_comes_closer_to_its_noiseless_truth(model):
+def test_at_home_a_scan_comes_closer_to_its_noiseless_truth(model: InvariantModel) -> None:
     gradients = make_gradients(SHELLS, seed=10)
     clean = make_scan(gradients, snr=np.inf)
     noisy = make_scan(gradients, snr=10, seed=3, site=Site("a"))
@@ -340,7 +360,7 @@ def test_at_home_a_scan_comes_closer_to_its_noiseless_truth(model):
     assert after < before
 
 
-def test_signal_is_finite_and_nowhere_negative(model, scan):
+def test_signal_is_finite_and_nowhere_negative(model: InvariantModel, scan: Scan) -> None:
     weak = scan.with_signal((scan.signal - np.float32(150)).clip(min=0))
     rendered = harmonize(model, weak, "b")
     assert np.isfinite(rendered.signal).all()
@@ -351,7 +371,7 @@ def test_signal_is_finite_and_nowhere_negative(model, scan):
     assert np.isfinite(harmonize(model, scan.with_signal(outside), "b").signal).all()
 
 
-def test_real_valued_scans_may_have_values_below_zero(model, scan):
+def test_real_valued_scans_may_have_values_below_zero(model: InvariantModel, scan: Scan) -> None:
     weak = scan.with_signal(scan.signal - np.float32(150))
     assert weak.signal[weak.mask].min() < 0
     rendered = harmonize(model, weak, "b", outside="unchanged")
@@ -359,13 +379,13 @@ def test_real_valued_scans_may_have_values_below_zero(model, scan):
     np.testing.assert_array_equal(rendered.signal[outside], weak.signal[outside])
 
 
-def test_the_input_is_not_changed(model, scan):
+def test_the_input_is_not_changed(model: InvariantModel, scan: Scan) -> None:
     before = scan.signal.copy()
     harmonize(model, scan, "b")
     np.testing.assert_array_equal(scan.signal, before)
 
 
-def test_other_gradients_are_rendered_at_in_the_brain(model, scan):
+def test_other_gradients_are_rendered_at_in_the_brain(model: InvariantModel, scan: Scan) -> None:
     other = make_gradients({1200: 12, 3000: 7}, b0=1, seed=4)
     rendered = harmonize(model, scan, "b", gradients=other)
     assert rendered.signal.shape == (*scan.mask.shape, 20)
@@ -375,13 +395,13 @@ def test_other_gradients_are_rendered_at_in_the_brain(model, scan):
         harmonize(model, scan, "b", gradients=make_gradients({700: 20}))
 
 
-def test_other_shells_and_sites_are_refused(model, scan):
+def test_other_shells_and_sites_are_refused(model: InvariantModel, scan: Scan) -> None:
     with pytest.raises(GradientTableError, match="the signal at b=1200, b=3000"):
         harmonize(model, make_scan(make_gradients({1200: 20})), "b")
     with pytest.raises(ModelError, match="has not learned the scan's site, elsewhere"):
         harmonize(model, replace(scan, site=Site("elsewhere")), "b")
 
 
-def test_an_unknown_target_is_refused(model, scan):
+def test_an_unknown_target_is_refused(model: InvariantModel, scan: Scan) -> None:
     with pytest.raises(ModelError, match="does not know the site 'c'; choose of a, b, or average"):
         harmonize(model, scan, "c")

@@ -1,4 +1,6 @@
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -6,63 +8,68 @@ import torch
 
 from lessons import BS, ORDER, SHELLS, fitted_scan
 from phantoms import centred_affine, make_gradients, make_scan
-from siteless.acquisition import Site
+from siteless.acquisition import Array, Scan, Site
 from siteless.errors import DatasetError, TrainingError
 from siteless.harmonics import projection_matrix
-from siteless.methods.paired._training import PairedSettings, find_pairs, train_paired
-from siteless.methods.patches import TrainingSet, cut
+from siteless.methods.paired._training import (
+    PairedSettings,
+    PairedTraining,
+    find_pairs,
+    train_paired,
+)
+from siteless.methods.patches import TrainingScan, TrainingSet, cut
 
 QUICK = PairedSettings(batch=256, updates=60, hidden=(32, 32))
 GAIN = 1.3  # of site b's shells
 SNR = 30.0
 
 
-def _scan(site, person, *, snr=SNR, **fields):
+def _scan(site: str, person: int, *, snr: float = SNR, **fields: Any) -> Scan:
     """Scan a person: another part of the phantom, on a grid of their own."""
     affine = centred_affine()
     affine[:3, 3] += np.random.default_rng(person).uniform(-2, 2, size=3)
     gradients = make_gradients(SHELLS)
     number = 2 * person + (site == "b")
-    named = {"site": Site(site), "name": f"{person}{site}"}
+    named: dict[str, Any] = {"site": Site(site), "name": f"{person}{site}"}
     scan = make_scan(gradients, affine=affine, snr=snr, seed=number, **(named | fields))
     gain = np.where(gradients.is_b0 | (site == "a"), 1, GAIN)
     return scan.with_signal(scan.signal * gain.astype(np.float32))
 
 
-def _learnable(site, person, **options):
+def _learnable(site: str, person: int, **options: Any) -> TrainingScan:
     return fitted_scan(_scan(site, person, **options), subject=str(person))
 
 
 @pytest.fixture(scope="module")
-def lesson():
+def lesson() -> TrainingSet:
     scans = [_learnable(site, person) for person in range(7) for site in "ab"]
     return TrainingSet(scans[:12], scans[12:], ("a", "b"))
 
 
-def _equal(first, second):
+def _equal(first: PairedTraining, second: PairedTraining) -> bool:
     ours, theirs = first.network.state_dict(), second.network.state_dict()
     return all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def _rms(difference):
+def _rms(difference: Array) -> float:
     return np.sqrt(np.square(difference).mean())
 
 
-def test_pairs_are_of_one_person_at_two_sites_in_both_directions(lesson):
+def test_pairs_are_of_one_person_at_two_sites_in_both_directions(lesson: TrainingSet) -> None:
     found = [(pair.source.name, pair.target.name) for pair in find_pairs(lesson.scans)]
     expected = [(f"{p}{s}", f"{p}{t}") for p in range(6) for s, t in ("ab", "ba")]
     assert sorted(found) == sorted(expected)
 
 
-def test_people_without_a_name_are_nobodys_pair(lesson):
+def test_people_without_a_name_are_nobodys_pair(lesson: TrainingSet) -> None:
     assert find_pairs([replace(scan, subject="") for scan in lesson.scans]) == []
 
 
-def test_scans_of_a_person_at_one_site_are_not_a_pair(lesson):
+def test_scans_of_a_person_at_one_site_are_not_a_pair(lesson: TrainingSet) -> None:
     assert find_pairs([lesson.scans[0], replace(lesson.scans[1], site="a")]) == []
 
 
-def test_pairs_are_matched_by_position():
+def test_pairs_are_matched_by_position() -> None:
     """Masks differ; without noise, the same place has the same signal but for the gain."""
     whole = _scan("a", 0, snr=np.inf)
     cropped = whole.mask.copy()
@@ -81,7 +88,7 @@ def test_pairs_are_matched_by_position():
     np.testing.assert_allclose(other[:, 0], own[:, 0], rtol=1e-4)
 
 
-def test_weights_turn_errors_of_coefficients_into_errors_of_signal(lesson):
+def test_weights_turn_errors_of_coefficients_into_errors_of_signal(lesson: TrainingSet) -> None:
     """The signal at many evenly spread directions is the reference."""
     pair = find_pairs(lesson.scans)[0]
     dense = make_gradients({1200: 1000, 3000: 1000}, b0=1)
@@ -94,30 +101,30 @@ def test_weights_turn_errors_of_coefficients_into_errors_of_signal(lesson):
 
 
 @pytest.mark.parametrize("changes", ["shape", "affine"])
-def test_scans_on_different_grids_are_refused(lesson, changes):
+def test_scans_on_different_grids_are_refused(lesson: TrainingSet, changes: str) -> None:
     first, second = lesson.scans[:2]
     affine = np.array(second.affine)
     affine[3] += 0.01
-    other = {"shape": (20, 22, 19), "affine": tuple(affine)}[changes]
+    other: Any = {"shape": (20, 22, 19), "affine": tuple(affine)}[changes]
     scans = [first, replace(second, **{changes: other})]
     with pytest.raises(DatasetError, match=r"0a and 0b on one grid.*resample them to one grid"):
         find_pairs(scans)
 
 
-def test_a_grid_may_differ_by_rounding(lesson):
+def test_a_grid_may_differ_by_rounding(lesson: TrainingSet) -> None:
     first, second = lesson.scans[:2]
-    rounded = replace(second, affine=tuple(np.float32(second.affine) + 1e-4))
+    rounded = replace(second, affine=tuple((np.array(second.affine, np.float32) + 1e-4).tolist()))
     assert len(find_pairs([first, rounded])) == 2
 
 
-def test_scans_that_share_no_voxel_are_refused(lesson):
+def test_scans_that_share_no_voxel_are_refused(lesson: TrainingSet) -> None:
     first, second = lesson.scans[:2]
     apart = replace(second, voxels=second.voxels + first.voxels.max() + 1)
     with pytest.raises(DatasetError, match="0a and 0b to show the same places"):
         find_pairs([first, apart])
 
 
-def test_without_travellers_there_is_nothing_to_learn(lesson):
+def test_without_travellers_there_is_nothing_to_learn(lesson: TrainingSet) -> None:
     strangers = [replace(scan, subject=scan.name) for scan in lesson.scans]
     message = "expected people who were scanned at two or more sites, found none; give travelling"
     with pytest.raises(DatasetError, match=message):
@@ -125,11 +132,11 @@ def test_without_travellers_there_is_nothing_to_learn(lesson):
 
 
 @pytest.fixture(scope="module")
-def trained(lesson):
+def trained(lesson: TrainingSet) -> PairedTraining:
     return train_paired(lesson, replace(QUICK, updates=900, hidden=(64, 64)))
 
 
-def test_the_loss_falls_and_the_best_weights_are_kept(trained):
+def test_the_loss_falls_and_the_best_weights_are_kept(trained: PairedTraining) -> None:
     assert trained.log[-1]["train_loss"] < 0.3 * trained.log[0]["train_loss"]
     assert trained.best["val_loss"] == min(row["val_loss"] for row in trained.log)
     assert trained.best["val_rmse_percent"] == pytest.approx(
@@ -138,7 +145,9 @@ def test_the_loss_falls_and_the_best_weights_are_kept(trained):
 
 
 @pytest.mark.parametrize(("source", "target"), ["ab", "ba"])
-def test_a_known_effect_is_learned_to_within_the_noise(trained, source, target):
+def test_a_known_effect_is_learned_to_within_the_noise(
+    trained: PairedTraining, source: str, target: str
+) -> None:
     """Of somebody unseen: as near to the target's scan as who knows the gain comes."""
     seen, scanned = _learnable(source, 9), _learnable(target, 9)
     wanted = cut(scanned.values, scanned.neighbours)[:, 0]
@@ -152,16 +161,18 @@ def test_a_known_effect_is_learned_to_within_the_noise(trained, source, target):
     assert _rms(translated - wanted) < 0.5 * _rms(patch[:, 0] - wanted)
 
 
-def test_one_seed_gives_the_same_weights_and_another_others(lesson):
+def test_one_seed_gives_the_same_weights_and_another_others(lesson: TrainingSet) -> None:
     first, again, other = (train_paired(lesson, QUICK, seed=seed) for seed in (0, 0, 1))
     assert _equal(first, again)
     assert not _equal(first, other)
 
 
-def test_an_interrupted_training_goes_on_to_the_same_weights(lesson, tmp_path):
+def test_an_interrupted_training_goes_on_to_the_same_weights(
+    lesson: TrainingSet, tmp_path: Path
+) -> None:
     state = tmp_path / "state"
 
-    def interrupt(update, *_):
+    def interrupt(update: int, *_: object) -> None:
         if update == 41:
             raise KeyboardInterrupt
 
@@ -173,7 +184,7 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(lesson, tmp_path):
     assert [row["train_loss"] for row in resumed.log] == [row["train_loss"] for row in whole.log]
 
 
-def test_another_training_is_not_gone_on_with(lesson, tmp_path):
+def test_another_training_is_not_gone_on_with(lesson: TrainingSet, tmp_path: Path) -> None:
     state = tmp_path / "state"
     train_paired(lesson, QUICK, checkpoint=state)
     with pytest.raises(TrainingError, match="had other settings or other scans"):
@@ -183,7 +194,7 @@ def test_another_training_is_not_gone_on_with(lesson, tmp_path):
         train_paired(lesson, QUICK, checkpoint=state)
 
 
-def test_a_loss_that_is_not_finite_ends_training(lesson):
+def test_a_loss_that_is_not_finite_ends_training(lesson: TrainingSet) -> None:
     broken = replace(lesson.scans[0], values=np.full_like(lesson.scans[0].values, np.nan))
     with pytest.raises(TrainingError, match="the loss is no longer finite at update 0"):
         train_paired(TrainingSet([broken, *lesson.scans[1:2]], (), lesson.sites), QUICK)
@@ -193,18 +204,19 @@ def test_a_loss_that_is_not_finite_ends_training(lesson):
         train_paired(bad, QUICK)
 
 
-def test_training_ends_when_validation_has_not_improved(lesson):
+def test_training_ends_when_validation_has_not_improved(lesson: TrainingSet) -> None:
     hopeless = replace(QUICK, learning_rate=0.0, updates=1000, patience=3)
     assert train_paired(lesson, hopeless).log[-1]["update"] == 4 * 20
 
 
-def test_without_validation_pairs_the_last_weights_are_kept(lesson):
+def test_without_validation_pairs_the_last_weights_are_kept(lesson: TrainingSet) -> None:
     alone = TrainingSet(lesson.scans, lesson.validation[:1], lesson.sites)
     trained = train_paired(alone, QUICK)
     assert trained.best is trained.log[-1]
 
 
 @pytest.mark.parametrize("name", ["batch", "updates", "patience"])
-def test_settings_check_themselves(name):
+def test_settings_check_themselves(name: str) -> None:
+    changes: dict[str, Any] = {name: 0}
     with pytest.raises(ValueError, match=f"{name} must be above 0"):
-        replace(QUICK, **{name: 0})
+        replace(QUICK, **changes)

@@ -1,8 +1,10 @@
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from siteless.acquisition import Array
 from siteless.methods.patches import (
     FACES,
     _neighbourhood,
@@ -15,8 +17,8 @@ masks = arrays(bool, st.tuples(*[st.integers(1, 5)] * 3)).filter(lambda mask: ma
 
 
 @given(masks)
-def test_neighbours_are_those_of_a_plain_loop(mask):
-    rows = {}
+def test_neighbours_are_those_of_a_plain_loop(mask: Array) -> None:
+    rows: dict[tuple[int, ...], int] = {}
     for z, y, x in np.ndindex(mask.shape[::-1]):
         if mask[x, y, z]:
             rows[x, y, z] = len(rows)
@@ -28,7 +30,9 @@ def test_neighbours_are_those_of_a_plain_loop(mask):
 
 
 @given(masks, st.permutations(range(3)), st.tuples(*[st.sampled_from([-1, 1])] * 3))
-def test_neighbours_do_not_depend_on_how_an_image_is_stored(mask, order, signs):
+def test_neighbours_do_not_depend_on_how_an_image_is_stored(
+    mask: Array, order: list[int], signs: tuple[int, ...]
+) -> None:
     """Number voxels by their place in the world, and store them along other axes."""
     number = np.arange(mask.size).reshape(mask.shape)
     other = np.transpose(number, order)[tuple(slice(None, None, sign) for sign in signs)]
@@ -41,13 +45,13 @@ def test_neighbours_do_not_depend_on_how_an_image_is_stored(mask, order, signs):
     assert _neighbours_by_number(other, stored, affine) == in_world
 
 
-def _neighbours_by_number(number, mask, affine):
+def _neighbours_by_number(number: Array, mask: Array, affine: Array) -> dict[int, list[int]]:
     names = number.T[mask.T]
     return {names[row[0]]: names[row].tolist() for row in index_neighbours(mask, affine)}
 
 
 @given(masks)
-def test_a_patch_begins_with_its_centre(mask):
+def test_a_patch_begins_with_its_centre(mask: Array) -> None:
     values = np.random.default_rng(0).normal(size=(mask.sum(), 5)).astype(np.float32)
     patches = cut(values, index_neighbours(mask))
     assert patches.shape == (len(values), 7, 5)
@@ -55,7 +59,7 @@ def test_a_patch_begins_with_its_centre(mask):
 
 
 @given(masks, st.lists(st.integers(1, 4), unique=True, max_size=2).map(sorted))
-def test_surroundings_are_means_of_means(mask, passes):
+def test_surroundings_are_means_of_means(mask: Array, passes: list[int]) -> None:
     values = np.random.default_rng(0).normal(size=(mask.sum(), 3))
     near, wanted = index_neighbours(mask), values[:, 0] > 0
     rows, patches = surrounded(values, near, wanted, passes)
@@ -67,7 +71,9 @@ def test_surroundings_are_means_of_means(mask, passes):
         np.testing.assert_allclose(cut(rows, patches)[:, column], expected[wanted], atol=1e-12)
 
 
-def test_surroundings_do_not_depend_on_how_channels_are_parted(monkeypatch):
+def test_surroundings_do_not_depend_on_how_channels_are_parted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     values = np.random.default_rng(0).normal(size=(27, 7))
     near, wanted = index_neighbours(np.ones((3, 3, 3))), np.arange(27) % 2 == 0
     whole, _ = surrounded(values, near, wanted, (1, 3))

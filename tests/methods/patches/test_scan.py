@@ -8,20 +8,22 @@ import pytest
 
 from lessons import ORDER, PREPARATION, SHELLS, fitted_scan
 from phantoms import make_gradients, make_scan
+from siteless.acquisition import Scan
 from siteless.errors import OutputError, SignalError
 from siteless.harmonics import fit_coefficients, project
 from siteless.methods.patches import cut, index_neighbours, is_stored, open_scan, store_scan
+from siteless.tissue import Tissue
 
 BRAIN = replace(PREPARATION, tissue="brain")
 
 
 @pytest.fixture(scope="module")
-def scan():
+def scan() -> Scan:
     return make_scan(make_gradients(SHELLS))
 
 
 @pytest.mark.parametrize("tissue", ["white-matter", "brain"])
-def test_patches_are_those_of_the_scan_in_units_of_its_level(scan, tissue):
+def test_patches_are_those_of_the_scan_in_units_of_its_level(scan: Scan, tissue: Tissue) -> None:
     made = fitted_scan(scan, replace(PREPARATION, tissue=tissue))
     coefficients = fit_coefficients(scan, order=ORDER)
     wanted = (scan.white_matter if tissue == "white-matter" else scan.mask).T[scan.mask.T]
@@ -33,7 +35,7 @@ def test_patches_are_those_of_the_scan_in_units_of_its_level(scan, tissue):
     assert made.level == pytest.approx(np.median(b0))
 
 
-def test_signal_is_what_was_measured_and_mixing_projects(scan):
+def test_signal_is_what_was_measured_and_mixing_projects(scan: Scan) -> None:
     made = fitted_scan(scan, BRAIN)
     weighted = ~scan.gradients.is_b0
     np.testing.assert_allclose(
@@ -47,14 +49,14 @@ def test_signal_is_what_was_measured_and_mixing_projects(scan):
     assert np.bincount(made.shell).tolist() == [1, 20, 20]
 
 
-def test_only_white_matter_and_its_neighbours_are_kept(scan):
+def test_only_white_matter_and_its_neighbours_are_kept(scan: Scan) -> None:
     made = fitted_scan(scan)
     assert len(made.neighbours) == scan.white_matter.sum()
     assert len(made.neighbours) < len(made.values) < scan.mask.sum()
     assert set(np.unique(made.neighbours)) == set(range(len(made.values)))
 
 
-def test_the_grid_tells_where_centres_are(scan):
+def test_the_grid_tells_where_centres_are(scan: Scan) -> None:
     made = fitted_scan(scan, subject="01")
     assert made.subject == "01"
     assert made.shape == scan.mask.shape
@@ -63,7 +65,7 @@ def test_the_grid_tells_where_centres_are(scan):
     np.testing.assert_allclose(b0[made.voxels] / made.level, made.signal[:, 0], rtol=1e-4)
 
 
-def test_a_scan_without_white_matter_is_refused(scan):
+def test_a_scan_without_white_matter_is_refused(scan: Scan) -> None:
     nothing = np.zeros_like(scan.mask)
     empty = make_scan(make_gradients(SHELLS), white_matter=nothing)
     with pytest.raises(SignalError, match="expected white matter with a b0 above zero, found 0"):
@@ -73,7 +75,7 @@ def test_a_scan_without_white_matter_is_refused(scan):
     assert len(made.neighbours) == scan.white_matter.sum()
 
 
-def test_stored_scans_come_back_mapped(scan, tmp_path):
+def test_stored_scans_come_back_mapped(scan: Scan, tmp_path: Path) -> None:
     made = fitted_scan(scan)
     path = tmp_path / "a scan v1.0"
     store_scan(made, path)
@@ -85,7 +87,7 @@ def test_stored_scans_come_back_mapped(scan, tmp_path):
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux")
-def test_mapped_scans_hold_no_file_open(scan, tmp_path):
+def test_mapped_scans_hold_no_file_open(scan: Scan, tmp_path: Path) -> None:
     store_scan(fitted_scan(scan), tmp_path / "one")
     before = len(list(Path("/proc/self/fd").iterdir()))
     opened = [open_scan(tmp_path / "one") for _ in range(20)]
@@ -94,7 +96,7 @@ def test_mapped_scans_hold_no_file_open(scan, tmp_path):
     assert open_scan(tmp_path / "one").values.any()
 
 
-def test_two_fits_can_store_the_same_scan_at_once(scan, tmp_path):
+def test_two_fits_can_store_the_same_scan_at_once(scan: Scan, tmp_path: Path) -> None:
     made = fitted_scan(scan)
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda _: store_scan(made, tmp_path / "one"), range(40)))
@@ -102,7 +104,7 @@ def test_two_fits_can_store_the_same_scan_at_once(scan, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["one"]
 
 
-def test_a_place_that_cannot_be_written_to_is_told(scan, tmp_path):
+def test_a_place_that_cannot_be_written_to_is_told(scan: Scan, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     made = fitted_scan(scan)
     with pytest.raises(OutputError, match="cannot write here"):
@@ -110,7 +112,7 @@ def test_a_place_that_cannot_be_written_to_is_told(scan, tmp_path):
 
 
 @pytest.mark.parametrize("place", ["values", "signal", "shell", "voxels", '"level', "content"])
-def test_stored_scans_that_changed_are_not_used(scan, tmp_path, place):
+def test_stored_scans_that_changed_are_not_used(scan: Scan, tmp_path: Path, place: str) -> None:
     made = fitted_scan(scan)
     path = tmp_path / "one"
     store_scan(made, path)
@@ -126,7 +128,7 @@ def test_stored_scans_that_changed_are_not_used(scan, tmp_path, place):
     assert is_stored(path)
 
 
-def _where(place, content):
+def _where(place: str, content: bytes) -> int:
     """Return a byte of an array, or of what is said of the scan, in a safetensors file."""
     size = int.from_bytes(content[:8], "little")
     arrays = json.loads(content[8 : 8 + size])

@@ -1,4 +1,6 @@
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,9 +10,11 @@ from hypothesis import strategies as st
 from lessons import PREPARATION
 from lessons import make_card as make_any_card
 from phantoms import make_gradients, make_scan
-from siteless.acquisition import Site
+from siteless.acquisition import Array, Scan, Site
 from siteless.errors import DatasetError, ModelError, SignalError
 from siteless.harmonics import (
+    Coefficients,
+    FitNoise,
     coefficient_orders,
     fit_coefficients,
     fit_noise,
@@ -31,6 +35,7 @@ from siteless.methods.rish._model import (
 from siteless.methods.scaled import ScaledModel, mean_attenuation
 from siteless.methods.scaling import UnchangedModel
 from siteless.methods.template import BrainMaps, Likeness, mean_maps
+from siteless.model import ModelCard
 from siteless.registration import Alignment
 from siteless.tissue import white_matter_level
 
@@ -41,12 +46,12 @@ PEOPLE = 3
 GRADIENTS = make_gradients({700: 30, 1500: 30}, seed=10)
 
 
-def make_card(levels, *, order=ORDER, **fields):
+def make_card(levels: dict[str, float], *, order: int = ORDER, **fields: Any) -> ModelCard:
     preparation = replace(PREPARATION, shells=BS, order=order)
     return make_any_card(levels, preparation=preparation, **fields)
 
 
-def at_site_b(scan, known=KNOWN):
+def at_site_b(scan: Scan, known: Sequence[float] = KNOWN) -> Scan:
     """Return a noiseless scan as a site would show it that differs by scales alone."""
     own = fit_coefficients(scan, order=ORDER, fit="pseudo-inverse")
     b0, *degrees = known
@@ -57,20 +62,20 @@ def at_site_b(scan, known=KNOWN):
     return scan.with_signal(signal, site=Site("b"))
 
 
-def noisy(scan, seed, sigma=10.0):
+def noisy(scan: Scan, seed: int, sigma: float = 10.0) -> Scan:
     noise = np.random.default_rng(seed).normal(scale=sigma, size=(2, *scan.signal.shape))
     return scan.with_signal(np.hypot(scan.signal + noise[0], noise[1]).astype(np.float32))
 
 
 @pytest.fixture(scope="module")
-def scans():
+def scans() -> list[Scan]:
     """Scans of some people, which look alike, at both sites."""
     clean = make_scan(GRADIENTS, snr=np.inf, site=Site("a"))
     pairs = {"a": clean, "b": at_site_b(clean)}
     return [noisy(pairs[site], 10 * seed + ord(site)) for site in "ab" for seed in range(PEOPLE)]
 
 
-def energies_on_template(scan):
+def energies_on_template(scan: Scan) -> tuple[BrainMaps, Energies]:
     own = fit_coefficients(scan, order=ORDER)
     maps = BrainMaps.of(scan, own)
     found = energies_of(scan, own, white_matter_level(scan))
@@ -79,14 +84,14 @@ def energies_on_template(scan):
 
 
 @pytest.fixture(scope="module")
-def model(scans):
+def model(scans: list[Scan]) -> RishModel:
     found = [energies_on_template(scan) for scan in scans]
     template = mean_maps(maps for maps, _ in found)
     sites, people = [0] * PEOPLE + [1] * PEOPLE, list("xyzxyz")
     weights = site_weights(sites, people, np.zeros((2 * PEOPLE, 0)), travelling=False)
     inside = template.image > 0
 
-    def read(number):
+    def read(number: int) -> Energies:
         return Energies(*(values[inside] for values in vars(found[number][1]).values()))
 
     signal, noise = site_energies(read, weights)
@@ -103,7 +108,7 @@ def model(scans):
     return RishModel(card, template, signal, noise)
 
 
-def test_known_scales_are_found(model, scans):
+def test_known_scales_are_found(model: RishModel, scans: list[Scan]) -> None:
     white = scans[0].white_matter
     b0, *degrees = np.moveaxis(model.scales(0, [1])[white], -1, 0)
     levels = [model.level(site) for site in "ab"]
@@ -112,20 +117,22 @@ def test_known_scales_are_found(model, scans):
     np.testing.assert_allclose(found, np.tile(KNOWN[1:], (len(BS), 1)), rtol=0.05)
 
 
-def test_scales_there_and_back_cancel(model):
+def test_scales_there_and_back_cancel(model: RishModel) -> None:
     there, back = model.scales(0, [1]), model.scales(1, [0])
     np.testing.assert_allclose(there * back, 1, rtol=1e-5)
     assert (there >= CLIP[0]).all()
     assert (there <= CLIP[1]).all()
 
 
-def test_the_average_is_half_way(model):
+def test_the_average_is_half_way(model: RishModel) -> None:
     half = model.scales(0, [0, 1])
     inside = (half > 1.01 * CLIP[0]) & (half < 0.99 * CLIP[1])
     np.testing.assert_allclose((half**2)[inside], model.scales(0, [1])[inside], rtol=1e-4)
 
 
-def test_scale_maps_are_those_of_the_formula_voxel_by_voxel(model, scans):
+def test_scale_maps_are_those_of_the_formula_voxel_by_voxel(
+    model: RishModel, scans: list[Scan]
+) -> None:
     """A double loop over voxels and neighbours, with nothing shared but the fit."""
     grid = scans[0].mask.shape
     chosen = [v for v in np.argwhere(scans[0].white_matter)[::97] if np.abs(v - 9).max() < 6][:4]
@@ -145,10 +152,10 @@ def test_scale_maps_are_those_of_the_formula_voxel_by_voxel(model, scans):
         np.testing.assert_allclose(scales[tuple(voxel)][1:], expected, rtol=2e-3)
 
 
-_CACHE = {}
+_CACHE: dict[int, tuple[Coefficients, FitNoise, Array]] = {}
 
 
-def _fit(scan):
+def _fit(scan: Scan) -> tuple[Coefficients, FitNoise, Array]:
     if id(scan) not in _CACHE:
         own = fit_coefficients(scan, order=ORDER)
         rows = np.full(scan.mask.shape, -1)
@@ -157,7 +164,9 @@ def _fit(scan):
     return _CACHE[id(scan)]
 
 
-def _loop(scan, voxel, reach, grid, size):
+def _loop(
+    scan: Scan, voxel: Array, reach: int, grid: tuple[int, ...], size: float
+) -> tuple[Array, Array]:
     own, noise, rows = _fit(scan)
     total, total_noise, weight = np.zeros((2, 3)), np.zeros((2, 3)), 0.0
     steps = np.arange(-reach, reach + 1) * size / SMOOTHING
@@ -173,7 +182,7 @@ def _loop(scan, voxel, reach, grid, size):
     return total / weight, total_noise / weight
 
 
-def _energy(own, noise, row):
+def _energy(own: Coefficients, noise: FitNoise, row: int) -> tuple[Array, Array]:
     b0 = own.b0[row]
     signal, of_noise = np.zeros((2, 3)), np.zeros((2, 3))
     for shell in range(2):
@@ -187,7 +196,7 @@ def _energy(own, noise, row):
     return signal / noise.kept - of_noise, of_noise
 
 
-def test_a_scan_comes_close_to_the_target(model, scans):
+def test_a_scan_comes_close_to_the_target(model: RishModel, scans: list[Scan]) -> None:
     clean = make_scan(GRADIENTS, snr=np.inf, site=Site("a"))
     goal = at_site_b(clean)
     made = render(model, scans[0], "b").scan.signal[clean.white_matter]
@@ -199,7 +208,7 @@ def test_a_scan_comes_close_to_the_target(model, scans):
     assert off < 1.3 * fit_only * KNOWN[0]
 
 
-def test_b0_and_diffusivities_stay_together(model, scans):
+def test_b0_and_diffusivities_stay_together(model: RishModel, scans: list[Scan]) -> None:
     """Scaling the weighted volumes but not b0 would change the diffusivities of a third scan."""
     made = render(model, scans[0], "b")
     white = scans[0].white_matter
@@ -211,7 +220,7 @@ def test_b0_and_diffusivities_stay_together(model, scans):
     assert (shell / b0) / (own_shell / own_b0) == pytest.approx(KNOWN[1], rel=0.02)
 
 
-def test_at_home_nothing_changes(model, scans):
+def test_at_home_nothing_changes(model: RishModel, scans: list[Scan]) -> None:
     made = render(model, scans[0], "a")
     own = project(fit_coefficients(scans[0], order=ORDER), GRADIENTS).clip(min=0)
     np.testing.assert_allclose(made.scan.signal.T[:, scans[0].mask.T].T, own, rtol=1e-4, atol=1e-2)
@@ -219,7 +228,7 @@ def test_at_home_nothing_changes(model, scans):
     assert made.rendered.sum() == scans[0].mask.sum()
 
 
-def test_a_lesion_keeps_its_contrast(model, scans):
+def test_a_lesion_keeps_its_contrast(model: RishModel, scans: list[Scan]) -> None:
     """Scales of the person would flatten it: it is larger than energies are averaged over."""
     scan = scans[1]
     place_ = np.argwhere(scan.white_matter)[200]
@@ -236,19 +245,19 @@ def test_a_lesion_keeps_its_contrast(model, scans):
     np.testing.assert_allclose(ill[outside], well[outside], rtol=0.01, atol=5)
 
 
-def test_a_scan_elsewhere_is_refused(model, scans):
+def test_a_scan_elsewhere_is_refused(model: RishModel, scans: list[Scan]) -> None:
     moved = replace(scans[0], affine=scans[0].affine + np.eye(4, k=3) * 60)
     with pytest.raises(SignalError, match="could not be registered"):
         render(model, moved, "b")
 
 
-def test_a_model_comes_back_from_its_arrays(model):
+def test_a_model_comes_back_from_its_arrays(model: RishModel) -> None:
     back = RishModel.from_arrays(model.card, model.arrays)
     assert back.identity == model.identity
     np.testing.assert_array_equal(back.scales(0, [1]), model.scales(0, [1]))
 
 
-def test_the_spread_is_that_of_the_noise():
+def test_the_spread_is_that_of_the_noise() -> None:
     card = make_card({"a": 1200.0, "b": 1200.0}, method="unchanged", order=8)
     gradients = make_gradients({700: 45, 1500: 60})
     clean = make_scan(gradients, snr=np.inf, site=Site("a"))
@@ -265,7 +274,7 @@ def test_the_spread_is_that_of_the_noise():
         assert np.sqrt(np.square(told[:, index]).mean()) == pytest.approx(seen, rel=0.1)
 
 
-def test_scaled_brings_level_and_shells_to_the_targets(scans):
+def test_scaled_brings_level_and_shells_to_the_targets(scans: list[Scan]) -> None:
     means = {}
     for site in "ab":
         own = [fit_coefficients(s, order=ORDER) for s in scans if str(s.site) == site]
@@ -283,7 +292,7 @@ def test_scaled_brings_level_and_shells_to_the_targets(scans):
         assert ours == pytest.approx(goal, rel=0.03)
 
 
-def test_unchanged_is_the_fit_at_any_gradients(scans):
+def test_unchanged_is_the_fit_at_any_gradients(scans: list[Scan]) -> None:
     model = UnchangedModel(make_card({"a": 1200.0, "b": 77.0}, method="unchanged"))
     other = make_gradients({700: 9, 1500: 11}, seed=3)
     made = render(model, scans[0], "b", gradients=other)
@@ -295,7 +304,7 @@ def test_unchanged_is_the_fit_at_any_gradients(scans):
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 4), st.integers(2, 6))
-def test_weights_without_covariates_are_means(seed, sites, each):
+def test_weights_without_covariates_are_means(seed: int, sites: int, each: int) -> None:
     numbers = np.random.default_rng(seed).permutation(np.repeat(np.arange(sites), each))
     people = [str(number) for number in range(sites * each)]
     nothing = np.zeros((sites * each, 0))
@@ -305,7 +314,7 @@ def test_weights_without_covariates_are_means(seed, sites, each):
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_covariates_are_told_from_sites(seed):
+def test_covariates_are_told_from_sites(seed: int) -> None:
     """Sites of different ages: weights give the sites' effects at the same, mean, age."""
     rng = np.random.default_rng(seed)
     sites = np.repeat([0, 1, 2], 8)
@@ -317,7 +326,7 @@ def test_covariates_are_told_from_sites(seed):
     np.testing.assert_allclose(weights @ energy, effects + 0.03 * age.mean(), rtol=1e-9)
 
 
-def test_travelling_people_are_compared_with_themselves():
+def test_travelling_people_are_compared_with_themselves() -> None:
     """People differ, and not all were everywhere; the sites' effects come out exactly."""
     people, sites = ["x", "x", "y", "y", "z", "z"], [0, 1, 1, 2, 0, 2]
     of_person, of_site = {"x": 5.0, "y": 1.0, "z": -3.0}, np.array([1.0, 2.0, 4.0])
@@ -327,7 +336,7 @@ def test_travelling_people_are_compared_with_themselves():
     np.testing.assert_allclose(found - found[0], of_site - of_site[0], atol=1e-9)
 
 
-def test_what_cannot_be_told_apart_is_refused():
+def test_what_cannot_be_told_apart_is_refused() -> None:
     age = np.array([[0.0], [0], [1], [1]])
     with pytest.raises(DatasetError, match="covariates"):
         site_weights([0, 0, 1, 1], list("wxyz"), age, travelling=False)
@@ -335,13 +344,14 @@ def test_what_cannot_be_told_apart_is_refused():
         site_weights([0, 1, 2, 3], list("xxyy"), np.zeros((4, 0)), travelling=True)
 
 
-def test_sessions_of_one_person_are_one_person():
+def test_sessions_of_one_person_are_one_person() -> None:
     sites, people = [0, 0, 0, 0, 1], ["x", "x", "x", "y", "x"]
     weights = site_weights(sites, people, np.zeros((5, 0)), travelling=False)
-    np.testing.assert_allclose(weights, [[1 / 6, 1 / 6, 1 / 6, 1 / 2, 0], [0, 0, 0, 0, 1]])
+    expected = np.array([[1 / 6, 1 / 6, 1 / 6, 1 / 2, 0], [0, 0, 0, 0, 1]])
+    np.testing.assert_allclose(weights, expected)
 
 
-def test_sites_that_cover_other_parts_are_compared_by_what_they_share():
+def test_sites_that_cover_other_parts_are_compared_by_what_they_share() -> None:
     """The second site is 1.5 times the first, and lacks half of the brain."""
     pattern = np.linspace(1, 3, 200)[:, None]
     covered = np.ones((200, 1))

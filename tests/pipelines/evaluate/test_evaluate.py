@@ -1,7 +1,10 @@
 import csv
 import json
 import shutil
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import nibabel as nib
 import numpy as np
@@ -9,8 +12,8 @@ import pytest
 from scipy import stats
 
 from lessons import QUICK
-from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
-from siteless.acquisition import Site
+from phantoms import load_image, make_gradients, make_scan, write_mask, write_raw, write_table
+from siteless.acquisition import Array, Site
 from siteless.bids import derivative_path, find_scans, read_scan, write_map, write_scan
 from siteless.cli import main
 from siteless.errors import DatasetError, SitelessError
@@ -22,11 +25,12 @@ from siteless.evaluation import (
     intraclass_correlation,
     measure_leakage,
 )
-from siteless.evaluation._leakage import _learn
+from siteless.evaluation._leakage import _learn, _Trained
 from siteless.methods import Invariant, Rish, Scaled
 from siteless.microstructure import compute_maps
 from siteless.pipelines import (
     Derivatives,
+    Evaluation,
     Run,
     Scoring,
     evaluate_dataset,
@@ -41,7 +45,7 @@ EVERYBODY = {"01": "", "02": "", "03": "", "04": "", "05": "", "06": ""}
 
 
 @pytest.fixture(scope="module")
-def cohort(tmp_path_factory):
+def cohort(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """People at two sites, and their scans rendered as b by scaling."""
     root = tmp_path_factory.mktemp("cohort v1.0")
     data = write_travellers(root / "data")
@@ -50,7 +54,7 @@ def cohort(tmp_path_factory):
     return root
 
 
-def _perfect(data, out, *, sidecar=True, sites="a"):
+def _perfect(data: Path, out: Path, *, sidecar: bool = True, sites: str = "a") -> Path:
     """Write scans of b as if a method had made them of those of a."""
     scans = {(f.subject, str(f.site)): f for f in find_scans(data).scans}
     for (who, site), files in scans.items():
@@ -61,22 +65,31 @@ def _perfect(data, out, *, sidecar=True, sites="a"):
     return out
 
 
-def _evaluate(data, made, out, *, to=None, **scores):
+def _evaluate(
+    data: Path,
+    made: Mapping[str, Sequence[Path]],
+    out: Path,
+    *,
+    to: str | None = None,
+    **scores: Any,
+) -> Evaluation:
     return evaluate_dataset(
         data, Derivatives(made, to), out, scoring=Scoring(**scores), run=Run(nprocs=1)
     )
 
 
-def _rows(out):
+def _rows(out: Path) -> list[dict[str, str]]:
     with (out / "scores.tsv").open() as file:
         return list(csv.DictReader(file, delimiter="\t"))
 
 
-def _times(folder):
+def _times(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-def test_the_command_scores_test_people_and_writes_what_it_says(cohort, tmp_path, capsys):
+def test_the_command_scores_test_people_and_writes_what_it_says(
+    cohort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before, out = _times(cohort), tmp_path / "scores"
     words = ["evaluate", str(cohort / "data"), "--harmonized", str(cohort / "scaled")]
     kinds = ["--scores", "signal", "maps", "leakage", "biology"]
@@ -96,7 +109,7 @@ def test_the_command_scores_test_people_and_writes_what_it_says(cohort, tmp_path
     assert errors[NOISE, "rmse"] < errors["scaled", "rmse"]
     assert (out / "rmse.png").exists()
     image = out / "maps/scaled/to-b/sub-05/ses-a/dwi/sub-05_ses-a_desc-rmse_dwimap.nii.gz"
-    values = nib.load(image).get_fdata()
+    values = load_image(image).get_fdata()
     own = [r for r in rows if (r["subject"], r["method"], r["metric"]) == ("05", "scaled", "rmse")]
     assert float(own[0]["value"]) == pytest.approx(np.nanmean(values), rel=1e-4)
     assert _times(cohort) == before
@@ -108,14 +121,14 @@ def test_the_command_scores_test_people_and_writes_what_it_says(cohort, tmp_path
     assert (out / "scores.tsv").read_bytes() == table
 
 
-def test_only_maps_that_are_named_are_scored(cohort, tmp_path):
+def test_only_maps_that_are_named_are_scored(cohort: Path, tmp_path: Path) -> None:
     words = ["evaluate", str(cohort / "data"), "--harmonized", str(cohort / "scaled")]
     words += ["--out", str(tmp_path / "s"), "--scores", "maps", "--maps", "md", "fa", "md"]
     assert main([*words, "--nprocs", "1", "--no-report"]) == 0
     assert {row["metric"].partition("_")[0] for row in _rows(tmp_path / "s")} == {"fa", "md"}
 
 
-def test_the_target_itself_has_no_error(cohort, tmp_path):
+def test_the_target_itself_has_no_error(cohort: Path, tmp_path: Path) -> None:
     perfect = _perfect(cohort / "data", tmp_path / "perfect")
     kinds = ("signal", "maps")
     found = _evaluate(cohort / "data", {"perfect": [perfect]}, tmp_path / "s", kinds=kinds)
@@ -136,7 +149,7 @@ def test_the_target_itself_has_no_error(cohort, tmp_path):
 
 
 @pytest.mark.usefixtures("mrtrix")
-def test_the_target_itself_turns_no_fibre(cohort, tmp_path):
+def test_the_target_itself_turns_no_fibre(cohort: Path, tmp_path: Path) -> None:
     perfect = _perfect(cohort / "data", tmp_path / "perfect")
     found = _evaluate(
         cohort / "data",
@@ -151,13 +164,13 @@ def test_the_target_itself_turns_no_fibre(cohort, tmp_path):
     assert min(turned) > 0.1
 
 
-def test_a_changed_scan_is_scored_again_and_no_other(cohort, tmp_path):
+def test_a_changed_scan_is_scored_again_and_no_other(cohort: Path, tmp_path: Path) -> None:
     made = shutil.copytree(cohort / "scaled", tmp_path / "made")
     args = (cohort / "data", {"made": [made]}, tmp_path / "s")
     _evaluate(*args, kinds=["signal"])
     before = _times(tmp_path / "s" / "records")
     [image] = made.glob("sub-05/ses-a/dwi/*_dwi.nii.gz")
-    loaded = nib.load(image)
+    loaded = load_image(image)
     nib.save(nib.Nifti1Image(1.1 * loaded.get_fdata(dtype=np.float32), loaded.affine), image)
     found = _evaluate(*args, kinds=["signal"])
     after = _times(tmp_path / "s" / "records")
@@ -173,7 +186,9 @@ def test_a_changed_scan_is_scored_again_and_no_other(cohort, tmp_path):
     assert max(own, key=lambda s: s.value).subject == "05"
 
 
-def test_without_pairs_the_rest_is_scored_and_said(tmp_path, capsys):
+def test_without_pairs_the_rest_is_scored_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     sites = {"01": "a", "02": "a", "03": "a", "04": "b", "05": "b", "06": "b"}
     data = write_travellers(tmp_path / "data", EVERYBODY, sites=sites)
     made = shutil.copytree(data, tmp_path / "made")
@@ -187,7 +202,7 @@ def test_without_pairs_the_rest_is_scored_and_said(tmp_path, capsys):
     assert not any(metric.startswith(("rmse", "angle")) for metric in metrics)
 
 
-def test_a_second_scan_gives_a_floor(tmp_path):
+def test_a_second_scan_gives_a_floor(tmp_path: Path) -> None:
     data = write_travellers(tmp_path / "data", {"01": "", "02": ""}, runs=(1, 2))
     made = shutil.copytree(data, tmp_path / "made")
     found = _evaluate(data, {"made": [made]}, tmp_path / "s", kinds=["signal", "maps"], to="b")
@@ -196,7 +211,7 @@ def test_a_second_scan_gives_a_floor(tmp_path):
     assert np.mean([s.value for s in floors]) == pytest.approx(np.sqrt(2) * noise, rel=0.1)
 
 
-def test_regions_of_labels_are_scored(cohort, tmp_path):
+def test_regions_of_labels_are_scored(cohort: Path, tmp_path: Path) -> None:
     scan = read_scan(find_scans(cohort / "data").scans[0])
     labels = np.zeros(scan.mask.shape, dtype=np.int16)
     labels[:10][scan.white_matter[:10]] = 3
@@ -218,17 +233,17 @@ def test_regions_of_labels_are_scored(cohort, tmp_path):
     assert np.average(both, weights=weights) == pytest.approx(found.table.mean("rmse", **one))
 
 
-def _nothing_there(_, root):
+def _nothing_there(_: Path, root: Path) -> tuple[dict[str, list[Path]], str]:
     return {"gone": [root / "gone"]}, "there is no such folder"
 
 
-def _of_other_people(_, root):
+def _of_other_people(_: Path, root: Path) -> tuple[dict[str, list[Path]], str]:
     return {
         "other": [write_travellers(root / "other", {"77": ""})]
     }, "no scan or map in the folder"
 
 
-def _silent(cohort, root):
+def _silent(cohort: Path, root: Path) -> tuple[dict[str, list[Path]], str]:
     made = _perfect(cohort / "data", root / "silent", sidecar=False)
     return {"silent": [made]}, "the site that its scans were rendered as is unknown"
 
@@ -246,7 +261,13 @@ def _silent(cohort, root):
         (["--out", "{made}"], "the output is inside the dataset"),
     ],
 )
-def test_wrong_options_are_refused_by_a_line(cohort, tmp_path, capsys, options, problem):
+def test_wrong_options_are_refused_by_a_line(
+    cohort: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    problem: str,
+) -> None:
     file = tmp_path / "file"
     file.write_text("")
     given = [word.format(file=file, made=cohort / "scaled") for word in options]
@@ -257,7 +278,7 @@ def test_wrong_options_are_refused_by_a_line(cohort, tmp_path, capsys, options, 
     assert error.count("\n") == 0
 
 
-def test_directions_that_tell_the_site_are_warned_of(cohort, tmp_path):
+def test_directions_that_tell_the_site_are_warned_of(cohort: Path, tmp_path: Path) -> None:
     made = shutil.copytree(cohort / "data", tmp_path / "made")
     for who in SPLITS:
         gradients = make_gradients({1200: 24, 3000: 24})
@@ -274,7 +295,12 @@ def test_directions_that_tell_the_site_are_warned_of(cohort, tmp_path):
 
 
 @pytest.mark.parametrize("plant", [_nothing_there, _of_other_people, _silent])
-def test_what_cannot_be_scored_is_refused_by_a_line(cohort, tmp_path, capsys, plant):
+def test_what_cannot_be_scored_is_refused_by_a_line(
+    cohort: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    plant: Callable[[Path, Path], tuple[dict[str, list[Path]], str]],
+) -> None:
     harmonized, problem = plant(cohort, tmp_path)
     [(name, [folder])] = harmonized.items()
     words = ["evaluate", str(cohort / "data"), "--harmonized", f"{name}={folder}"]
@@ -286,10 +312,10 @@ def test_what_cannot_be_scored_is_refused_by_a_line(cohort, tmp_path, capsys, pl
     assert not (tmp_path / "s" / "scores.tsv").exists()
 
 
-def test_scans_on_other_grids_are_not_compared(cohort, tmp_path):
+def test_scans_on_other_grids_are_not_compared(cohort: Path, tmp_path: Path) -> None:
     made = shutil.copytree(cohort / "scaled", tmp_path / "made")
     for image in made.glob("sub-05/ses-a/dwi/*.nii.gz"):
-        loaded = nib.load(image)
+        loaded = load_image(image)
         affine = loaded.affine.copy()
         affine[0, 3] += 5
         nib.save(nib.Nifti1Image(np.asanyarray(loaded.dataobj), affine), image)
@@ -302,31 +328,34 @@ def test_scans_on_other_grids_are_not_compared(cohort, tmp_path):
     ("splits", "problem"),
     [(("train", "val"), "no test people"), (("train", "Test"), "expected train, val or test")],
 )
-def test_a_split_without_test_people_is_refused(tmp_path, splits, problem):
+def test_a_split_without_test_people_is_refused(
+    tmp_path: Path, splits: tuple[str, str], problem: str
+) -> None:
     data = write_travellers(tmp_path / "data", dict(zip(("01", "02"), splits, strict=True)))
     with pytest.raises(DatasetError, match=problem):
         pair_scans(find_scans(data).scans, Derivatives({"made": [data]}, to="b"))
 
 
 @pytest.mark.parametrize("name", [BEFORE, NOISE, RESCAN, "../away", "a/b", ".hidden"])
-def test_names_that_mean_something_else_are_refused(cohort, name):
+def test_names_that_mean_something_else_are_refused(cohort: Path, name: str) -> None:
     with pytest.raises(DatasetError, match="a method cannot be called"):
         _evaluate(cohort / "data", {name: [cohort / "scaled"]}, cohort / "s")
 
 
-def test_two_renderings_of_a_scan_are_not_one_method(cohort, tmp_path):
+def test_two_renderings_of_a_scan_are_not_one_method(cohort: Path, tmp_path: Path) -> None:
     again = shutil.copytree(cohort / "scaled", tmp_path / "again")
     made = {"scaled": [cohort / "scaled", again]}
     with pytest.raises(DatasetError, match="two folders of the method scaled"):
         pair_scans(find_scans(cohort / "data").scans, Derivatives(made))
 
 
-def test_scans_of_one_file_name_are_kept_apart(cohort, tmp_path):
+def test_scans_of_one_file_name_are_kept_apart(cohort: Path, tmp_path: Path) -> None:
     rows = []
     for files in find_scans(cohort / "data").scans:
         place = tmp_path / files.subject / str(files.site)
         place.mkdir(parents=True)
         for path in (files.dwi, files.bval, files.bvec, files.mask, files.white_matter):
+            assert path is not None
             end = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
             kind = {files.mask: "mask", files.white_matter: "wm"}.get(path, "dwi")
             shutil.copy(path, place / f"{kind}{end}")
@@ -343,7 +372,7 @@ def test_scans_of_one_file_name_are_kept_apart(cohort, tmp_path):
     assert [s.value for s in listed.table.scores if "age" not in s.metric] == pytest.approx(values)
 
 
-def test_scans_without_shells_are_left_out(cohort, tmp_path):
+def test_scans_without_shells_are_left_out(cohort: Path, tmp_path: Path) -> None:
     data = shutil.copytree(cohort / "data", tmp_path / "data")
     scan = make_scan(make_gradients({}, b0=3), site=Site("b"))
     write_raw(scan, data / "sub-05/ses-b/dwi", "sub-05_ses-b_dir-PA_dwi")
@@ -356,7 +385,7 @@ def test_scans_without_shells_are_left_out(cohort, tmp_path):
     assert {s.subject for s in found.table.select("rmse", method="scaled")} == {"05", "06"}
 
 
-def _write_maps(data, out, change):
+def _write_maps(data: Path, out: Path, change: Callable[[Array], Array]) -> Path:
     """Write FA of b as if a method that gives maps had made it of a."""
     scans = {(f.subject, str(f.site)): f for f in find_scans(data).scans}
     for (who, site), files in scans.items():
@@ -367,8 +396,8 @@ def _write_maps(data, out, change):
     return out
 
 
-def test_maps_are_scored_where_there_is_no_scan(cohort, tmp_path):
-    def with_a_hole(values):
+def test_maps_are_scored_where_there_is_no_scan(cohort: Path, tmp_path: Path) -> None:
+    def with_a_hole(values: Array) -> Array:
         values[10, 11, 9] = np.nan
         return values
 
@@ -384,7 +413,7 @@ def test_maps_are_scored_where_there_is_no_scan(cohort, tmp_path):
     assert not found.table.select("rmse", method="maps")
 
 
-def test_maps_of_a_method_that_are_not_named_are_not_scored(cohort, tmp_path):
+def test_maps_of_a_method_that_are_not_named_are_not_scored(cohort: Path, tmp_path: Path) -> None:
     made = _write_maps(cohort / "data", tmp_path / "maps", lambda values: values)
     found = _evaluate(
         cohort / "data",
@@ -397,10 +426,10 @@ def test_maps_of_a_method_that_are_not_named_are_not_scored(cohort, tmp_path):
     assert {one.method for one in found.table.scores} == {BEFORE}
 
 
-def _write_followed_up(root):
+def _write_followed_up(root: Path) -> tuple[Path, dict[tuple[str, str], int]]:
     """Write people who were at a, at a again after two years, and a year later at b."""
     data = write_travellers(root / "data", {"01": "", "02": "", "03": "", "04": ""})
-    visits = {}
+    visits: dict[tuple[str, str], int] = {}
     for number, who in enumerate(("01", "02", "03", "04")):
         person, ages = data / f"sub-{who}", [30 + 9 * number + step for step in (0, 2, 3)]
         for path in (person / "ses-a" / "dwi").iterdir():
@@ -417,7 +446,7 @@ def _write_followed_up(root):
     return data, visits
 
 
-def test_every_visit_has_an_age_and_a_mean_of_its_own(tmp_path):
+def test_every_visit_has_an_age_and_a_mean_of_its_own(tmp_path: Path) -> None:
     data, ages = _write_followed_up(tmp_path)
     rng = np.random.default_rng(0)
     means = {key: 0.5 - 0.003 * age + 0.01 * rng.standard_normal() for key, age in ages.items()}
@@ -447,7 +476,7 @@ def test_every_visit_has_an_age_and_a_mean_of_its_own(tmp_path):
     assert found["fa_icc_agreement"] == pytest.approx(expected, rel=1e-3)
 
 
-def test_maps_on_another_grid_are_refused(cohort, tmp_path):
+def test_maps_on_another_grid_are_refused(cohort: Path, tmp_path: Path) -> None:
     made = _write_maps(cohort / "data", tmp_path / "maps", lambda values: values[1:])
     with pytest.raises(SitelessError, match="expected a map on the grid of"):
         _evaluate(
@@ -459,7 +488,7 @@ def test_maps_on_another_grid_are_refused(cohort, tmp_path):
         )
 
 
-def test_a_lesion_that_comes_later_is_scored(cohort, tmp_path):
+def test_a_lesion_that_comes_later_is_scored(cohort: Path, tmp_path: Path) -> None:
     data = shutil.copytree(cohort / "data", tmp_path / "data")
     args = (data, {"scaled": [cohort / "scaled"]}, tmp_path / "s")
     kinds = ("maps", "biology")
@@ -475,14 +504,16 @@ def test_a_lesion_that_comes_later_is_scored(cohort, tmp_path):
 
 
 @pytest.mark.parametrize("spoil", ["maps are deleted", "other scores were begun"])
-def test_what_is_there_in_part_is_made_again(cohort, tmp_path, spoil, monkeypatch):
+def test_what_is_there_in_part_is_made_again(
+    cohort: Path, tmp_path: Path, spoil: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     args = (cohort / "data", {"scaled": [cohort / "scaled"]}, tmp_path / "s")
     first = _evaluate(*args, kinds=["signal", "leakage"])
     if spoil == "maps are deleted":
         shutil.rmtree(tmp_path / "s" / "maps")
     else:
 
-        def interrupt(*_):
+        def interrupt(*_: object) -> None:
             raise KeyboardInterrupt
 
         monkeypatch.setattr("siteless.pipelines.evaluate._scan_scores.write_json", interrupt)
@@ -492,7 +523,7 @@ def test_what_is_there_in_part_is_made_again(cohort, tmp_path, spoil, monkeypatc
     assert _evaluate(*args, kinds=["signal", "leakage"]).table == first.table
 
 
-def test_a_table_of_labels_that_is_none_is_refused(cohort, tmp_path):
+def test_a_table_of_labels_that_is_none_is_refused(cohort: Path, tmp_path: Path) -> None:
     scan = read_scan(find_scans(cohort / "data").scans[0])
     path = tmp_path / "atlas_dseg.nii.gz"
     nib.save(nib.Nifti1Image(scan.white_matter.astype(np.int16), scan.affine), path)
@@ -512,7 +543,9 @@ def test_a_table_of_labels_that_is_none_is_refused(cohort, tmp_path):
     ],
     ids=lambda method: method.name,
 )
-def test_nobody_of_the_test_split_reaches_a_model(tmp_path, method):
+def test_nobody_of_the_test_split_reaches_a_model(
+    tmp_path: Path, method: Invariant | Rish | Scaled
+) -> None:
     write_travellers(tmp_path / "first")
     write_travellers(tmp_path / "second")
     for who, split in SPLITS.items():
@@ -522,7 +555,7 @@ def test_nobody_of_the_test_split_reaches_a_model(tmp_path, method):
                 image = (
                     tmp_path / f"second/sub-{who}/ses-{site}/dwi/sub-{who}_ses-{site}_dwi.nii.gz"
                 )
-                loaded = nib.load(image)
+                loaded = load_image(image)
                 other = 7 * loaded.get_fdata(dtype=np.float32)
                 nib.save(nib.Nifti1Image(other, loaded.affine), image)
     models = []
@@ -533,11 +566,13 @@ def test_nobody_of_the_test_split_reaches_a_model(tmp_path, method):
     assert models[0] == models[1]
 
 
-def test_nobody_of_the_test_split_reaches_an_adversary(tmp_path, monkeypatch):
+def test_nobody_of_the_test_split_reaches_an_adversary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = write_travellers(tmp_path / "data")
-    seen = []
+    seen: list[Sample] = []
 
-    def spy(samples, *rest):
+    def spy(samples: Sequence[Sample], *rest: Any) -> _Trained:
         seen.extend(samples)
         return _learn(samples, *rest)
 

@@ -1,15 +1,18 @@
 import json
 import re
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import nibabel as nib
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser
 
-from browser import open_page, run_browser
-from phantoms import write_table
+from browser import Theme, open_page, run_browser
+from phantoms import load_image, write_table
 from siteless.bids import find_scans, read_scan
 from siteless.cli import main
 from siteless.errors import SitelessError
@@ -23,54 +26,56 @@ from siteless.pipelines import (
     harmonize_dataset,
     write_report,
 )
-from siteless.pipelines.evaluate import find_renderings
+from siteless.pipelines.evaluate import Kind, find_renderings
 from siteless.pipelines.report._summary import _PageGrid, summarize_scan
 from siteless.tissue import fit_tensor
 from travellers import write_travellers, write_visit
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory):
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """People at two sites, their scans rendered as b by scaling, and scores."""
     root = tmp_path_factory.mktemp("study v1.0")
     data = write_travellers(root / "my data")
     fit_model(data, root / "scaled.safetensors", Scaled(), run=Run(nprocs=1))
     harmonize_dataset(data, root / "scaled", root / "scaled.safetensors", "b", run=Run(nprocs=1))
     made = {"scaled": [root / "scaled"]}
-    kinds = ["signal", "maps", "leakage", "biology"]
+    kinds: list[Kind] = ["signal", "maps", "leakage", "biology"]
     evaluate_dataset(data, made, root / "scores", scoring=Scoring(kinds), run=Run(nprocs=1))
     return root
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory):
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two people at the same sites, where more would tell no more."""
     return write_travellers(tmp_path_factory.mktemp("pair v1.0") / "data", {"01": "", "02": ""})
 
 
 @pytest.fixture(scope="module")
-def report(study):
-    options = {"scores": study / "scores", "run": Run(nprocs=1)}
-    return write_report(study / "my data", [study / "scaled"], study / "report", **options)
+def report(study: Path) -> Path:
+    made, scores = [study / "scaled"], study / "scores"
+    return write_report(
+        study / "my data", made, study / "report", scores=scores, run=Run(nprocs=1)
+    )
 
 
-def _times(folder):
+def _times(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-def _summaries(report):
+def _summaries(report: Path) -> list[dict[str, Any]]:
     records = sorted((report.parent / "records").glob("*.json"))
     return [one for path in records for one in json.loads(path.read_text())["summaries"]]
 
 
-def test_there_is_a_page_of_the_study_and_one_of_each_person(report):
+def test_there_is_a_page_of_the_study_and_one_of_each_person(report: Path) -> None:
     pages = {path.name for path in report.parent.glob("*.html")}
     assert pages == {"index.html", *(f"sub-0{n}.html" for n in range(1, 7))}
     links = set(re.findall(r'href="(sub-[^"]+)"', report.read_text()))
     assert links == pages - {"index.html"}
 
 
-def test_numbers_are_those_of_white_matter(study, report):
+def test_numbers_are_those_of_white_matter(study: Path, report: Path) -> None:
     files = next(f for f in find_scans(study / "my data").scans if f.name.endswith("02_ses-a_dwi"))
     scan = read_scan(files)
     fa = fit_tensor(scan.volumes, scan.voxels, scan.gradients).fa
@@ -81,13 +86,15 @@ def test_numbers_are_those_of_white_matter(study, report):
     assert (told["site"], told["to"]) == ("a", "b")
 
 
-def test_scaling_keeps_every_brain_and_changes_little(report):
+def test_scaling_keeps_every_brain_and_changes_little(report: Path) -> None:
     for one in _summaries(report):
         assert one["likeness"]["fa"] > 0.9
         assert one["change"] < 10
 
 
-def test_what_is_there_is_kept_and_what_has_changed_is_made_again(study, pair, tmp_path):
+def test_what_is_there_is_kept_and_what_has_changed_is_made_again(
+    study: Path, pair: Path, tmp_path: Path
+) -> None:
     data = shutil.copytree(pair, tmp_path / "data")
     model, made = study / "scaled.safetensors", tmp_path / "made"
     harmonize_dataset(data, made, model, "b", run=Run(nprocs=1))
@@ -109,14 +116,18 @@ def test_what_is_there_is_kept_and_what_has_changed_is_made_again(study, pair, t
     assert _summaries(page)[-1]["age"] == 75
 
 
-def test_the_same_scans_give_the_same_bytes_whatever_the_processes(study, report, tmp_path):
-    options = {"scores": study / "scores", "run": Run(nprocs=2)}
-    again = write_report(study / "my data", [study / "scaled"], tmp_path / "out", **options)
+def test_the_same_scans_give_the_same_bytes_whatever_the_processes(
+    study: Path, report: Path, tmp_path: Path
+) -> None:
+    made, scores = [study / "scaled"], study / "scores"
+    again = write_report(
+        study / "my data", made, tmp_path / "out", scores=scores, run=Run(nprocs=2)
+    )
     for page in report.parent.glob("*.html"):
         assert (again.parent / page.name).read_bytes() == page.read_bytes()
 
 
-def test_of_many_people_those_who_stand_out_have_pages(study, tmp_path):
+def test_of_many_people_those_who_stand_out_have_pages(study: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     page = write_report(study / "my data", [study / "scaled"], out, people=2, run=Run(nprocs=1))
     assert len(list(out.glob("sub-*.html"))) == 2
@@ -124,7 +135,7 @@ def test_of_many_people_those_who_stand_out_have_pages(study, tmp_path):
     assert listed.count('<th scope="row">') == 12
 
 
-def test_maps_of_a_method_that_gives_no_scans_are_shown(study, tmp_path):
+def test_maps_of_a_method_that_gives_no_scans_are_shown(study: Path, tmp_path: Path) -> None:
     pytest.importorskip("neuroCombat")
     data, model = study / "my data", tmp_path / "combat.safetensors"
     fit_model(data, model, Combat(same_space=True, covariates=(), maps=("fa",)), run=Run(nprocs=1))
@@ -134,7 +145,9 @@ def test_maps_of_a_method_that_gives_no_scans_are_shown(study, tmp_path):
     assert all(set(one["after"]) == {"fa"} for one in _summaries(page))
 
 
-def test_fine_volumes_are_averaged_where_they_were(monkeypatch, study):
+def test_fine_volumes_are_averaged_where_they_were(
+    monkeypatch: pytest.MonkeyPatch, study: Path
+) -> None:
     monkeypatch.setattr("siteless.pipelines.report._summary._MOST_VOXELS", 100)
     scan = read_scan(find_scans(study / "my data").scans[0])
     grid = _PageGrid(scan)
@@ -149,7 +162,9 @@ def test_fine_volumes_are_averaged_where_they_were(monkeypatch, study):
     assert coarse.data[i, j, k] == pytest.approx(expected)
 
 
-def test_the_command_says_where_the_page_is_and_never_touches_data(study, tmp_path, capsys):
+def test_the_command_says_where_the_page_is_and_never_touches_data(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = _times(study / "my data"), _times(study / "scaled")
     words = ["report", str(study / "my data"), "--harmonized", str(study / "scaled")]
     assert main([*words, "--out", str(tmp_path / "out"), "--nprocs", "1"]) == 0
@@ -164,7 +179,9 @@ def test_the_command_says_where_the_page_is_and_never_touches_data(study, tmp_pa
         ("c", None, "rendered as b, not as c"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_written(study, tmp_path, to, scores, problem):
+def test_what_is_wrong_is_said_before_anything_is_written(
+    study: Path, tmp_path: Path, to: str | None, scores: Path | None, problem: str
+) -> None:
     made = Derivatives({"scaled": [study / "scaled"]}, to)
     with pytest.raises(SitelessError, match=problem):
         write_report(study / "my data", made, tmp_path / "out", scores=scores, run=Run(nprocs=1))
@@ -172,10 +189,10 @@ def test_what_is_wrong_is_said_before_anything_is_written(study, tmp_path, to, s
 
 
 @pytest.mark.parametrize("change", ["moved", "cut"])
-def test_a_rendering_on_another_grid_is_refused(study, tmp_path, change):
+def test_a_rendering_on_another_grid_is_refused(study: Path, tmp_path: Path, change: str) -> None:
     shutil.copytree(study / "scaled", tmp_path / "made")
     path = next((tmp_path / "made").rglob("sub-01_ses-a_*_dwi.nii.gz"))
-    image = nib.load(path)
+    image = load_image(path)
     affine = image.affine.copy()
     affine[0, 3] += 9
     other = nib.Nifti1Image(image.get_fdata(), affine) if change == "moved" else image.slicer[1:]
@@ -186,7 +203,7 @@ def test_a_rendering_on_another_grid_is_refused(study, tmp_path, change):
         write_report(study / "my data", [tmp_path / "made"], tmp_path / "out", run=Run(nprocs=1))
 
 
-def test_renderings_as_two_sites_are_two_reports(study, pair, tmp_path):
+def test_renderings_as_two_sites_are_two_reports(study: Path, pair: Path, tmp_path: Path) -> None:
     for site in "ab":
         model = study / "scaled.safetensors"
         harmonize_dataset(pair, tmp_path / site, model, site, run=Run(nprocs=1))
@@ -194,14 +211,16 @@ def test_renderings_as_two_sites_are_two_reports(study, pair, tmp_path):
         write_report(pair, [tmp_path / "a", tmp_path / "b"], tmp_path / "out")
 
 
-def test_another_page_is_not_replaced(study, tmp_path):
+def test_another_page_is_not_replaced(study: Path, tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text("mine")
     with pytest.raises(SitelessError, match="another index"):
         write_report(study / "my data", [study / "scaled"], tmp_path, run=Run(nprocs=1))
     assert (tmp_path / "index.html").read_text() == "mine"
 
 
-def test_labels_that_are_no_file_names_have_pages_in_the_folder(study, tmp_path):
+def test_labels_that_are_no_file_names_have_pages_in_the_folder(
+    study: Path, tmp_path: Path
+) -> None:
     scans = [f for f in find_scans(study / "my data").scans if f.subject in ("01", "02")]
     rows = [
         {"subject": f"../P#{f.subject} %", "site": f.site, "dwi": f.dwi, "mask": f.mask}
@@ -226,7 +245,9 @@ def test_labels_that_are_no_file_names_have_pages_in_the_folder(study, tmp_path)
 @pytest.mark.parametrize(
     "options", [["--site", "a"], ["--bids-filter-file", "{}"], ["--participant-label", "01"]]
 )
-def test_a_part_of_the_scans_is_harmonized_and_reported(study, pair, tmp_path, capsys, options):
+def test_a_part_of_the_scans_is_harmonized_and_reported(
+    study: Path, pair: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
     (tmp_path / "filter.json").write_text('{"dwi": {"session": "a"}}')
     options = [word.format(tmp_path / "filter.json") if word == "{}" else word for word in options]
     words = ["harmonize", str(pair), str(tmp_path / "out"), "--to", "b"]
@@ -246,7 +267,14 @@ def test_a_part_of_the_scans_is_harmonized_and_reported(study, pair, tmp_path, c
         ("bval", lambda whole: whole.replace(b" ", b"", 1)),
     ],
 )
-def test_scans_that_failed_are_named_on_the_page(study, pair, tmp_path, capsys, ending, spoil):
+def test_scans_that_failed_are_named_on_the_page(
+    study: Path,
+    pair: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    ending: str,
+    spoil: Callable[[bytes], bytes],
+) -> None:
     data = shutil.copytree(pair, tmp_path / "data")
     file = data / f"sub-02/ses-a/dwi/sub-02_ses-a_dwi.{ending}"
     file.write_bytes(spoil(file.read_bytes()))
@@ -258,22 +286,24 @@ def test_scans_that_failed_are_named_on_the_page(study, pair, tmp_path, capsys, 
     assert "this page: sub-02_ses-a." in page
 
 
-def test_uncertainty_is_shown_where_it_is_known(study, tmp_path):
+def test_uncertainty_is_shown_where_it_is_known(study: Path, tmp_path: Path) -> None:
     made = shutil.copytree(study / "scaled", tmp_path / "made")
     spread = next(made.rglob("*_stat-std_dwimap.nii.gz"))
-    image = nib.load(spread)
+    image = load_image(spread)
     values = np.asarray(image.dataobj) + 1
     values[:, :, : values.shape[2] // 2] = 0
     nib.save(nib.Nifti1Image(values, image.affine, image.header), spread)
     originals = find_scans(study / "my data").scans
     renderings = find_renderings(originals, Derivatives({"m": [made]}))
-    [one] = [scan for scan in renderings if scan.image.dwi.parent == spread.parent]
+    [one] = [scan for scan in renderings if scan.image and scan.image.dwi.parent == spread.parent]
     shown = summarize_scan(one)[1].maps["FA"]["uncertainty"].data
     mask = read_scan(one.source).mask
     assert np.array_equal(np.isfinite(shown), mask & values.all(axis=3))
 
 
-def test_a_report_that_fails_is_a_warning(study, pair, tmp_path, capsys):
+def test_a_report_that_fails_is_a_warning(
+    study: Path, pair: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "out" / "report").mkdir(parents=True)
     (tmp_path / "out" / "report" / "index.html").write_text("mine")
     words = ["harmonize", str(pair), str(tmp_path / "out"), "--to", "b"]
@@ -282,7 +312,7 @@ def test_a_report_that_fails_is_a_warning(study, pair, tmp_path, capsys):
     assert "warning: no report" in capsys.readouterr().err
 
 
-def test_scores_that_are_no_numbers_are_refused(study, tmp_path):
+def test_scores_that_are_no_numbers_are_refused(study: Path, tmp_path: Path) -> None:
     text = (study / "scores/scores.tsv").read_text()
     (tmp_path / "scores.tsv").write_text(text + "05\ta>b\tscaled\twhite-matter\trmse\tmuch\n")
     with pytest.raises(SitelessError, match="expected a number"):
@@ -296,12 +326,12 @@ def test_scores_that_are_no_numbers_are_refused(study, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def browser():
+def browser() -> Iterator[Browser]:
     with run_browser() as browser:
         yield browser
 
 
-def test_a_browser_opens_the_page_and_its_parts_respond(browser, report):
+def test_a_browser_opens_the_page_and_its_parts_respond(browser: Browser, report: Path) -> None:
     with open_page(browser, report) as page:
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         md = page.get_by_role("tab", name="MD").first
@@ -331,7 +361,9 @@ def test_a_browser_opens_the_page_and_its_parts_respond(browser, report):
 
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_pages_fit_any_width_and_theme_and_are_for_everybody(browser, report, width, theme):
+def test_pages_fit_any_width_and_theme_and_are_for_everybody(
+    browser: Browser, report: Path, width: int, theme: Theme
+) -> None:
     for path in (report, report.with_name("sub-01.html")):
         with open_page(browser, path, width=width, theme=theme) as page:
             assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -346,8 +378,8 @@ def test_pages_fit_any_width_and_theme_and_are_for_everybody(browser, report, wi
             assert not found.violations_count, found.generate_report()
 
 
-def test_scans_whose_files_have_one_name_are_told_apart(study, tmp_path):
-    rows = []
+def test_scans_whose_files_have_one_name_are_told_apart(study: Path, tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = []
     for files in find_scans(study / "my data").scans[:4]:
         folder = tmp_path / f"p {len(rows)}"
         folder.mkdir()
@@ -356,6 +388,7 @@ def test_scans_whose_files_have_one_name_are_told_apart(study, tmp_path):
             (files.bval, "bvals"),
             (files.bvec, "bvecs"),
         ):
+            assert path is not None
             shutil.copy(path, folder / name)
         told = {"bval": folder / "bvals", "bvec": folder / "bvecs", "mask": files.mask}
         who = {"subject": files.subject, "site": files.site, "dwi": folder / "data.nii.gz"}
@@ -369,7 +402,7 @@ def test_scans_whose_files_have_one_name_are_told_apart(study, tmp_path):
     }
 
 
-def test_output_among_the_scans_of_a_manifest_is_refused(study, tmp_path):
+def test_output_among_the_scans_of_a_manifest_is_refused(study: Path, tmp_path: Path) -> None:
     shutil.copytree(study / "my data", tmp_path / "scans")
     rows = [
         {"subject": f.subject, "site": f.site, "dwi": f.dwi}

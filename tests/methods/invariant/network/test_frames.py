@@ -5,17 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
+from siteless.acquisition import Array
 from siteless.harmonics import sh_basis
 from siteless.methods.invariant.network import fibre_frames, rotate
 
 
-def _directions(count, seed=0):
+def _directions(count: int, seed: int = 0) -> Array:
     found = np.random.default_rng(seed).normal(size=(count, 3))
     return found / np.linalg.norm(found, axis=1, keepdims=True)
 
 
 @pytest.mark.parametrize("order", [2, 4, 8])
-def test_rotating_coefficients_rotates_the_function(order):
+def test_rotating_coefficients_rotates_the_function(order: int) -> None:
     rotations = Rotation.random(20, random_state=1).as_matrix()
     directions = _directions(30)
     count = sh_basis(directions, order).shape[1]
@@ -27,7 +28,7 @@ def test_rotating_coefficients_rotates_the_function(order):
         np.testing.assert_allclose(found, expected, atol=1e-10)
 
 
-def test_the_inverse_rotation_brings_back_what_there_was():
+def test_the_inverse_rotation_brings_back_what_there_was() -> None:
     rotations = torch.from_numpy(Rotation.random(50, random_state=3).as_matrix())
     coefficients = torch.randn(50, 2, 45, dtype=torch.float64)
     there = rotate(coefficients, rotations)
@@ -35,7 +36,7 @@ def test_the_inverse_rotation_brings_back_what_there_was():
 
 
 @pytest.mark.parametrize("angle", [0.0, 1e-9, 1e-4, np.pi - 1e-9, np.pi])
-def test_small_tilts_are_told_as_well_as_others(angle):
+def test_small_tilts_are_told_as_well_as_others(angle: float) -> None:
     rotation = (Rotation.from_euler("y", angle) * Rotation.from_euler("z", 1.0)).as_matrix()
     directions = _directions(30)
     coefficients = np.random.default_rng(5).normal(size=15)
@@ -44,7 +45,7 @@ def test_small_tilts_are_told_as_well_as_others(angle):
     np.testing.assert_allclose(found, sh_basis(directions, 4) @ coefficients, atol=1e-10)
 
 
-def test_axes_are_those_of_the_quadratic_form():
+def test_axes_are_those_of_the_quadratic_form() -> None:
     """Along the third axis the signal is weakest, along the first it is strongest."""
     second = np.random.default_rng(4).normal(size=(40, 5))
     frames = fibre_frames(torch.from_numpy(second)).numpy()
@@ -59,7 +60,7 @@ def test_axes_are_those_of_the_quadratic_form():
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_in_their_frame_functions_look_the_same_however_they_were_turned(seed):
+def test_in_their_frame_functions_look_the_same_however_they_were_turned(seed: int) -> None:
     """But for the sense of axes, which changes signs alone."""
     rng = np.random.default_rng(seed)
     coefficients = torch.from_numpy(rng.normal(size=(1, 1, 15)))
@@ -71,12 +72,12 @@ def test_in_their_frame_functions_look_the_same_however_they_were_turned(seed):
     torch.testing.assert_close(*seen, atol=1e-4, rtol=0)  # near axes amplify rounding
 
 
-def test_what_has_no_axes_has_a_frame_too():
+def test_what_has_no_axes_has_a_frame_too() -> None:
     frames = fibre_frames(torch.zeros(2, 5))
     torch.testing.assert_close(frames @ frames.mT, torch.eye(3).expand(2, 3, 3))
 
 
-def test_what_rendering_has_made_can_be_trained_with():
+def test_what_rendering_has_made_can_be_trained_with() -> None:
     """Tables that are kept must not be those of inference alone."""
     frames, order = torch.eye(3)[None], 6  # an order that no other test has
     count = (order + 1) * (order + 2) // 2

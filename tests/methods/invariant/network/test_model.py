@@ -15,12 +15,12 @@ SETTINGS = NetworkSettings(channels=91, sites=4)
 
 
 @pytest.fixture
-def networks():
+def networks() -> tuple[Encoder, Decoder, Adversary]:
     torch.manual_seed(0)
     return Encoder(SETTINGS), Decoder(SETTINGS), Adversary(SETTINGS)
 
 
-def test_layers_are_the_papers(networks):
+def test_layers_are_the_papers(networks: tuple[Encoder, Decoder, Adversary]) -> None:
     widths = [
         [tuple(weight.shape) for name, weight in network.named_parameters() if "weight" in name]
         for network in networks
@@ -32,7 +32,7 @@ def test_layers_are_the_papers(networks):
     ]
 
 
-def test_the_encoder_cannot_see_the_site():
+def test_the_encoder_cannot_see_the_site() -> None:
     """Patches that are equal in their sites' units have equal codes, wherever they are from."""
     torch.manual_seed(0)
     network = Autoencoder(SETTINGS)
@@ -47,7 +47,9 @@ def test_the_encoder_cannot_see_the_site():
         torch.testing.assert_close(code.variance, codes[0].variance, atol=1e-4, rtol=1e-4)
 
 
-def test_codes_have_no_gradient_with_respect_to_the_site(networks):
+def test_codes_have_no_gradient_with_respect_to_the_site(
+    networks: tuple[Encoder, Decoder, Adversary],
+) -> None:
     """The encoder sees its site through units alone: with those fixed, nothing of it is left."""
     encoder, decoder, _ = networks
     site = torch.zeros(3, 4, requires_grad=True)
@@ -59,7 +61,7 @@ def test_codes_have_no_gradient_with_respect_to_the_site(networks):
     assert (used != 0).any()
 
 
-def test_variances_lie_between_zero_and_one(networks):
+def test_variances_lie_between_zero_and_one(networks: tuple[Encoder, Decoder, Adversary]) -> None:
     encoder, _, _ = networks
     for scale in (1.0, 1e6):
         variance = encoder(scale * torch.randn(50, 637)).variance
@@ -67,7 +69,7 @@ def test_variances_lie_between_zero_and_one(networks):
         assert (variance <= 1 + 1e-5).all()
 
 
-def test_samples_have_the_posteriors_moments(networks):
+def test_samples_have_the_posteriors_moments(networks: tuple[Encoder, Decoder, Adversary]) -> None:
     encoder, _, _ = networks
     posterior = encoder(torch.randn(2, 637))
     generator = torch.Generator().manual_seed(0)
@@ -76,7 +78,7 @@ def test_samples_have_the_posteriors_moments(networks):
     torch.testing.assert_close(samples.var(dim=0), posterior.variance, atol=0.03, rtol=0.05)
 
 
-def test_turning_the_head_turns_what_is_rendered_and_leaves_codes_alone():
+def test_turning_the_head_turns_what_is_rendered_and_leaves_codes_alone() -> None:
     """Of patches whose neighbours are all the centre, as those do not turn with the head."""
     torch.manual_seed(0)
     settings = NetworkSettings(
@@ -101,7 +103,7 @@ def test_turning_the_head_turns_what_is_rendered_and_leaves_codes_alone():
     torch.testing.assert_close(rendered[1], expected)
 
 
-def test_the_encoder_sees_low_degrees_of_neighbours_alone():
+def test_the_encoder_sees_low_degrees_of_neighbours_alone() -> None:
     settings = NetworkSettings(channels=91, sites=2, neighbours=3, kept=6)
     network = Autoencoder(settings)
     patch = torch.arange(3 * 91.0)[None]

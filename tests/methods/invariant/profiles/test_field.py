@@ -1,15 +1,25 @@
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from siteless.methods.invariant.profiles import BLURS, Survey, extend_fields, fit_fields
+from siteless.acquisition import Array
+from siteless.methods.invariant.profiles import BLURS, Field, Survey, extend_fields, fit_fields
 from siteless.methods.invariant.profiles._field import cosines
 
 SITES = ("a", "b", "c")
 
 
-def _survey(site, person, *, field, seed, shift=(0, 0, 0), noise=0.01):
+def _survey(
+    site: str,
+    person: str,
+    *,
+    field: Callable[[Array], Array],
+    seed: int,
+    shift: tuple[int, int, int] = (0, 0, 0),
+    noise: float = 0.01,
+) -> Survey:
     """Make a survey of a person whose anatomy goes with the head and whose field does not."""
     rng = np.random.default_rng(seed)
     cells = np.stack(np.meshgrid(*[np.arange(-60, 61, 15)] * 3, indexing="ij"), -1).reshape(-1, 3)
@@ -33,14 +43,16 @@ def _survey(site, person, *, field, seed, shift=(0, 0, 0), noise=0.01):
     )
 
 
-def _receive(strength):
+def _receive(strength: float) -> Callable[[Array], Array]:
     return lambda world: strength * np.square(world / 100).sum(axis=1)
 
 
 STRENGTHS = {"a": 0.0, "b": 0.3, "c": -0.2}
 
 
-def _recovered(surveys, sites=SITES):
+def _recovered(
+    surveys: Sequence[Survey], sites: Sequence[str] = SITES
+) -> tuple[Field, Array, Array]:
     found = fit_fields(surveys, sites, [0.0] * len(sites))
     world = np.random.default_rng(5).uniform(-55, 55, size=(500, 3))
     expected = np.stack([_receive(STRENGTHS[site])(world) for site in sites])
@@ -49,7 +61,7 @@ def _recovered(surveys, sites=SITES):
     return found, shown, expected
 
 
-def _surveys(people, name):
+def _surveys(people: int, name: Callable[[str, int], str]) -> list[Survey]:
     """Survey as many people at each site, whom `name` names."""
     return [
         _survey(site, name(site, n), field=_receive(STRENGTHS[site]), seed=10 * n + k)
@@ -58,20 +70,20 @@ def _surveys(people, name):
     ]
 
 
-def test_fields_of_travellers_are_found():
+def test_fields_of_travellers_are_found() -> None:
     _, shown, expected = _recovered(_surveys(4, lambda _site, n: f"p{n}"))
     assert np.abs(shown - expected).max() < 0.02
     assert np.ptp(expected, axis=1).max() > 0.2
 
 
-def test_fields_of_strangers_are_found_when_there_are_many():
+def test_fields_of_strangers_are_found_when_there_are_many() -> None:
     _, shown, expected = _recovered(_surveys(12, lambda site, n: f"{site}{n}"))
     error = shown - expected
     error -= error.mean(axis=1, keepdims=True)  # people of a site may be brighter by chance
     assert np.sqrt(np.square(error).mean()) < 0.015
 
 
-def test_anatomy_is_not_mistaken_for_a_field():
+def test_anatomy_is_not_mistaken_for_a_field() -> None:
     """Heads lie elsewhere in each scanner, and nothing else differs."""
     nothing = _receive(0.0)
     surveys = [
@@ -85,7 +97,7 @@ def test_anatomy_is_not_mistaken_for_a_field():
     assert np.sqrt(np.square(shown).mean()) < 0.03  # the anatomy varies by 0.15
 
 
-def test_noise_alone_is_shrunk_to_a_constant():
+def test_noise_alone_is_shrunk_to_a_constant() -> None:
     surveys = [
         _survey(site, f"{site}{n}", field=_receive(0.0), seed=10 * n + k, noise=0.3)
         for n in range(3)
@@ -97,7 +109,7 @@ def test_noise_alone_is_shrunk_to_a_constant():
     assert shown.std(axis=1).max() < 0.05
 
 
-def test_the_energies_are_those_after_the_sites_blur():
+def test_the_energies_are_those_after_the_sites_blur() -> None:
     surveys = [
         _survey(site, f"p{n}", field=_receive(0.0), seed=10 * n + k)
         for n in range(3)
@@ -116,7 +128,7 @@ def test_the_energies_are_those_after_the_sites_blur():
     assert raised[0, 0] == pytest.approx(np.log(2), abs=0.05)
 
 
-def test_without_a_block_of_white_matter_fields_are_flat():
+def test_without_a_block_of_white_matter_fields_are_flat() -> None:
     one = _survey("a", "p", field=_receive(0.0), seed=0)
     empty = replace(
         one,
@@ -130,7 +142,7 @@ def test_without_a_block_of_white_matter_fields_are_flat():
 
 
 @pytest.mark.parametrize("scans", [1, 3])
-def test_the_field_of_a_new_site_is_found_and_others_stay(scans):
+def test_the_field_of_a_new_site_is_found_and_others_stay(scans: int) -> None:
     surveys = [
         _survey(site, f"p{n}", field=_receive(STRENGTHS[site]), seed=10 * n + k)
         for n in range(4)
@@ -155,12 +167,12 @@ def test_the_field_of_a_new_site_is_found_and_others_stay(scans):
     ids=["as people differ", "as sites differ", "more than either"],
 )
 def test_what_few_people_have_in_common_is_the_sites_if_people_alone_do_not_explain_it(
-    raised, sites, found
-):
+    raised: float, sites: float, found: float
+) -> None:
     """People differ by 0.05; the mean of the new site's field is to be told from theirs."""
     means = {"a": -sites, "b": 0.0, "c": sites, "new": raised}
 
-    def survey(site, person, seed):
+    def survey(site: str, person: str, seed: int) -> Survey:
         return _survey(site, person, field=lambda w: np.full(len(w), means[site]), seed=seed)
 
     surveys = [survey(s, f"p{n}", 10 * n + k) for n in range(8) for k, s in enumerate(SITES)]
@@ -172,8 +184,8 @@ def test_what_few_people_have_in_common_is_the_sites_if_people_alone_do_not_expl
 
 
 @pytest.mark.parametrize("travelling", [True, False])
-def test_three_people_do_not_make_a_site_where_sites_are_alike(travelling):
-    def survey(site, person, seed):
+def test_three_people_do_not_make_a_site_where_sites_are_alike(travelling: bool) -> None:
+    def survey(site: str, person: str, seed: int) -> Survey:
         return _survey(site, person, field=_receive(0.0), seed=seed)
 
     surveys = [
@@ -188,7 +200,7 @@ def test_three_people_do_not_make_a_site_where_sites_are_alike(travelling):
     assert np.median(np.abs(taken)) < 0.01
 
 
-def test_scans_of_one_person_are_one_person():
+def test_scans_of_one_person_are_one_person() -> None:
     known = fit_fields(_surveys(9, lambda site, n: f"{site}{n}"), SITES, [0.0] * 3)
     one = _survey("new", "p0", field=_receive(0.1), seed=900)
     alone, twice, two = (
@@ -199,7 +211,7 @@ def test_scans_of_one_person_are_one_person():
     assert two > alone
 
 
-def test_cosines_are_flat_outside_their_box():
+def test_cosines_are_flat_outside_their_box() -> None:
     box = np.array([[-50.0] * 3, [50.0] * 3])
     inside, outside = (cosines(np.array([[x, 0, 0]]), box) for x in (50.0, 500.0))
     np.testing.assert_array_equal(inside, outside)

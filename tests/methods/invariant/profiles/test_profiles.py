@@ -5,14 +5,16 @@ import pytest
 from scipy import ndimage
 
 from phantoms import make_gradients
-from siteless.acquisition import Scan, Site
+from siteless.acquisition import Array, Scan, Site
 from siteless.harmonics import (
+    Coefficients,
     coefficient_orders,
     fit_coefficients,
     projection_matrix,
 )
 from siteless.methods.invariant.profiles import (
     SiteProfiles,
+    Survey,
     diffuse,
     extend_profiles,
     flat_fields,
@@ -26,7 +28,9 @@ SHAPE, SIZE = (24, 22, 20), 2.5
 LEVEL = 1000.0
 
 
-def _scan(site="a", seed=0, *, blur=0.0, noise=0.0, tilt=0.0):
+def _scan(
+    site: str = "a", seed: int = 0, *, blur: float = 0.0, noise: float = 0.0, tilt: float = 0.0
+) -> Scan:
     """Make a scan whose harmonics vary in space, seen through a point spread and a field."""
     rng = np.random.default_rng(seed)
     gradients = make_gradients(SHELLS, seed=1)
@@ -49,11 +53,11 @@ def _scan(site="a", seed=0, *, blur=0.0, noise=0.0, tilt=0.0):
     return Scan(image, affine, gradients, mask, mask, site=Site(site), name=f"{site}{seed}")
 
 
-def _survey(scan, person="p"):
+def _survey(scan: Scan, person: str = "p") -> Survey:
     return survey(scan, fit_coefficients(scan, order=ORDER), person)
 
 
-def _surveys(**blurs):
+def _surveys(**blurs: float) -> list[Survey]:
     """Survey three people at each site, whose scans are blurred."""
     return [
         _survey(_scan(site, seed, blur=blur), f"{site}{seed}")
@@ -62,34 +66,34 @@ def _surveys(**blurs):
     ]
 
 
-def _without(profiles, own, scan):
+def _without(profiles: SiteProfiles, own: Coefficients, scan: Scan) -> Array:
     """Take the profile of a scan's site out of its coefficients."""
     profile = profiles.of(scan)
     return profile.blurred(profile.without_field(own))
 
 
-def test_noise_changes_neither_energies_nor_structure():
+def test_noise_changes_neither_energies_nor_structure() -> None:
     clean, noisy = (_survey(_scan(noise=noise)) for noise in (0.0, 0.05))
     np.testing.assert_allclose(noisy.energies, clean.energies, atol=0.12)
     assert np.abs(noisy.energies - clean.energies).mean() < 0.02
     # What a fit shrinks, it shrinks at all distances.
     ratios = [one.structure[..., 0] / one.structure[..., 2] for one in (noisy, clean)]
-    np.testing.assert_allclose(*ratios, rtol=0.02)
+    np.testing.assert_allclose(ratios[0], ratios[1], rtol=0.02)
 
 
 @pytest.mark.parametrize("grain", [0.4, 0.6])
-def test_correlated_noise_changes_neither_energies_nor_structure(grain):
+def test_correlated_noise_changes_neither_energies_nor_structure(grain: float) -> None:
     clean, scan = _survey(_scan()), _scan()
     noise = np.random.default_rng(5).normal(size=scan.signal.shape)
     noise = ndimage.gaussian_filter(noise, (grain, grain, grain, 0))
     noisy = _survey(scan.with_signal(scan.signal + 0.05 * LEVEL * noise / noise.std()))
     means = [np.average(one.energies, axis=1, weights=one.count) for one in (noisy, clean)]
-    np.testing.assert_allclose(*means, atol=0.02)
+    np.testing.assert_allclose(means[0], means[1], atol=0.02)
     ratios = [one.structure[..., 0] / one.structure[..., 1] for one in (noisy, clean)]
-    np.testing.assert_allclose(*ratios, rtol=0.006)
+    np.testing.assert_allclose(ratios[0], ratios[1], rtol=0.006)
 
 
-def test_how_an_image_is_stored_changes_nothing():
+def test_how_an_image_is_stored_changes_nothing() -> None:
     scan = _scan(noise=0.02)
     flipped = replace(
         scan,
@@ -104,7 +108,7 @@ def test_how_an_image_is_stored_changes_nothing():
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.04])
-def test_the_blur_between_sites_is_found(noise):
+def test_the_blur_between_sites_is_found(noise: float) -> None:
     surveys = [
         _survey(_scan(site, seed, blur=blur, noise=noise), f"{site}{seed}")
         for site, blur in (("a", 3.0), ("b", 0.0), ("c", 1.5))
@@ -114,7 +118,7 @@ def test_the_blur_between_sites_is_found(noise):
     np.testing.assert_allclose(found.blurs, [0.0, 3.0, 1.5], atol=0.25)
 
 
-def test_larger_brains_are_not_taken_for_blurred_ones():
+def test_larger_brains_are_not_taken_for_blurred_ones() -> None:
     """Detail falls with the volume of the brain at all sites, and one site has large brains."""
     rng = np.random.default_rng(0)
     plain, surveys = _survey(_scan()), []
@@ -133,7 +137,7 @@ def test_larger_brains_are_not_taken_for_blurred_ones():
     assert np.abs(learn_profiles(alike, ("a", "b"), ORDER).blurs).max() > 0.2
 
 
-def test_sharpening_is_what_a_blur_takes_of_amplitudes():
+def test_sharpening_is_what_a_blur_takes_of_amplitudes() -> None:
     surveys = _surveys(a=3.0, b=0.0)
     found = learn_profiles(surveys, ("a", "b"), ORDER)
     blurred = [_survey(_scan("b", seed, blur=3.0)) for seed in range(3)]
@@ -147,7 +151,7 @@ def test_sharpening_is_what_a_blur_takes_of_amplitudes():
     assert not found.sharpening[0].any()
 
 
-def test_scans_that_cannot_tell_their_blur_do_not_decide_it():
+def test_scans_that_cannot_tell_their_blur_do_not_decide_it() -> None:
     surveys = _surveys(a=3.0, b=0.0)
     mute = replace(surveys[3], structure=np.full_like(surveys[3].structure, np.nan))
     expected = learn_profiles(surveys, ("a", "b"), ORDER).blurs
@@ -157,7 +161,7 @@ def test_scans_that_cannot_tell_their_blur_do_not_decide_it():
     assert not learn_profiles(nothing, ("a", "b"), ORDER).blurs.any()
 
 
-def test_the_most_blurred_site_is_not_blurred_even_where_blurs_seem_to_sharpen():
+def test_the_most_blurred_site_is_not_blurred_even_where_blurs_seem_to_sharpen() -> None:
     """Noise that is taken for more than it is lets detail rise with the blur."""
     surveys = []
     for site, detail in (("a", 0.5), ("b", 0.7)):
@@ -169,7 +173,7 @@ def test_the_most_blurred_site_is_not_blurred_even_where_blurs_seem_to_sharpen()
     assert spreads[0] == 0
 
 
-def test_scans_without_blocks_do_not_decide_the_blur():
+def test_scans_without_blocks_do_not_decide_the_blur() -> None:
     surveys = _surveys(a=3.0, b=0.0)
     expected = learn_profiles(surveys, ("a", "b"), ORDER)
     none = np.zeros(0)
@@ -193,7 +197,7 @@ def test_scans_without_blocks_do_not_decide_the_blur():
     np.testing.assert_array_equal(beside.blurs, alone.blurs)
 
 
-def test_volumes_beyond_those_that_were_learned_from_do_not_extrapolate():
+def test_volumes_beyond_those_that_were_learned_from_do_not_extrapolate() -> None:
     surveys = _surveys(a=3.0, b=0.0)
     known = learn_profiles(surveys, ("a", "b"), ORDER)
     larger = [replace(one, site="c", share=one.share / 1.3) for one in surveys[3:]]
@@ -202,7 +206,7 @@ def test_volumes_beyond_those_that_were_learned_from_do_not_extrapolate():
     assert found[0] == pytest.approx(found[1], abs=0.1)
 
 
-def test_what_is_known_of_detail_survives_a_file():
+def test_what_is_known_of_detail_survives_a_file() -> None:
     surveys = _surveys(a=3.0, b=0.0)
     known = learn_profiles(surveys, ("a", "b"), ORDER)
     again = SiteProfiles.from_arrays(("a", "b"), ORDER, known.arrays)
@@ -211,10 +215,10 @@ def test_what_is_known_of_detail_survives_a_file():
         np.testing.assert_array_equal(one, other)
     further = [replace(one, site="c") for one in surveys[:2]]
     found = [extend_profiles(one, further, "c").blurs for one in (known, again)]
-    np.testing.assert_array_equal(*found)
+    np.testing.assert_array_equal(found[0], found[1])
 
 
-def test_a_new_site_is_blurred_as_the_others_were():
+def test_a_new_site_is_blurred_as_the_others_were() -> None:
     surveys = _surveys(a=3.0, b=0.0, c=1.5)
     known = learn_profiles([one for one in surveys if one.site != "c"], ("a", "b"), ORDER)
     found = extend_profiles(known, [one for one in surveys if one.site == "c"], "c")
@@ -223,7 +227,7 @@ def test_a_new_site_is_blurred_as_the_others_were():
     assert found.sites == ("a", "b", "c")
 
 
-def test_a_field_is_found_and_taken_out():
+def test_a_field_is_found_and_taken_out() -> None:
     surveys = [
         _survey(_scan(site, seed, tilt=tilt), str(seed))
         for site, tilt in (("a", 0.1), ("b", -0.1))
@@ -239,17 +243,17 @@ def test_a_field_is_found_and_taken_out():
     assert alike < 0.15 * unlike
 
 
-def _profiles(weights, spreads=(0.0, 0.0)):
+def _profiles(weights: Array, spreads: tuple[float, float] = (0.0, 0.0)) -> SiteProfiles:
     field = replace(flat_fields(2, 5), weights=weights)
     return SiteProfiles(("a", "b"), np.array(spreads), field, ORDER, np.zeros((2, 5)))
 
 
-def _weights(seed=0):
+def _weights(seed: int = 0) -> Array:
     weights = np.random.default_rng(seed).normal(scale=0.02, size=(2, 35, 5))
     return weights - weights.mean(axis=0)
 
 
-def test_gains_are_of_amplitudes_and_b0_is_in_all_of_them():
+def test_gains_are_of_amplitudes_and_b0_is_in_all_of_them() -> None:
     profiles = _profiles(_weights())
     world = np.random.default_rng(1).uniform(-80, 80, size=(50, 3))
     gains, logs = profiles.gains(world, "a"), profiles.field.logarithms(world, 0)
@@ -268,7 +272,7 @@ def test_gains_are_of_amplitudes_and_b0_is_in_all_of_them():
     np.testing.assert_allclose(gains * profiles.gains(world, "b"), 1, rtol=1e-5)
 
 
-def test_a_scan_without_its_profile_is_the_scan_divided_and_blurred():
+def test_a_scan_without_its_profile_is_the_scan_divided_and_blurred() -> None:
     profiles, scan = _profiles(_weights(), (2.0, 0.0)), _scan("a", 3)
     own = fit_coefficients(scan, order=ORDER, fit="pseudo-inverse")  # which keeps all
     divided = own.values / profiles.gains(scan.positions, "a")
@@ -279,7 +283,7 @@ def test_a_scan_without_its_profile_is_the_scan_divided_and_blurred():
     assert found.dtype == np.float32
 
 
-def test_profiles_are_what_their_arrays_hold():
+def test_profiles_are_what_their_arrays_hold() -> None:
     profiles = _profiles(_weights(), (2.0, 0.0))
     again = SiteProfiles.from_arrays(profiles.sites, ORDER, profiles.arrays)
     world = np.random.default_rng(1).uniform(-80, 80, size=(5, 3))

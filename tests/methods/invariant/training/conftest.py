@@ -1,8 +1,9 @@
 import pytest
 
 import lessons
+from siteless.methods.patches import TrainingSet
 
 
 @pytest.fixture(scope="session")
-def lesson():
+def lesson() -> TrainingSet:
     return lessons.lesson()

@@ -9,43 +9,43 @@ from lessons import QUICK
 from siteless.methods.invariant.network import Autoencoder, NetworkSettings
 from siteless.methods.invariant.training import adapt, train
 from siteless.methods.invariant.training._units import channel_units, units_beside
-from siteless.methods.patches import TrainingSet
+from siteless.methods.patches import TrainingScan, TrainingSet
 from siteless.population import Design
 
 
 @pytest.fixture(scope="module")
-def trained():
+def trained() -> Autoencoder:
     lesson = lessons.lesson()
     scans = [_brighter(scan, 0.2) if scan.site == "b" else scan for scan in lesson.scans]
     settings = replace(QUICK, updates=200)
     return train(replace(lesson, scans=scans, validation=[]), settings, seed=0).network
 
 
-def _brighter(scan, more):
+def _brighter(scan: TrainingScan, more: float) -> TrainingScan:
     """Return a scan of a site that shows its shells brighter than its patches tell."""
     shown = scan.signal + np.where(scan.shell > 0, more, 0)
     return replace(scan, signal=shown.astype(np.float32))
 
 
 @pytest.fixture(scope="module")
-def fresh():
+def fresh() -> TrainingSet:
     return TrainingSet(
         [_brighter(replace(lessons.training_scan("a", 5), site="c"), 0.3)], (), ("c",)
     )
 
 
 @pytest.fixture(scope="module")
-def told():
+def told() -> list[tuple[int, int]]:
     """Gather what is told on the way to the larger network."""
     return []
 
 
 @pytest.fixture(scope="module")
-def larger(trained, fresh, told):
+def larger(trained: Autoencoder, fresh: TrainingSet, told: list[tuple[int, int]]) -> Autoencoder:
     return adapt(trained, fresh, QUICK, progress=lambda done, total: told.append((done, total)))
 
 
-def test_what_is_known_stays(trained, larger):
+def test_what_is_known_stays(trained: Autoencoder, larger: Autoencoder) -> None:
     code = torch.randn(20, trained.settings.code)
     patch = torch.randn(20, trained.settings.neighbours * trained.settings.channels)
     frames = trained.frames(patch)
@@ -58,7 +58,9 @@ def test_what_is_known_stays(trained, larger):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
-def test_the_new_site_is_rendered_as_it_looks(trained, fresh, larger):
+def test_the_new_site_is_rendered_as_it_looks(
+    trained: Autoencoder, fresh: TrainingSet, larger: Autoencoder
+) -> None:
     [scan] = fresh.scans
     patch = torch.from_numpy(scan.values[scan.neighbours]).flatten(1)
     here, signal = torch.full((len(patch),), 2), torch.from_numpy(scan.signal)
@@ -73,14 +75,16 @@ def test_the_new_site_is_rendered_as_it_looks(trained, fresh, larger):
     assert error < 0.4 * unadapted
 
 
-def test_the_same_seed_gives_the_same_weights(trained, fresh, larger):
+def test_the_same_seed_gives_the_same_weights(
+    trained: Autoencoder, fresh: TrainingSet, larger: Autoencoder
+) -> None:
     one, other = larger.state_dict(), adapt(trained, fresh, QUICK).state_dict()
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_codes_of_the_new_site_have_the_covariance_of_the_others_and_their_own_mean(
-    trained, fresh, larger
-):
+    trained: Autoencoder, fresh: TrainingSet, larger: Autoencoder
+) -> None:
     unaligned = adapt(trained, fresh, replace(QUICK, aligned=False))
     [scan] = fresh.scans
     patch = torch.from_numpy(scan.values[scan.neighbours]).flatten(1)
@@ -93,12 +97,12 @@ def test_codes_of_the_new_site_have_the_covariance_of_the_others_and_their_own_m
     assert (torch.cov(before.T, correction=0) - trained.code_covariance).abs().max() > 0.1
 
 
-def _travelled(lesson):
+def _travelled(lesson: TrainingSet) -> Design:
     people = [scan.name[1:] for scan in lesson.scans]
     return Design.of([scan.site for scan in lesson.scans], people, lesson.sites)
 
 
-def test_units_of_a_new_site_are_those_that_training_would_give():
+def test_units_of_a_new_site_are_those_that_training_would_give() -> None:
     lesson = lessons.lesson()
     own = [scan for scan in lesson.scans if scan.site == "a"]
     network = Autoencoder(NetworkSettings(lesson.scans[0].values.shape[1], sites=2, turned=True))
@@ -112,6 +116,6 @@ def test_units_of_a_new_site_are_those_that_training_would_give():
 
 
 @pytest.mark.usefixtures("larger")
-def test_progress_is_told(told):
+def test_progress_is_told(told: list[tuple[int, int]]) -> None:
     assert told[0] == (1, len(told))
     assert told[-1] == (len(told), len(told))

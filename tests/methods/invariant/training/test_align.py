@@ -6,17 +6,20 @@ import pytest
 import torch
 
 from lessons import QUICK
+from siteless.acquisition import Array
+from siteless.methods.invariant.network import Autoencoder, Posterior
 from siteless.methods.invariant.training import train
 from siteless.methods.invariant.training._align import _transport, align_codes
+from siteless.methods.patches import TrainingScan, TrainingSet
 
 
-def _covariance(rng, units):
+def _covariance(rng: np.random.Generator, units: int) -> Array:
     mixed = rng.normal(size=(units, 2 * units))
     return mixed @ mixed.T / units
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_codes_of_one_covariance_get_another(seed):
+def test_codes_of_one_covariance_get_another(seed: int) -> None:
     rng = np.random.default_rng(seed)
     own, goal = _covariance(rng, 6), _covariance(rng, 6)
     found = _transport(own, goal)
@@ -26,42 +29,51 @@ def test_codes_of_one_covariance_get_another(seed):
     np.testing.assert_allclose(_transport(own, own), np.eye(6), atol=1e-9)
 
 
-def test_a_unit_that_is_not_used_stays_as_it_is():
+def test_a_unit_that_is_not_used_stays_as_it_is() -> None:
     own, goal = np.diag([1.0, 1e-7]), np.diag([4.0, 1e-9])
     np.testing.assert_allclose(_transport(own, goal), np.diag([2.0, 1.0]), atol=1e-2)
 
 
 @pytest.fixture(scope="module")
-def unaligned(lesson):
+def unaligned(lesson: TrainingSet) -> Autoencoder:
     return train(lesson, replace(QUICK, aligned=False)).network
 
 
 @pytest.fixture
-def travelled(lesson):
+def travelled(lesson: TrainingSet) -> list[TrainingScan]:
     return [replace(scan, subject=scan.name[1:]) for scan in lesson.scans]
 
 
 @pytest.fixture
-def network(unaligned, travelled, lesson):
+def network(
+    unaligned: Autoencoder, travelled: list[TrainingScan], lesson: TrainingSet
+) -> Autoencoder:
     aligned = deepcopy(unaligned)
     align_codes(aligned, travelled, lesson.design(travelled))
     return aligned
 
 
-def test_training_ends_with_codes_that_are_aligned(unaligned, travelled, lesson, network):
+def test_training_ends_with_codes_that_are_aligned(
+    unaligned: Autoencoder,
+    travelled: list[TrainingScan],
+    lesson: TrainingSet,
+    network: Autoencoder,
+) -> None:
     found = train(replace(lesson, scans=travelled), QUICK).network.state_dict()
     for name, weight in network.state_dict().items():
         torch.testing.assert_close(found[name], weight)
     assert not torch.equal(found["code_mixing"], unaligned.code_mixing)
 
 
-def _codes(network, scan, site):
+def _codes(network: Autoencoder, scan: TrainingScan, site: int) -> Posterior:
     patch = torch.from_numpy(scan.values[scan.neighbours]).flatten(1)
     with torch.no_grad():
         return network.encode(patch, torch.tensor([site]), network.frames(patch))
 
 
-def test_codes_of_all_sites_have_one_mean_and_covariance(lesson, network):
+def test_codes_of_all_sites_have_one_mean_and_covariance(
+    lesson: TrainingSet, network: Autoencoder
+) -> None:
     found = [
         [_codes(network, scan, site).mean.numpy() for scan in lesson.scans if scan.site == label]
         for site, label in enumerate(lesson.sites)
@@ -73,7 +85,9 @@ def test_codes_of_all_sites_have_one_mean_and_covariance(lesson, network):
     np.testing.assert_allclose(spreads[0], network.code_covariance, rtol=0.03, atol=0.03)
 
 
-def test_variances_follow_the_codes(lesson, network, unaligned):
+def test_variances_follow_the_codes(
+    lesson: TrainingSet, network: Autoencoder, unaligned: Autoencoder
+) -> None:
     """A posterior's variance is that of codes drawn from it and brought to the common ones."""
     one, before = (_codes(net, lesson.scans[0], 0) for net in (network, unaligned))
     torch.manual_seed(0)
@@ -82,7 +96,9 @@ def test_variances_follow_the_codes(lesson, network, unaligned):
     torch.testing.assert_close(moved.var(dim=0), one.variance[0], rtol=0.15, atol=1e-6)
 
 
-def test_few_patches_do_not_tell_another_covariance(lesson, unaligned):
+def test_few_patches_do_not_tell_another_covariance(
+    lesson: TrainingSet, unaligned: Autoencoder
+) -> None:
     network = deepcopy(unaligned)
     scans = [
         replace(scan, neighbours=scan.neighbours[:5]) if scan.site == "a" else scan
@@ -93,7 +109,9 @@ def test_few_patches_do_not_tell_another_covariance(lesson, unaligned):
     assert 0.5 < gains.min() < gains.max() < 2
 
 
-def test_aligning_again_gives_the_same(lesson, network, travelled):
+def test_aligning_again_gives_the_same(
+    lesson: TrainingSet, network: Autoencoder, travelled: list[TrainingScan]
+) -> None:
     before = network.code_mixing.clone(), network.code_shift.clone()
     align_codes(network, travelled, lesson.design(travelled))
     torch.testing.assert_close((network.code_mixing, network.code_shift), before)

@@ -4,15 +4,16 @@ import torch
 from hypothesis import given
 
 from lessons import lesson as make_lesson
-from siteless.methods.invariant.training._batch import GROUPS, Sampler
-from siteless.methods.patches import cut
+from siteless.distributed import GROUPS
+from siteless.methods.invariant.training._batch import Sampler
+from siteless.methods.patches import TrainingSet, cut
 from strategies import seeds
 
 UNITS = 8
 
 
 @pytest.fixture(scope="module")
-def sampler(lesson):
+def sampler(lesson: TrainingSet) -> Sampler:
     return Sampler(lesson.scans, lesson.sites, units=UNITS, device="cpu")
 
 
@@ -20,7 +21,7 @@ LESSON = make_lesson()
 
 
 @given(seeds)
-def test_every_site_has_its_share(seed):
+def test_every_site_has_its_share(seed: int) -> None:
     sampler = Sampler(LESSON.scans, LESSON.sites, units=UNITS, device="cpu")
     batch = sampler.draw(256, seed=(seed,))
     assert torch.bincount(batch.site).tolist() == [128, 128]
@@ -29,7 +30,7 @@ def test_every_site_has_its_share(seed):
     assert len(batch.signal) == GROUPS
 
 
-def test_patches_are_cut_from_their_scans(lesson, sampler):
+def test_patches_are_cut_from_their_scans(lesson: TrainingSet, sampler: Sampler) -> None:
     batch = sampler.draw_from_each(64, seed=(3,))
     rng = np.random.default_rng((3,))
     rows = [rng.integers(len(scan.neighbours), size=16) for scan in lesson.scans]
@@ -44,7 +45,7 @@ def test_patches_are_cut_from_their_scans(lesson, sampler):
 
 
 @pytest.mark.parametrize("processes", [2, 4, 16])
-def test_the_parts_of_processes_make_up_the_batch(sampler, processes):
+def test_the_parts_of_processes_make_up_the_batch(sampler: Sampler, processes: int) -> None:
     whole = sampler.draw(256, seed=(7,))
     size = 256 // GROUPS
     for rank in range(processes):
@@ -56,14 +57,14 @@ def test_the_parts_of_processes_make_up_the_batch(sampler, processes):
             )
 
 
-def test_one_seed_gives_one_batch_and_another_another(sampler):
+def test_one_seed_gives_one_batch_and_another_another(sampler: Sampler) -> None:
     first, again, other = (sampler.draw(64, seed=seed) for seed in ((0, 1), (0, 1), (0, 2)))
     assert torch.equal(first.patch, again.patch)
     assert torch.equal(first.noise, again.noise)
     assert not torch.equal(first.patch, other.patch)
 
 
-def test_drawing_does_not_change_the_scans(lesson, sampler):
+def test_drawing_does_not_change_the_scans(lesson: TrainingSet, sampler: Sampler) -> None:
     before = lesson.scans[0].values.copy()
     batch = sampler.draw(64, seed=(0,))
     batch.patch.zero_()

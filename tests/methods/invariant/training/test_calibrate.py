@@ -6,26 +6,31 @@ import pytest
 import torch
 
 from lessons import QUICK
+from siteless.acquisition import Array
+from siteless.methods.invariant.network import Autoencoder
 from siteless.methods.invariant.training import calibrate_last, calibrate_sites, train
 from siteless.methods.invariant.training._calibrate import _log_amplitudes
+from siteless.methods.patches import TrainingSet
 
 
 @pytest.fixture(scope="module")
-def trained(lesson):
+def trained(lesson: TrainingSet) -> Autoencoder:
     return train(lesson, QUICK).network
 
 
 @pytest.fixture
-def network(trained):
+def network(trained: Autoencoder) -> Autoencoder:
     return deepcopy(trained)
 
 
-def _amplitudes(network, lesson):
+def _amplitudes(network: Autoencoder, lesson: TrainingSet) -> Array:
     numbers = [lesson.sites.index(one.site) for one in lesson.scans]
     return _log_amplitudes(network, lesson.scans, numbers)
 
 
-def test_renderings_of_a_code_differ_as_far_as_they_should(network, lesson):
+def test_renderings_of_a_code_differ_as_far_as_they_should(
+    network: Autoencoder, lesson: TrainingSet
+) -> None:
     rng = np.random.default_rng(0)
     before = _amplitudes(network, lesson)
     expected = 0.1 * rng.normal(size=before.shape)
@@ -38,12 +43,16 @@ def test_renderings_of_a_code_differ_as_far_as_they_should(network, lesson):
     np.testing.assert_allclose(after.mean(axis=0), before.mean(axis=0), atol=1e-4)
 
 
-def test_nothing_changes_where_renderings_differ_as_they_should(network, lesson):
+def test_nothing_changes_where_renderings_differ_as_they_should(
+    network: Autoencoder, lesson: TrainingSet
+) -> None:
     calibrate_sites(network, lesson.scans, lesson.sites, _amplitudes(network, lesson) + 0.3)
     torch.testing.assert_close(network.gain, torch.ones_like(network.gain))
 
 
-def test_the_last_site_gets_a_gain_of_its_own_and_the_others_stay(network, lesson):
+def test_the_last_site_gets_a_gain_of_its_own_and_the_others_stay(
+    network: Autoencoder, lesson: TrainingSet
+) -> None:
     count = len(lesson.sites)
     last = [one for one in lesson.scans if one.site == lesson.sites[-1]]
     network.gain[:-1] = 1.25
@@ -53,7 +62,7 @@ def test_the_last_site_gets_a_gain_of_its_own_and_the_others_stay(network, lesso
     assert (network.gain[:-1] == 1.25).all()
 
 
-def test_a_site_whose_people_differ_keeps_their_difference(lesson):
+def test_a_site_whose_people_differ_keeps_their_difference(lesson: TrainingSet) -> None:
     """One site is shown scans of lower b=1200 signal, which its profile has left to its people.
 
     A decoder that is told the site renders it lower; calibrated, it no longer does.

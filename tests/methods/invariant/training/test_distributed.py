@@ -4,6 +4,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ SETTINGS = replace(lessons.QUICK, updates=40, precision="float32")
 SCRIPT = Path(__file__).with_name("train_together.py")
 
 
-def _log_of_two(out):
+def _log_of_two(out: Path) -> list[dict[str, Any]]:
     path = os.pathsep.join([str(SCRIPT.parents[3]), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
@@ -24,7 +25,7 @@ def _log_of_two(out):
     return json.loads(out.read_text())
 
 
-def test_one_process_tells_of_an_error_and_all_end(tmp_path):
+def test_one_process_tells_of_an_error_and_all_end(tmp_path: Path) -> None:
     missing = tmp_path / "none"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     words = ["-m", "siteless", "fit", str(missing), "--model", str(tmp_path / "m.safetensors")]
@@ -36,7 +37,7 @@ def test_one_process_tells_of_an_error_and_all_end(tmp_path):
     assert told == [f"siteless: {missing}: there is no such file; correct the path or restore it"]
 
 
-def test_two_processes_have_the_losses_of_one(tmp_path):
+def test_two_processes_have_the_losses_of_one(tmp_path: Path) -> None:
     alone = train(lessons.lesson(), SETTINGS).log
     together = _log_of_two(tmp_path / "together.json")
     for one, two in zip(map(dict, alone), together, strict=True):

@@ -17,21 +17,22 @@ from siteless.methods.invariant.network import (
     reconstruction_loss,
 )
 from siteless.methods.invariant.training import PRESETS
-from siteless.methods.invariant.training._batch import Sampler
+from siteless.methods.invariant.training._batch import Batch, Sampler
 from siteless.methods.invariant.training._objective import Objective, _interleaved
+from siteless.methods.patches import TrainingSet
 
 
 @pytest.fixture
-def batch(lesson):
+def batch(lesson: TrainingSet) -> Batch:
     return Sampler(lesson.scans, lesson.sites, units=32, device="cpu").draw(64, seed=(0,))
 
 
 @pytest.fixture
-def objective(lesson):
+def objective(lesson: TrainingSet) -> Objective:
     return _objective(lesson, rendered=7, reconstruction_share=1 / 7)
 
 
-def _objective(lesson, *, rendered, reconstruction_share):
+def _objective(lesson: TrainingSet, *, rendered: int, reconstruction_share: float) -> Objective:
     torch.manual_seed(0)
     channels = lesson.scans[0].values.shape[1]
     network = Autoencoder(NetworkSettings(channels=channels, sites=2, rendered=rendered))
@@ -48,7 +49,7 @@ def _objective(lesson, *, rendered, reconstruction_share):
     return Objective(network, settings, shells=2)
 
 
-def test_the_terms_are_those_of_a_plain_computation(objective, batch):
+def test_the_terms_are_those_of_a_plain_computation(objective: Objective, batch: Batch) -> None:
     terms, elsewhere = objective(batch)
     network = objective.network
     offset, scale = network.offset[batch.site], network.scale[batch.site]
@@ -76,7 +77,9 @@ def test_the_terms_are_those_of_a_plain_computation(objective, batch):
     close(elsewhere, network.decoder(code[judged], batch.elsewhere[judged]))
 
 
-def test_patches_that_are_turned_are_projected_in_scanner_axes(lesson, batch):
+def test_patches_that_are_turned_are_projected_in_scanner_axes(
+    lesson: TrainingSet, batch: Batch
+) -> None:
     """What is rendered in frames is compared with the signal where it was measured."""
     channels = lesson.scans[0].values.shape[1]
     torch.manual_seed(0)
@@ -95,7 +98,9 @@ def test_patches_that_are_turned_are_projected_in_scanner_axes(lesson, batch):
     torch.testing.assert_close(terms.projection, expected)
 
 
-def test_centres_alone_have_no_reconstruction_and_the_same_projection(lesson, batch):
+def test_centres_alone_have_no_reconstruction_and_the_same_projection(
+    lesson: TrainingSet, batch: Batch
+) -> None:
     objective = _objective(lesson, rendered=1, reconstruction_share=0.0)
     terms, elsewhere = objective(batch)
     assert terms.reconstruction == 0
@@ -108,7 +113,9 @@ def test_centres_alone_have_no_reconstruction_and_the_same_projection(lesson, ba
     torch.testing.assert_close(whole(batch)[0].projection, terms.projection)
 
 
-def test_the_weights_are_the_papers_with_its_signs_corrected(objective, batch):
+def test_the_weights_are_the_papers_with_its_signs_corrected(
+    objective: Objective, batch: Batch
+) -> None:
     terms, _ = objective(batch)
     paper = PRESETS["paper"]
     expected = 1.01 * terms.reconstruction + terms.prior + 0.01 * terms.marginal + terms.projection
@@ -116,7 +123,7 @@ def test_the_weights_are_the_papers_with_its_signs_corrected(objective, batch):
     assert (paper.adversary, paper.adversary_updates, paper.batch) == (10, 10, 128)
 
 
-def test_the_projection_is_dipys():
+def test_the_projection_is_dipys() -> None:
     gradients = make_gradients({1200: 20, 3000: 20})
     scan = make_scan(gradients)
     made = fitted_scan(scan, replace(PREPARATION, tissue="brain"))
@@ -135,7 +142,7 @@ def test_the_projection_is_dipys():
     torch.testing.assert_close(ours[:, 0], values[:, 0])
 
 
-def test_sets_that_are_compared_hold_patches_of_every_group():
+def test_sets_that_are_compared_hold_patches_of_every_group() -> None:
     groups, size = 16, 128
     group = torch.arange(groups).repeat_interleave(size).float()[:, None]
     row = torch.arange(groups * size).float()[:, None]
@@ -146,13 +153,13 @@ def test_sets_that_are_compared_hold_patches_of_every_group():
     assert sorted(parts.variance.flatten().tolist()) == row.flatten().tolist()
 
 
-def test_small_batches_are_compared_whole():
+def test_small_batches_are_compared_whole() -> None:
     posterior = Posterior(torch.randn(48, 3), torch.rand(48, 3) + 0.1)
     whole = leave_one_out_kl(posterior)
     torch.testing.assert_close(leave_one_out_kl(_interleaved(posterior, 16)), whole)
 
 
-def test_fixed_noise_is_not_learned(lesson):
+def test_fixed_noise_is_not_learned(lesson: TrainingSet) -> None:
     network = Autoencoder(NetworkSettings(channels=lesson.scans[0].values.shape[1], sites=2))
     learned = Objective(network, QUICK, shells=2)
     fixed = Objective(network, PRESETS["paper"], shells=2)

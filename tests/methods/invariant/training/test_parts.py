@@ -7,14 +7,16 @@ from hypothesis import strategies as st
 
 from lessons import ORDER, PREPARATION, SHELLS, fitted_scan
 from phantoms import make_gradients, make_scan
-from siteless.acquisition import GradientTable, Site
+from siteless.acquisition import Array, GradientTable, Scan, Site
 from siteless.harmonics import fit_coefficients
 from siteless.methods.invariant.profiles import SiteProfiles, flat_fields
 from siteless.methods.invariant.training import WHOLE, make_parts, part_volumes
 
 
 @given(directions=st.integers(6, 40), parts=st.integers(2, 4), seed=st.integers(0, 5))
-def test_every_part_has_its_share_of_b0_and_of_each_shell(directions, parts, seed):
+def test_every_part_has_its_share_of_b0_and_of_each_shell(
+    directions: int, parts: int, seed: int
+) -> None:
     gradients = make_gradients({1000: directions, 2000: directions + 3}, seed=seed)
     number = part_volumes(gradients, parts)
     groups = [np.flatnonzero(gradients.is_b0), *(shell.volumes for shell in gradients.shells)]
@@ -27,7 +29,7 @@ def test_every_part_has_its_share_of_b0_and_of_each_shell(directions, parts, see
 
 
 @pytest.mark.parametrize("shells", [{1000: 8}, {1000: 15, 2000: 15}, {500: 6, 1000: 15, 3000: 60}])
-def test_shells_of_few_directions_are_not_parted(shells):
+def test_shells_of_few_directions_are_not_parted(shells: dict[int, int]) -> None:
     gradients = make_gradients(shells)
     scan = make_scan(gradients, seed=0, site=Site("a"))
     preparation = replace(PREPARATION, order=2, shells=tuple(map(float, shells)))
@@ -38,7 +40,7 @@ def test_shells_of_few_directions_are_not_parted(shells):
         assert counts.tolist() == [n if n < 18 else n // 3 for n in shells.values()]
 
 
-def test_parts_of_tables_whose_vectors_tell_the_shells_are_those_of_others():
+def test_parts_of_tables_whose_vectors_tell_the_shells_are_those_of_others() -> None:
     plain = make_scan(make_gradients({1200: 20, 3000: 20}), seed=0, site=Site("a"))
     length = np.sqrt(plain.gradients.b / 3000)[:, None]
     bvals = np.where(plain.gradients.is_b0, 0.0, 3000.0)
@@ -50,7 +52,7 @@ def test_parts_of_tables_whose_vectors_tell_the_shells_are_those_of_others():
         np.testing.assert_allclose(one.values, other.values, atol=1e-5)
 
 
-def test_a_part_holds_the_means_of_what_surrounds_its_patches():
+def test_a_part_holds_the_means_of_what_surrounds_its_patches() -> None:
     scan = make_scan(make_gradients(SHELLS), seed=0, site=Site("a"))
     plain, wide = (
         make_parts(scan, None, PREPARATION, parts=3, surroundings=passes)[0]
@@ -63,14 +65,14 @@ def test_a_part_holds_the_means_of_what_surrounds_its_patches():
     np.testing.assert_array_equal(wide.voxels, plain.voxels)
 
 
-def test_near_directions_are_in_different_parts():
+def test_near_directions_are_in_different_parts() -> None:
     gradients = make_gradients({1000: 30}, seed=0)
     [shell] = gradients.shells
     directions, number = gradients.directions[shell.volumes], part_volumes(gradients, 3)
     number = number[shell.volumes]
     likeness = np.abs(directions @ directions.T) - np.eye(30)
 
-    def nearest(number):
+    def nearest(number: Array) -> float:
         return np.mean([(likeness[one] * (number == number[one])).max() for one in range(30)])
 
     rng = np.random.default_rng(0)
@@ -78,11 +80,11 @@ def test_near_directions_are_in_different_parts():
     assert nearest(number) < np.percentile(shuffled, 5)
 
 
-def _scan():
+def _scan() -> Scan:
     return make_scan(make_gradients(SHELLS), seed=0, site=Site("a"))
 
 
-def test_patches_do_not_see_the_volumes_that_they_are_judged_by():
+def test_patches_do_not_see_the_volumes_that_they_are_judged_by() -> None:
     scan, parts = _scan(), 3
     number = part_volumes(scan.gradients, parts)
     *made, _ = make_parts(scan, None, PREPARATION, parts=parts)
@@ -96,12 +98,12 @@ def test_patches_do_not_see_the_volumes_that_they_are_judged_by():
     assert columns == (~scan.gradients.is_b0).sum()
 
 
-def test_one_part_is_the_whole_scan():
+def test_one_part_is_the_whole_scan() -> None:
     one, _ = make_parts(_scan(), None, PREPARATION, parts=1)
     assert one.content == fitted_scan(_scan()).content
 
 
-def test_the_last_one_has_some_patches_of_all_directions(monkeypatch):
+def test_the_last_one_has_some_patches_of_all_directions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("siteless.methods.invariant.training._parts._PATCHES_OF_WHOLE", 50)
     *_, some = make_parts(_scan(), None, PREPARATION, parts=3, surroundings=(1,))
     [every, _] = make_parts(_scan(), None, PREPARATION, parts=1, surroundings=(1,))
@@ -112,7 +114,7 @@ def test_the_last_one_has_some_patches_of_all_directions(monkeypatch):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_a_single_b0_is_in_every_part():
+def test_a_single_b0_is_in_every_part() -> None:
     scan = _scan()
     only = np.flatnonzero(scan.gradients.is_b0)[0]
     kept = ~scan.gradients.is_b0
@@ -124,7 +126,7 @@ def test_a_single_b0_is_in_every_part():
         np.testing.assert_allclose(one.signal[:, 0], whole.signal[:, 0], rtol=1e-6)
 
 
-def test_the_signal_is_rid_of_the_field_and_keeps_its_sharpness():
+def test_the_signal_is_rid_of_the_field_and_keeps_its_sharpness() -> None:
     scan = _scan()
     weights = np.zeros((1, 35, 5))
     weights[0, 0, 0] = np.log(1.25)  # the first cosine is constant, the first feature b0
@@ -134,7 +136,7 @@ def test_the_signal_is_rid_of_the_field_and_keeps_its_sharpness():
     own = fit_coefficients(scan, order=ORDER).values / plain[0].level
     inside = np.searchsorted(scan.voxels, plain[0].voxels)
     for before, after in zip(plain[:-1], made[:-1], strict=True):
-        assert (after.values.dtype, after.signal.dtype) == (np.float32, np.float32)
+        assert after.values.dtype == after.signal.dtype == np.float32
         moved = before.signal - own[inside] @ before.mixing * (1 - 1 / 1.25)
         np.testing.assert_allclose(after.signal, moved, atol=1e-5)
         # Patches are blurred as well.
@@ -142,6 +144,6 @@ def test_the_signal_is_rid_of_the_field_and_keeps_its_sharpness():
 
 
 @pytest.mark.parametrize("parts", [2, 3])
-def test_parts_are_the_same_each_time(parts):
+def test_parts_are_the_same_each_time(parts: int) -> None:
     one, other = (make_parts(_scan(), None, PREPARATION, parts=parts) for _ in range(2))
     assert [scan.content for scan in one] == [scan.content for scan in other]

@@ -6,15 +6,18 @@ import torch
 
 from siteless.harmonics import coefficient_orders
 from siteless.methods.invariant.training._units import channel_units
+from siteless.methods.patches import TrainingScan, TrainingSet
 from siteless.population import Design
 
 
-def _travelled(*scans):
+def _travelled(*scans: TrainingScan) -> Design:
     return Design.of([scan.site for scan in scans], ["p"] * len(scans), ("a", "b"))
 
 
 @pytest.mark.parametrize("of_sites", [False, True])
-def test_in_their_units_channels_have_mean_zero_and_variance_one(lesson, of_sites):
+def test_in_their_units_channels_have_mean_zero_and_variance_one(
+    lesson: TrainingSet, of_sites: bool
+) -> None:
     design = lesson.design(lesson.scans) if of_sites else None
     offset, scale = channel_units(lesson.scans, design)
     offset, scale = (unit.expand(len(lesson.sites), -1) for unit in (offset, scale))
@@ -28,7 +31,7 @@ def test_in_their_units_channels_have_mean_zero_and_variance_one(lesson, of_site
     torch.testing.assert_close(square, torch.ones_like(square), atol=1e-3, rtol=0)
 
 
-def test_a_site_that_shows_more_of_a_degree_has_a_larger_unit_for_it(lesson):
+def test_a_site_that_shows_more_of_a_degree_has_a_larger_unit_for_it(lesson: TrainingSet) -> None:
     first = lesson.scans[0]
     degrees = np.concatenate([[0], *[coefficient_orders(first.order)] * 2])
     more = np.where(degrees == 4, 1.2, 1).astype(np.float32)
@@ -42,7 +45,7 @@ def test_a_site_that_shows_more_of_a_degree_has_a_larger_unit_for_it(lesson):
     torch.testing.assert_close(seen[0], seen[1], atol=1e-3, rtol=1e-3)
 
 
-def test_degrees_that_fields_are_of_have_the_same_units_at_all_sites(lesson):
+def test_degrees_that_fields_are_of_have_the_same_units_at_all_sites(lesson: TrainingSet) -> None:
     first = lesson.scans[0]
     degrees = np.concatenate([[0], *[coefficient_orders(first.order)] * 2])
     louder = replace(first, site="b", values=first.values * np.where(degrees <= 2, 1.2, 1))
@@ -50,6 +53,6 @@ def test_degrees_that_fields_are_of_have_the_same_units_at_all_sites(lesson):
     torch.testing.assert_close(scale[1], scale[0])
 
 
-def test_without_units_of_their_own_sites_share_them(lesson):
+def test_without_units_of_their_own_sites_share_them(lesson: TrainingSet) -> None:
     offset, scale = channel_units(lesson.scans, None)
     assert len(offset) == len(scale) == 1
