@@ -81,13 +81,17 @@ def _chosen(cohort: Cohort, sizes: dict[Path, float], limit: float) -> set[Path]
     reference = {scan.dwi for scan in cohort.reference or cohort.learning}
     learning = sorted(cohort.learning, key=lambda scan: scan.dwi not in reference)
     share = len(cohort.validating) / len(cohort.scans)
+    parts = (
+        (list(_dealt(learning)), len(cohort.sites)),
+        (list(_dealt(cohort.validating)), min(1, len(cohort.validating))),
+    )
+    fewest = [sum(sizes[scan.dwi] for scan in scans[:least]) for scans, least in parts]
+    # In proportion, but each part has room for the scans that it must have.
+    for_learning = min(max((1 - share) * limit, fewest[0]), limit - fewest[1])
     chosen: set[Path] = set()
-    for scans, least, part in (
-        (learning, len(cohort.sites), 1 - share),
-        (cohort.validating, min(1, len(cohort.validating)), share),
-    ):
-        left = part * limit
-        for number, scan in enumerate(_dealt(scans)):
+    for (scans, least), room in zip(parts, (for_learning, limit - for_learning), strict=True):
+        left = room
+        for number, scan in enumerate(scans):
             left -= sizes[scan.dwi]
             if left < 0 and number >= least:
                 break
