@@ -11,7 +11,8 @@ from phantoms import make_gradients, make_scan, write_mask, write_raw, write_tab
 from siteless.acquisition import Scan, Site
 from siteless.harmonics import fit_coefficients
 from siteless.methods.invariant.training import TrainingSettings
-from siteless.methods.patches import TrainingScan, TrainingSet, make_training_scan
+from siteless.methods.patches import TrainingScan, make_training_scan
+from siteless.methods.training import TrainingSet
 from siteless.model import LearnedSite, ModelCard, Preparation, Typical
 
 SHELLS = {1200: 20, 3000: 20}

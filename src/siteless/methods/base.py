@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from siteless.bids import ScanFiles
     from siteless.harmonics import Coefficients, FitName
     from siteless.methods.cohort import Cohort
-    from siteless.methods.patches import Row, TrainingScan
+    from siteless.methods.patches import TrainingScan
     from siteless.methods.store import ScanStore
+    from siteless.methods.training import Row
     from siteless.model import Model, ModelCard
     from siteless.tissue import Tissue
 

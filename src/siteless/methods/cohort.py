@@ -10,7 +10,8 @@ import numpy as np
 from siteless.acquisition import Array
 from siteless.bids import ScanFiles
 from siteless.errors import DatasetError
-from siteless.methods.patches import TrainingScan, TrainingSet
+from siteless.methods.patches import TrainingScan
+from siteless.methods.training import TrainingSet
 from siteless.population import Covariate, Design, covariate_columns
 
 # With fewer participants, a site cannot be separated from them.

@@ -107,12 +107,15 @@ def _lacks(names: Sequence[str], gradients: GradientTable) -> str | None:
     for name in names:
         if len(gradients.shells) < MAPS[name].shells:
             return f"{name} needs at least {MAPS[name].shells} shells, found {bs}"
-        axes = [count_axes(gradients.directions[shell.volumes]) for shell in gradients.shells]
-        if name == "mk" and max(axes) < _KURTOSIS_NUMBERS:
+        if name == "mk" and _most_axes(gradients) < _KURTOSIS_NUMBERS:
             return (
                 f"mk needs a shell of at least {_KURTOSIS_NUMBERS} directions, found {gradients}"
             )
     return None
+
+
+def _most_axes(gradients: GradientTable) -> int:
+    return max(count_axes(gradients.directions[shell.volumes]) for shell in gradients.shells)
 
 
 def _on_grid(values: Array, scan: Scan, kind: MapKind) -> Array:

@@ -17,7 +17,8 @@ from siteless.methods.paired._training import (
     find_pairs,
     train_paired,
 )
-from siteless.methods.patches import TrainingScan, TrainingSet, cut
+from siteless.methods.patches import TrainingScan, cut
+from siteless.methods.training import TrainingSet
 
 QUICK = PairedSettings(batch=256, updates=60, hidden=(32, 32))
 GAIN = 1.3  # of site b's shells

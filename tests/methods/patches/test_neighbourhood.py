@@ -5,13 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from siteless.acquisition import Array
-from siteless.methods.patches import (
-    FACES,
-    _neighbourhood,
-    cut,
-    index_neighbours,
-    surrounded,
-)
+from siteless.methods.patches import FACES, _neighbourhood, cut, index_neighbours, surrounded
 
 masks = arrays(bool, st.tuples(*[st.integers(1, 5)] * 3)).filter(lambda mask: mask.any())
 

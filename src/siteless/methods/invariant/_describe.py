@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from siteless.methods.invariant.profiles import SiteProfiles
-from siteless.methods.patches import count_people, describe_validation
+from siteless.methods.training import count_people, describe_validation
 from siteless.model import ModelCard
 from siteless.population import NUMBERS, SiteVerdict
 

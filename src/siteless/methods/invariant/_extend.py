@@ -15,8 +15,8 @@ from siteless.methods.invariant._learn import SURVEYS, derive_parts, read_survey
 from siteless.methods.invariant._model import InvariantModel
 from siteless.methods.invariant.profiles import extend_profiles
 from siteless.methods.invariant.training import TrainingSettings, adapt, calibrate_last
-from siteless.methods.patches import TrainingSet
 from siteless.methods.sites import learned_site
+from siteless.methods.training import TrainingSet
 from siteless.population import Covariate, covariate_columns
 
 

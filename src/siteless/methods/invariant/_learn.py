@@ -23,8 +23,9 @@ from siteless.methods.invariant.training import (
     make_parts,
     train,
 )
-from siteless.methods.patches import TrainingLog, TrainingScan, TrainingSet, without_speed
+from siteless.methods.patches import TrainingScan
 from siteless.methods.store import ScanStore
+from siteless.methods.training import TrainingLog, TrainingSet, without_speed
 from siteless.storage import cache_key
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from siteless.methods.base import Learned, Workspace
 from siteless.methods.cohort import Cohort
 from siteless.methods.paired._model import PairedModel
 from siteless.methods.paired._training import PairedSettings, train_paired
-from siteless.methods.patches import TrainingLog, without_speed
+from siteless.methods.training import TrainingLog, without_speed
 
 
 def learn_translator(settings: PairedSettings, cohort: Cohort, workspace: Workspace) -> Learned:

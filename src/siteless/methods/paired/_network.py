@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from siteless.methods.invariant.network._model import _layers
+from siteless.methods.invariant.network import layers
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Translator(nn.Module):
         super().__init__()
         self.settings = settings
         widths = (settings.inputs + 2 * settings.sites, *settings.hidden)
-        self.hidden = _layers(widths, settings.activation)
+        self.hidden = layers(widths, settings.activation)
         self.correction = nn.Linear(widths[-1], settings.channels)
         nn.init.zeros_(self.correction.weight)
         nn.init.zeros_(self.correction.bias)

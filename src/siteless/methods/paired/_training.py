@@ -16,11 +16,17 @@ from torch import Tensor
 from siteless.acquisition import Array
 from siteless.distributed import GROUPS
 from siteless.errors import DatasetError, TrainingError
-from siteless.methods.invariant.training._units import channel_units
+from siteless.methods.invariant.training import channel_units
 from siteless.methods.paired._network import Translator, TranslatorSettings
-from siteless.methods.patches import Row, TrainingCallback, TrainingScan, TrainingSet
-from siteless.methods.patches._resume import one_cycle
-from siteless.methods.patches._trainer import Trainer, draw_evenly
+from siteless.methods.patches import TrainingScan
+from siteless.methods.training import (
+    Row,
+    Trainer,
+    TrainingCallback,
+    TrainingSet,
+    draw_evenly,
+    one_cycle,
+)
 
 _VALIDATION_PATCHES = 16_384
 # mm, or mm per voxel. Largest difference between affines of one grid.

@@ -1,4 +1,4 @@
-"""Patches of coefficients, and training scans."""
+"""Patches of coefficients, and scans that are stored as patches."""
 
 from siteless.methods.patches._blocks import over_blocks, weights_of, with_weights
 from siteless.methods.patches._neighbourhood import (
@@ -19,27 +19,12 @@ from siteless.methods.patches._scan import (
     same_places,
     store_scan,
 )
-from siteless.methods.patches._training_set import (
-    Row,
-    TrainingCallback,
-    TrainingLog,
-    TrainingSet,
-    count_people,
-    describe_validation,
-    without_speed,
-)
 
 __all__ = [
     "FACES",
-    "Row",
-    "TrainingCallback",
-    "TrainingLog",
     "TrainingScan",
-    "TrainingSet",
     "channel_blocks",
-    "count_people",
     "cut",
-    "describe_validation",
     "evenly_spaced",
     "gather_patches",
     "index_neighbours",
@@ -53,5 +38,4 @@ __all__ = [
     "surrounded",
     "weights_of",
     "with_weights",
-    "without_speed",
 ]

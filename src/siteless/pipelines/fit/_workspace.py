@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from siteless.acquisition import Scan
 from siteless.bids import ScanFiles, require_outside
@@ -20,6 +20,10 @@ from siteless.storage import require_writable
 
 if TYPE_CHECKING:
     from siteless.methods.base import Feature, Learned
+    from siteless.pipelines._run import Progress
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class FitFiles:
@@ -68,14 +72,24 @@ class FitWorkspace:
     def __init__(self, store: ScanStore, files: FitFiles, run: Run) -> None:
         self.store, self.seed = store, run.seed
         self.log, self.checkpoint = files.log, files.state
-        self.stage, self.map = run.stage, run.map
+        self.run = run
+
+    def stage(self, title: str) -> Progress:
+        """Begin a stage of the work, and return its progress callback."""
+        return self.run.stage(title)
+
+    def map(
+        self, title: str, function: Callable[[Item], Result], items: Sequence[Item]
+    ) -> list[Result]:
+        """Apply a function to every item in several processes, and return the results in order."""
+        return self.run.map(title, function, items)
 
     def read_scans(
         self, scans: Sequence[ScanFiles], features: Mapping[str, Feature], *, with_signal: bool
     ) -> None:
         """Read every scan once, and store training data."""
         make = partial(self.store.make, features=features, with_signal=with_signal)
-        self._on_first(self.map, "Reading scans", make, scans)
+        self._on_first(partial(self.map, "Reading scans", make, scans))
 
     def derive(
         self,
@@ -88,19 +102,19 @@ class FitWorkspace:
     ) -> list[list[TrainingScan]]:
         """Make and store training scans derived from every scan, and map them into memory."""
         derive = partial(self.store.derive, make=make, key=key, count=count)
-        self._on_first(self.map, title, derive, scans)
+        self._on_first(partial(self.map, title, derive, scans))
         return [list(map(open_scan, self.store.derived(scan, key, count))) for scan in scans]
 
     def forget_checkpoint(self) -> None:
         """Delete the state of an interrupted training."""
         self._on_first(partial(self.checkpoint.unlink, missing_ok=True))
 
-    def _on_first(self, work: Callable[..., object], *arguments: object) -> None:
+    def _on_first(self, work: Callable[[], object]) -> None:
         """Do work in the first of several processes; the others wait."""
         error = None
         try:
             if rank() == 0:
-                work(*arguments)
+                work()
         except SitelessError as caught:
             error = caught
         raise_everywhere(error)

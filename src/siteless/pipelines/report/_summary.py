@@ -86,10 +86,13 @@ def scan_name(files: ScanFiles) -> str:
 
 def files_beside(rendered: RenderedScan) -> list[Path]:
     """Return further files that a summary depends on; they may not exist."""
-    if rendered.image:  # the map of its uncertainty
-        name = derivative_path(Path(), "spread", rendered.source.entities).name
-        return [rendered.image.dwi.with_name(name)]
+    if rendered.image:
+        return [_uncertainty_path(rendered.image, rendered.source)]
     return [path for image in rendered.maps.values() for path in (image, sidecar_of(image))]
+
+
+def _uncertainty_path(image: ScanFiles, source: ScanFiles) -> Path:
+    return image.dwi.with_name(derivative_path(Path(), "spread", source.entities).name)
 
 
 def _images(scan: Scan) -> _Images:
@@ -156,7 +159,9 @@ def _uncertainty(rendered: RenderedScan, scan: Scan) -> Array | None:
 
     It is NaN in voxels that were scaled, not rendered.
     """
-    [path] = files_beside(rendered)
+    if rendered.image is None:
+        return None
+    path = _uncertainty_path(rendered.image, rendered.source)
     if not path.exists():
         return None
     deviation = np.sqrt(np.square(read_signal(path)[0]).mean(axis=3))

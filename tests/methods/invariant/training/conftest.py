@@ -1,7 +1,7 @@
 import pytest
 
 import lessons
-from siteless.methods.patches import TrainingSet
+from siteless.methods.training import TrainingSet
 
 
 @pytest.fixture(scope="session")

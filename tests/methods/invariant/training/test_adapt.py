@@ -9,7 +9,8 @@ from lessons import QUICK
 from siteless.methods.invariant.network import Autoencoder, NetworkSettings
 from siteless.methods.invariant.training import adapt, train
 from siteless.methods.invariant.training._units import channel_units, units_beside
-from siteless.methods.patches import TrainingScan, TrainingSet
+from siteless.methods.patches import TrainingScan
+from siteless.methods.training import TrainingSet
 from siteless.population import Design
 
 

@@ -10,7 +10,8 @@ from siteless.acquisition import Array
 from siteless.methods.invariant.network import Autoencoder, Posterior
 from siteless.methods.invariant.training import train
 from siteless.methods.invariant.training._align import _transport, align_codes
-from siteless.methods.patches import TrainingScan, TrainingSet
+from siteless.methods.patches import TrainingScan
+from siteless.methods.training import TrainingSet
 
 
 def _covariance(rng: np.random.Generator, units: int) -> Array:

@@ -6,7 +6,8 @@ from hypothesis import given
 from lessons import lesson as make_lesson
 from siteless.distributed import GROUPS
 from siteless.methods.invariant.training._batch import Sampler
-from siteless.methods.patches import TrainingSet, cut
+from siteless.methods.patches import cut
+from siteless.methods.training import TrainingSet
 from strategies import seeds
 
 UNITS = 8

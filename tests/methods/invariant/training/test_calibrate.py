@@ -10,7 +10,7 @@ from siteless.acquisition import Array
 from siteless.methods.invariant.network import Autoencoder
 from siteless.methods.invariant.training import calibrate_last, calibrate_sites, train
 from siteless.methods.invariant.training._calibrate import _log_amplitudes
-from siteless.methods.patches import TrainingSet
+from siteless.methods.training import TrainingSet
 
 
 @pytest.fixture(scope="module")

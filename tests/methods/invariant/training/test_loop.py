@@ -11,8 +11,7 @@ import torch
 from lessons import QUICK
 from siteless.errors import TrainingError
 from siteless.methods.invariant.training import Training, train
-from siteless.methods.patches import TrainingSet
-from siteless.methods.patches._resume import one_cycle
+from siteless.methods.training import TrainingSet, one_cycle
 
 
 def _equal(first: Training, second: Training) -> bool:

@@ -19,7 +19,7 @@ from siteless.methods.invariant.network import (
 from siteless.methods.invariant.training import PRESETS
 from siteless.methods.invariant.training._batch import Batch, Sampler
 from siteless.methods.invariant.training._objective import Objective, _interleaved
-from siteless.methods.patches import TrainingSet
+from siteless.methods.training import TrainingSet
 
 
 @pytest.fixture

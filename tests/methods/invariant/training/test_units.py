@@ -6,7 +6,8 @@ import torch
 
 from siteless.harmonics import coefficient_orders
 from siteless.methods.invariant.training._units import channel_units
-from siteless.methods.patches import TrainingScan, TrainingSet
+from siteless.methods.patches import TrainingScan
+from siteless.methods.training import TrainingSet
 from siteless.population import Design
 
 

@@ -18,6 +18,7 @@ from siteless.methods.invariant.network._model import (
     Encoder,
     NetworkSettings,
     Posterior,
+    layers,
 )
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "fibre_frames",
     "kl_to_marginal",
     "kl_to_prior",
+    "layers",
     "leave_one_out_kl",
     "mean_pairwise_kl",
     "pairwise_kl",

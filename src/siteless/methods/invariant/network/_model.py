@@ -98,7 +98,7 @@ class Encoder(nn.Module):
     def __init__(self, settings: NetworkSettings) -> None:
         super().__init__()
         widths = (settings.inputs, *settings.encoder)
-        self.hidden = _layers(widths, settings.activation)
+        self.hidden = layers(widths, settings.activation)
         self.mean = nn.Linear(widths[-1], settings.code)
         self.variance = nn.Linear(widths[-1], settings.code)
 
@@ -116,7 +116,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.sites = settings.sites
         widths = (settings.code + settings.sites, *settings.decoder)
-        self.hidden = _layers(widths, settings.activation)
+        self.hidden = layers(widths, settings.activation)
         self.patch = nn.Linear(widths[-1], settings.outputs)
 
     def forward(self, code: Tensor, site: Tensor) -> Tensor:
@@ -139,7 +139,7 @@ class Adversary(nn.Module):
     def __init__(self, settings: NetworkSettings) -> None:
         super().__init__()
         widths = (settings.outputs, *settings.adversary)
-        self.hidden = _layers(widths, settings.activation)
+        self.hidden = layers(widths, settings.activation)
         self.site = nn.Linear(widths[-1], settings.sites)
 
     def forward(self, patch: Tensor) -> Tensor:
@@ -262,6 +262,7 @@ class Autoencoder(nn.Module):
         return torch.cat([voxels[..., :1], turned.view(shells.shape).flatten(2)], dim=2)
 
 
-def _layers(widths: Sequence[int], activation: str) -> nn.Sequential:
+def layers(widths: Sequence[int], activation: str) -> nn.Sequential:
+    """Return fully connected layers of so many units, each followed by an activation."""
     steps = [(nn.Linear(a, b), _ACTIVATIONS[activation]()) for a, b in pairwise(widths)]
     return nn.Sequential(*(module for step in steps for module in step))

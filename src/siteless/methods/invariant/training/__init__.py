@@ -5,6 +5,7 @@ from siteless.methods.invariant.training._calibrate import calibrate_last, calib
 from siteless.methods.invariant.training._loop import Training, train
 from siteless.methods.invariant.training._parts import WHOLE, make_parts, part_volumes
 from siteless.methods.invariant.training._settings import PRESETS, TrainingSettings
+from siteless.methods.invariant.training._units import channel_units
 
 __all__ = [
     "PRESETS",
@@ -14,6 +15,7 @@ __all__ = [
     "adapt",
     "calibrate_last",
     "calibrate_sites",
+    "channel_units",
     "make_parts",
     "part_volumes",
     "train",

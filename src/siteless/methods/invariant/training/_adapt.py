@@ -14,8 +14,7 @@ from siteless.methods.invariant.training._batch import Sampler
 from siteless.methods.invariant.training._objective import Objective
 from siteless.methods.invariant.training._settings import TrainingSettings
 from siteless.methods.invariant.training._units import units_beside
-from siteless.methods.patches import TrainingSet
-from siteless.methods.patches._resume import one_cycle
+from siteless.methods.training import TrainingSet, one_cycle
 
 _UPDATES, _LEARNING_RATE = 400, 0.02
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from siteless.acquisition import Array
 from siteless.distributed import GROUPS
 from siteless.methods.patches import TrainingScan
-from siteless.methods.patches._trainer import draw_evenly
+from siteless.methods.training import draw_evenly
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,9 +19,7 @@ from siteless.methods.invariant.training._batch import Sampler
 from siteless.methods.invariant.training._objective import Objective
 from siteless.methods.invariant.training._settings import TrainingSettings
 from siteless.methods.invariant.training._units import channel_units
-from siteless.methods.patches import Row, TrainingCallback, TrainingSet
-from siteless.methods.patches._resume import one_cycle
-from siteless.methods.patches._trainer import Trainer
+from siteless.methods.training import Row, Trainer, TrainingCallback, TrainingSet, one_cycle
 
 _VALIDATION_PATCHES = 4096
 # A unit is active if the variance of its mean over patches exceeds this.

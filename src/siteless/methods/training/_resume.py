@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import torch
 
 from siteless.errors import TrainingError
-from siteless.methods.patches._training_set import TrainingSet
+from siteless.methods.training._training_set import TrainingSet
 from siteless.storage import write_whole
 
 # Format of saved states; other formats cannot be resumed.

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from siteless.distributed import GROUPS, agreed, rank
 from siteless.errors import TrainingError
-from siteless.methods.patches._resume import Resumable, describe
-from siteless.methods.patches._training_set import Row, TrainingCallback, TrainingSet
+from siteless.methods.training._resume import Resumable, describe
+from siteless.methods.training._training_set import Row, TrainingCallback, TrainingSet
 
 # Evaluations per training, and the smallest number of updates between two of them.
 _EVALUATIONS, _CLOSEST = 50, 20

@@ -11,7 +11,7 @@ import numpy as np
 from siteless.acquisition import Array
 from siteless.bids import write_table
 from siteless.distributed import rank
-from siteless.methods.patches._scan import TrainingScan
+from siteless.methods.patches import TrainingScan
 from siteless.model import ModelCard
 from siteless.population import Design
 
