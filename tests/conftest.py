@@ -22,10 +22,10 @@ _FIRST = [Path(__file__).with_name(room) for room in ("end_to_end", "experiments
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest."""
-    items.sort(key=lambda item: _place(item.path))
+    items.sort(key=lambda item: _order(item.path))
 
 
-def _place(path: Path) -> int:
+def _order(path: Path) -> int:
     return next((n for n, room in enumerate(_FIRST) if room in path.parents), len(_FIRST))
 
 

@@ -171,14 +171,14 @@ def _plant_in_masks(build: _Builder) -> None:
     holes[9:11, 10:12, 8:10] = False
     shifted = affine.copy()
     shifted[0, 3] += 5
-    for label, code, mask, place in (
+    for label, code, mask, mask_affine in (
         ("holes", "mask-holes", holes, affine),
         ("empty", "mask", np.zeros_like(brain), affine),
         ("othergrid", "mask", brain[:-2], affine),
         ("shifted", "mask", brain, shifted),
     ):
         build.add(label)
-        build.mask(label, mask, place)
+        build.mask(label, mask, mask_affine)
         build.expect(code, f"sub-{label}_desc-brain_mask.nii.gz")
 
 

@@ -35,7 +35,7 @@ def learned_site(level: float) -> LearnedSite:
 
 def make_card(levels: dict[str, float], *, method: str = "invariant", **fields: Any) -> ModelCard:
     """Make the card of a model of sites with some levels."""
-    told: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "method": method,
         "sites": {site: learned_site(level) for site, level in levels.items()},
         "preparation": PREPARATION,
@@ -44,7 +44,7 @@ def make_card(levels: dict[str, float], *, method: str = "invariant", **fields: 
         "summary": {},
         "versions": {},
     }
-    return ModelCard(**(told | fields))
+    return ModelCard(**(defaults | fields))
 
 
 def training_scan(site: str, seed: int) -> TrainingScan:
@@ -84,8 +84,8 @@ def write_study(
     rows = []
     for person in range(people):
         for site in sites:
-            own = (shells or {}).get(site, SHELLS)
-            gradients = make_gradients(own, seed=10 * (1 + sites.index(site)))
+            of_site = (shells or {}).get(site, SHELLS)
+            gradients = make_gradients(of_site, seed=10 * (1 + sites.index(site)))
             scan = make_scan(gradients, seed=person)
             stem = f"s{person}{site}"
             image = write_raw(scan, root, stem)

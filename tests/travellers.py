@@ -26,10 +26,10 @@ def write_travellers(
     ]
     write_table(root / "participants.tsv", people)
     for number, who in enumerate(splits):
-        own = (sites or {}).get(who, "ab")
-        rows = [{"session_id": f"ses-{site}", "site": site} for site in own]
+        of_person = (sites or {}).get(who, "ab")
+        rows = [{"session_id": f"ses-{site}", "site": site} for site in of_person]
         write_table(root / f"sub-{who}" / f"sub-{who}_sessions.tsv", rows)
-        for site in own:
+        for site in of_person:
             for run in runs:
                 write_visit(root, who, site, run, seed=seed + 10 * number + (run or 0))
     return root

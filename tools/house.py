@@ -31,15 +31,15 @@ def main() -> int:
     trees = {path: ast.parse(path.read_text()) for path in paths}
     functions = [(path, node) for path, tree in trees.items() for node in _functions(tree)]
     lengths = [_length(node) for _, node in functions]
-    long = [_place(p, n) for p, n in functions if _length(n) > MOST_LINES]
-    wide = [_place(p, n) for p, n in functions if _count_parameters(n) > MOST_PARAMETERS]
-    named = [place for path in paths for place in _naming_methods(path)]
+    long = [_location(p, n) for p, n in functions if _length(n) > MOST_LINES]
+    wide = [_location(p, n) for p, n in functions if _count_parameters(n) > MOST_PARAMETERS]
+    named = [location for path in paths for location in _naming_methods(path)]
     lines = sum(len(path.read_text().splitlines()) for path in paths)
     print(f"modules {len(paths)}, lines {lines}, functions {len(functions)}")
     print(f"lines of a function: median {statistics.median(lengths):g}, longest {max(lengths)}")
     print(f"functions over {MOST_LINES} lines: {len(long)}", *long, sep="\n  ")
     print(f"functions of more than {MOST_PARAMETERS} parameters: {len(wide)}", *wide, sep="\n  ")
-    print(f"places that name a method outside methods/: {len(named)}", *named, sep="\n  ")
+    print(f"lines that name a method outside methods/: {len(named)}", *named, sep="\n  ")
     print(f"runs of {REPEATED} lines that stand twice: {len(_repeated(paths))}")
     return 1 if long or wide or named else 0
 
@@ -60,7 +60,7 @@ def _count_parameters(node: ast.FunctionDef) -> int:
     return len([argument for argument in named if argument.arg not in ("self", "cls")])
 
 
-def _place(path: Path, node: ast.FunctionDef) -> str:
+def _location(path: Path, node: ast.FunctionDef) -> str:
     return f"{path.relative_to(SOURCE)}:{node.lineno} {node.name}"
 
 

@@ -145,8 +145,8 @@ def test_damaged_headers_are_read_or_refused_but_never_crash(
 ) -> None:
     path = tmp_path_factory.mktemp("header") / "scan.nii"
     content = bytearray(_image(np.int16).to_bytes())
-    for place, value in changes:
-        content[place] = value
+    for offset, value in changes:
+        content[offset] = value
     path.write_bytes(content)
     with suppress(SitelessError), np.errstate(all="ignore"):
         signal, affine = read_signal(path)

@@ -100,9 +100,11 @@ def test_nan_outside_of_the_brain_stays_there(denoiser: str) -> None:
     holed = np.where(scan.mask[..., None], scan.signal, np.nan)
     holed[0, 0, 0], holed[-1, -1, -1] = np.inf, -np.inf
     expected = denoise(scan.with_signal(emptied), denoiser).signal[scan.mask]
-    found = denoise(scan.with_signal(holed), denoiser).signal
-    assert np.array_equal(found[scan.mask], expected)
-    assert np.array_equal(found[~scan.mask], holed[~scan.mask].astype(np.float32), equal_nan=True)
+    denoised = denoise(scan.with_signal(holed), denoiser).signal
+    assert np.array_equal(denoised[scan.mask], expected)
+    assert np.array_equal(
+        denoised[~scan.mask], holed[~scan.mask].astype(np.float32), equal_nan=True
+    )
 
 
 @either

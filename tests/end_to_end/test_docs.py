@@ -78,8 +78,10 @@ def _blocks(page: str, language: str) -> list[str]:
 def _commands(page: str, language: str = "console") -> list[str]:
     """List what a page shows of siteless, without comments and where output goes."""
     text = "\n".join(_blocks(page, language)).replace("\\\n", " ")
-    found = re.findall(r"^(?:.*(?:\|\||exec \S+) )?(siteless(?:-bids)? .*)$", text, re.MULTILINE)
-    return [re.split(r" +#| >>? ", command)[0].strip() for command in found]
+    commands = re.findall(
+        r"^(?:.*(?:\|\||exec \S+) )?(siteless(?:-bids)? .*)$", text, re.MULTILINE
+    )
+    return [re.split(r" +#| >>? ", command)[0].strip() for command in commands]
 
 
 def _is_run(command: str) -> bool:
@@ -103,8 +105,8 @@ def my_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
         new / "sub-05" / "sub-05_sessions.tsv", [{"session_id": "ses-x", "site": "leipzig"}]
     )
     _write_visit(new, "sub-05", "x")
-    told = '{"Name": "out", "BIDSVersion": "1.9.0", "GeneratedBy": [{"Name": "QSIPrep"}]}'
-    (root / "derivatives" / "qsiprep" / "dataset_description.json").write_text(told)
+    description = '{"Name": "out", "BIDSVersion": "1.9.0", "GeneratedBy": [{"Name": "QSIPrep"}]}'
+    (root / "derivatives" / "qsiprep" / "dataset_description.json").write_text(description)
     return root
 
 
@@ -205,12 +207,12 @@ def test_public_datasets_are_listed_with_their_sites(
             for session in sessions:
                 _touch(Path(folder), person, session)
     exec("\n".join(_blocks("openneuro.md", "python")), {})
-    found = {
+    listed = {
         table: {(s.subject, s.entities["ses"], str(s.site), s.attributes["split"]) for s in scans}
         for table in ("on_harmony", "sdsu", "masivar")
         if (scans := siteless.find_scans(f"{table}.tsv").scans)
     }
-    assert found == {
+    assert listed == {
         "on_harmony": {
             ("03286", "OXF1PRI001", "OXF1PRI", "train"),
             ("03286", "NOT1ACH001", "NOT1ACH", "train"),

@@ -48,8 +48,8 @@ def test_units_are_of_what_is_measured(given_metrics: list[str]) -> None:
         assert (unit == "%") == (name.endswith("percent") or name.startswith(("shell", "block_")))
         assert (unit == "degree") == name.startswith("angle")
     for shown, kind in MAPS.items():
-        for part in ("mean", "sd", "p50"):
-            assert describe_metric(f"{shown}_{part}")[0] == kind.units
+        for statistic in ("mean", "sd", "p50"):
+            assert describe_metric(f"{shown}_{statistic}")[0] == kind.units
         assert describe_metric(f"{shown}_cv")[0] == "1"
 
 

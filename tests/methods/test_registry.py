@@ -83,6 +83,6 @@ def test_the_presets_that_may_be_chosen_are_those_there_are() -> None:
 def test_settings_of_a_method_do_not_change() -> None:
     for method in METHODS.values():
         made = method()
-        for one in fields(method):
+        for setting in fields(method):
             with pytest.raises(AttributeError):
-                setattr(made, one.name, np.nan)
+                setattr(made, setting.name, np.nan)

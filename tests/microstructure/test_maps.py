@@ -122,18 +122,18 @@ def test_voxels_without_signal_are_zero() -> None:
 
 
 def test_maps_that_shells_do_not_support_are_refused() -> None:
-    one = make_gradients(ONE_SHELL)
-    require_maps(["fa", "md"], one)
+    single = make_gradients(ONE_SHELL)
+    require_maps(["fa", "md"], single)
     for name in ("mk", "rtop"):
         with pytest.raises(GradientTableError, match=f"{name} needs at least 2 shells, found b=1"):
-            require_maps(["fa", name], one)
+            require_maps(["fa", name], single)
     with pytest.raises(GradientTableError, match="a shell of at least 15 directions"):
         compute_maps(make_scan(make_gradients({700: 8, 1400: 10}), shape=SMALL), ["mk"])
     with pytest.raises(DatasetError, match="there is no map 'ad'; choose of fa, md, mk, rtop"):
-        require_maps(["fa", "ad"], one)
+        require_maps(["fa", "ad"], single)
     with pytest.raises(DatasetError, match="no map is named"):
-        require_maps([], one)
-    assert default_maps(one) == ("fa", "md")
+        require_maps([], single)
+    assert default_maps(single) == ("fa", "md")
     assert default_maps(make_gradients()) == ("fa", "md", "mk")
 
 

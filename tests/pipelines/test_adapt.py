@@ -66,8 +66,8 @@ def test_what_the_model_renders_as_other_sites_stays(
     adapted: Path, known: Path, study: Path
 ) -> None:
     scan = _scan(study, "3", "a")
-    one, other = (harmonize(load_model(path), scan, "b").signal for path in (known, adapted))
-    np.testing.assert_array_equal(one, other)
+    before, after = (harmonize(load_model(path), scan, "b").signal for path in (known, adapted))
+    np.testing.assert_array_equal(before, after)
 
 
 @pytest.mark.parametrize("nprocs", [1, pytest.param(2, marks=pytest.mark.slow)])
@@ -100,7 +100,7 @@ def _of_other_shells(root: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("site", "told"),
+    ("site", "message"),
     [
         ("a", "the model knows the site a already"),
         ("average", "the model knows the site average already"),
@@ -113,12 +113,12 @@ def test_wrong_sites_are_told_in_a_line(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     site: str,
-    told: str,
+    message: str,
 ) -> None:
     out = tmp_path / "new.safetensors"
     words = ["adapt", str(known), str(study), "--site", site, "--out", str(out)]
     assert main(words) == 1
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not any(tmp_path.iterdir())
 
 

@@ -40,12 +40,12 @@ PER_YEAR = 0.004
 def _make(site: str, age: int, seed: int, shells: dict[int, int] = SHELLS) -> Scan:
     """Make a phantom whose diffusivity grows with age, at a site that changes all tensors."""
     scan = make_scan(make_gradients(shells, seed=10), snr=np.inf)
-    part, added = SITE_B if site == "b" else (1.0, 0.0)
+    factor, added = SITE_B if site == "b" else (1.0, 0.0)
     random = np.random.default_rng(seed)
     growth = (1 + PER_YEAR * (age - 50)) * (1 + 0.01 * random.normal())
     b0 = scan.signal[..., :1]
     ratio = np.divide(scan.signal, b0, out=np.zeros_like(scan.signal), where=b0 > 0)
-    clean = b0 * ratio ** (part * growth) * np.exp(-scan.gradients.b * added * growth)
+    clean = b0 * ratio ** (factor * growth) * np.exp(-scan.gradients.b * added * growth)
     noise = random.normal(scale=15.0, size=(2, *clean.shape))
     return scan.with_signal(np.hypot(clean + noise[0], noise[1]) * scan.mask[..., None])
 
@@ -57,8 +57,8 @@ def _write(
     **columns: Mapping[str, object],
 ) -> Path:
     rows = []
-    for site, own in ages.items():
-        for number, age in enumerate(own):
+    for site, of_site in ages.items():
+        for number, age in enumerate(of_site):
             scan = _make(site, age, seed=10 * number + ord(site), shells=shells)
             stem = f"s{site}{number}"
             image = write_raw(scan, root, stem)
@@ -114,11 +114,13 @@ def test_training_scans_become_what_neurocombat_makes_of_them(
     for name in ("fa", "md"):
         values = np.stack([maps[name][model.known] for _, _, maps in own_maps], axis=1)
         with contextlib.redirect_stdout(io.StringIO()):
-            found = neuroCombat(values.astype(float), table, "batch", continuous_cols=["age"])
-        expected = found["data"].clip(MAPS[name].lowest, MAPS[name].highest)
-        for (files, scan, _), one in zip(own_maps, expected.T, strict=True):
+            harmonized = neuroCombat(values.astype(float), table, "batch", continuous_cols=["age"])
+        expected = harmonized["data"].clip(MAPS[name].lowest, MAPS[name].highest)
+        for (files, scan, _), values_of_scan in zip(own_maps, expected.T, strict=True):
             made = model.harmonize_maps(scan, "average", files.attributes)[name]
-            np.testing.assert_allclose(made[model.known], one, atol=1e-4 * expected.max())
+            np.testing.assert_allclose(
+                made[model.known], values_of_scan, atol=1e-4 * expected.max()
+            )
 
 
 def test_the_offset_of_sites_goes_and_the_effect_of_age_stays(
@@ -160,13 +162,13 @@ def test_maps_are_written_told_of_and_kept(
     name = "sub-a0_ses-a_model-tensor_param-fa_desc-harmonized_dwimap.nii.gz"
     image = out / "sub-a0" / "ses-a" / "dwi" / name
     assert image in images
-    told = json.loads(image.with_name(image.name.replace(".nii.gz", ".json")).read_text())
-    assert told["Units"] == "1"
-    assert told["Sources"] == ["bids:source:sa0.nii.gz"]
-    assert told["Siteless"]["Model"] == load_model(fitted).identity
-    assert told["Siteless"]["SourceSite"] == "a"
-    assert told["Siteless"]["Covariates"] == {"age": "20"}
-    assert told["SitelessFound"]["MeanAfter"] < told["SitelessFound"]["MeanBefore"]
+    sidecar = json.loads(image.with_name(image.name.replace(".nii.gz", ".json")).read_text())
+    assert sidecar["Units"] == "1"
+    assert sidecar["Sources"] == ["bids:source:sa0.nii.gz"]
+    assert sidecar["Siteless"]["Model"] == load_model(fitted).identity
+    assert sidecar["Siteless"]["SourceSite"] == "a"
+    assert sidecar["Siteless"]["Covariates"] == {"age": "20"}
+    assert sidecar["SitelessFound"]["MeanAfter"] < sidecar["SitelessFound"]["MeanBefore"]
     [files] = [scan for scan in find_scans(manifest).scans if scan.dwi.name == "sa0.nii.gz"]
     made = read_combat(fitted).harmonize_maps(read_scan(files), "b", files.attributes)["fa"]
     np.testing.assert_array_equal(load_image(image).get_fdata(dtype=np.float32), made)
@@ -216,10 +218,10 @@ def test_the_same_fit_gives_the_same_bytes_and_is_known_again(
 def test_info_and_methods_tell_of_it(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", str(fitted)]) == 0
     shown = capsys.readouterr().out
-    for part in ("method      combat", "fa, md, by neuroCombat", "groups, beside age"):
-        assert part in shown
+    for text in ("method      combat", "fa, md, by neuroCombat", "groups, beside age"):
+        assert text in shown
     assert main(["methods"]) == 0
-    [line] = [one for one in capsys.readouterr().out.splitlines() if one.startswith("combat")]
+    [line] = [row for row in capsys.readouterr().out.splitlines() if row.startswith("combat")]
     assert "gives maps and no scans" in line
     assert tuple(MAPS) == _options.MAPS
 

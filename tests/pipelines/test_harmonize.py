@@ -34,11 +34,11 @@ def test_every_scan_is_rendered_and_said_how(
     source = load_image(study / "data/sub-01/ses-a/dwi/sub-01_ses-a_dwi.nii.gz")
     assert load_image(image).shape == source.shape
     np.testing.assert_allclose(load_image(image).affine, source.affine, atol=1e-5)
-    told = json.loads(image.with_name(image.name.replace(".nii.gz", ".json")).read_text())
-    assert told["Siteless"]["Model"] == load_model(study / "m.safetensors").identity
-    assert told["Siteless"]["SourceSite"] == "a"
-    assert told["Siteless"]["TargetSite"] == "b"
-    assert told["Sources"] == ["bids:source:sub-01/ses-a/dwi/sub-01_ses-a_dwi.nii.gz"]
+    sidecar = json.loads(image.with_name(image.name.replace(".nii.gz", ".json")).read_text())
+    assert sidecar["Siteless"]["Model"] == load_model(study / "m.safetensors").identity
+    assert sidecar["Siteless"]["SourceSite"] == "a"
+    assert sidecar["Siteless"]["TargetSite"] == "b"
+    assert sidecar["Sources"] == ["bids:source:sub-01/ses-a/dwi/sub-01_ses-a_dwi.nii.gz"]
     described = json.loads((out / "dataset_description.json").read_text())
     assert described["DatasetLinks"] == {"source": (study / "data").as_uri()}
     scans = find_scans(out, site_from="ses").scans
@@ -182,10 +182,12 @@ def test_maps_say_where_and_how_much(study: Path, tmp_path: Path) -> None:
         assert image.shape[3] == 3
         assert image.get_fdata().max() > 0
     mask = load_image(folder / "sub-01_ses-a_desc-unfamiliar_mask.nii.gz")
-    told = json.loads((folder / "sub-01_ses-a_desc-harmonized_dwi.json").read_text())
-    found = told["SitelessFound"]
+    sidecar = json.loads((folder / "sub-01_ses-a_desc-harmonized_dwi.json").read_text())
+    measures = sidecar["SitelessFound"]
     # Isolated voxels are unlike the training scans too, but are rendered from their codes.
-    assert mask.get_fdata().sum() <= found["Unfamiliar"] * found["RenderedVoxels"] * (1 + 1e-6)
+    assert mask.get_fdata().sum() <= measures["Unfamiliar"] * measures["RenderedVoxels"] * (
+        1 + 1e-6
+    )
     assert mask.get_data_dtype() == np.uint8
 
 
@@ -226,7 +228,7 @@ def test_a_scan_unlike_those_that_were_learned_is_warned_of(
         assert main(words) == 0
         shown = capsys.readouterr()
         assert there in shown.out
-        [line] = [one for one in shown.err.splitlines() if "warning" in one]
+        [line] = [row for row in shown.err.splitlines() if "warning" in row]
         assert "sub-01_ses-a_desc-harmonized_dwi.nii.gz" in line
         assert "look at sub-01_ses-a_desc-unfamiliar_mask.nii.gz" in line
 
@@ -244,10 +246,10 @@ def test_a_scan_that_fails_is_named_and_the_others_are_done(
     assert main([*words, "--to", "b", "--nprocs", "1"]) == 1
     shown = capsys.readouterr()
     assert "2 scans rendered as b, 2 failed" in shown.out
-    told = [line for line in shown.err.splitlines() if line.startswith("siteless: ")]
-    assert len(told) == 2
-    assert str(broken) in told[0]
-    assert "no .bvec file" in told[1]
+    messages = [line for line in shown.err.splitlines() if line.startswith("siteless: ")]
+    assert len(messages) == 2
+    assert str(broken) in messages[0]
+    assert "no .bvec file" in messages[1]
     assert len(list(out.rglob("*_dwi.nii.gz"))) == 2
     assert not list(out.rglob(".siteless-*"))
 

@@ -8,7 +8,7 @@ from siteless.report import draw_training
 
 def test_a_log_becomes_a_picture(tmp_path: Path) -> None:
     terms = ("loss", "reconstruction", "projection", "prior", "marginal", "adversary")
-    names = [f"{part}_{term}" for part in ("train", "val") for term in terms]
+    names = [f"{split}_{term}" for split in ("train", "val") for term in terms]
     log = [{"update": 20.0 * n} | dict.fromkeys(names, 1.0 / n) for n in range(1, 6)]
     draw_training(log, tmp_path / "losses.png")
     with Image.open(tmp_path / "losses.png") as picture:

@@ -79,9 +79,9 @@ def make_volume(
 def make_scan(name: str = "sub-01, leeds", affine: Array = AFFINES["oblique"]) -> ViewedScan:
     """Return a scan with noise in four panels, positions in three, and colours in two."""
     colours = np.random.default_rng(9).uniform(size=(*SHAPE, 3)) * make_brain()[..., None]
-    place = np.where(make_brain()[..., None], world(affine), np.nan)
+    position = np.where(make_brain()[..., None], world(affine), np.nan)
     positions = {
-        panel: Volume(place[..., n], affine, -127, 127) for n, panel in enumerate(PANELS[:3])
+        panel: Volume(position[..., n], affine, -127, 127) for n, panel in enumerate(PANELS[:3])
     }
     return ViewedScan(
         name,
@@ -148,9 +148,9 @@ def test_a_volume_is_read_back_within_half_a_level_where_it_was(
     there = world(volume.affine)[inside]
     index = nib.affines.apply_affine(np.linalg.inv(image.affine), there)
     np.testing.assert_allclose(index, np.rint(index), atol=1e-3)
-    found = image.get_fdata()[tuple(np.rint(index).astype(int).T)]
+    values = image.get_fdata()[tuple(np.rint(index).astype(int).T)]
     half = (high - low) / 254 / 2
-    np.testing.assert_allclose(found, volume.data[inside], atol=half * 1.001)
+    np.testing.assert_allclose(values, volume.data[inside], atol=half * 1.001)
 
 
 @pytest.mark.parametrize("name", AFFINES)
@@ -163,8 +163,8 @@ def test_colours_are_read_back_within_half_a_level_where_they_were(name: str) ->
     np.testing.assert_allclose(shift, start, atol=1e-3)
     cut = tuple(slice(a, a + n) for a, n in zip(start, image.shape, strict=True))
     read = np.asarray(image.dataobj)
-    for n, part in enumerate("RGB"):
-        np.testing.assert_allclose(read[part] / 255, colours[cut][..., n], atol=0.501 / 255)
+    for n, channel in enumerate("RGB"):
+        np.testing.assert_allclose(read[channel] / 255, colours[cut][..., n], atol=0.501 / 255)
 
 
 def test_a_volume_is_cut_to_what_is_seen_and_takes_a_byte_a_voxel() -> None:
@@ -282,9 +282,9 @@ def box_of(element: Locator) -> FloatRect:
 
 
 def found_in(pattern: str, text: str) -> str:
-    found = re.search(pattern, text)
-    assert found is not None
-    return found[1]
+    match = re.search(pattern, text)
+    assert match is not None
+    return match[1]
 
 
 def look(page: Page) -> dict[str, Image.Image]:
@@ -322,13 +322,13 @@ def test_every_panel_shows_a_brain_and_no_two_the_same(page: Page) -> None:
 
 
 def test_arrows_on_the_slider_move_all_panels(page: Page) -> None:
-    before, told = look(page), page.locator(".viewer-where").inner_text()
+    before, position = look(page), page.locator(".viewer-where").inner_text()
     page.locator("input[name=slice]").focus()
     page.keyboard.press("ArrowRight")
     assert_all_differ(before, look(page))
-    assert page.locator(".viewer-where").inner_text() != told
+    assert page.locator(".viewer-where").inner_text() != position
     page.keyboard.press("ArrowLeft")
-    assert page.locator(".viewer-where").inner_text() == told
+    assert page.locator(".viewer-where").inner_text() == position
     assert look(page) == before
 
 
@@ -375,9 +375,9 @@ def test_positions_of_an_oblique_image_are_those_of_the_world(
     for where in ((0.4, 0.6), (0.6, 0.6), (0.4, 0.4)):
         canvas.click(position={"x": where[0] * size, "y": where[1] * size})
         places.append(read_place(page))
-        told = page.locator(".viewer-where").inner_text()
-        slice_at = float(found_in(r"= (\S+) mm", told).replace("\N{MINUS SIGN}", "-"))
-        assert told.startswith(through)
+        shown_position = page.locator(".viewer-where").inner_text()
+        slice_at = float(found_in(r"= (\S+) mm", shown_position).replace("\N{MINUS SIGN}", "-"))
+        assert shown_position.startswith(through)
         assert abs(places[-1][through] - slice_at) < 7  # a voxel is up to 8 mm wide
     origin, right, above = places
     assert right[across] - origin[across] > 20

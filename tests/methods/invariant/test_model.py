@@ -45,8 +45,8 @@ def test_codes_are_of_the_patches_that_are_trained_on(scan: Scan) -> None:
     settings = NetworkSettings(31, sites=2, neighbours=9, rendered=1, kept=6, turned=True)
     card = make_card({"a": 1200.0, "b": 2400.0}, settings={"training": {"surroundings": [1, 3]}})
     wide = InvariantModel(card, Autoencoder(settings))
-    part, _ = make_parts(scan, None, PREPARATION, parts=1, surroundings=(1, 3))
-    patches = torch.from_numpy(part.values[part.neighbours]).flatten(1)
+    whole, _ = make_parts(scan, None, PREPARATION, parts=1, surroundings=(1, 3))
+    patches = torch.from_numpy(whole.values[whole.neighbours]).flatten(1)
     with torch.inference_mode():
         frames = wide.network.frames(patches)
         expected = wide.network.encode(patches, torch.zeros(1, dtype=torch.int64), frames).mean
@@ -76,22 +76,22 @@ def test_voxels_unlike_all_that_was_learned_keep_their_signal(
     model: InvariantModel, scan: Scan
 ) -> None:
     ill, full = _ill(scan, 4), replace(model, profiles=_profiles(0.2))
-    own = full.preparation.coefficients(ill)
-    codes = full.encode(ill, own)
+    coefficients = full.preparation.coefficients(ill)
+    codes = full.encode(ill, coefficients)
     inside = ill.white_matter.T[ill.mask.T]
     lesion = _lesion(scan).T[ill.white_matter.T]
     assert codes.unfamiliar[lesion].mean() > 0.9
     assert codes.unfamiliar[~lesion].mean() < 0.01
     assert full.profiles is not None
-    without_field = full.profiles.of(ill).without_field(own)[inside]
+    without_field = full.profiles.of(ill).without_field(coefficients)[inside]
     made = full.decode(codes, "b", level=codes.level)
     expected = without_field[codes.unfamiliar] * np.exp(-0.2)
     np.testing.assert_allclose(made.values[codes.unfamiliar], expected, rtol=1e-4)
     middle = full.decode(codes, "average", level=codes.level).values[codes.unfamiliar]
     expected = without_field[codes.unfamiliar] * np.cosh(0.2)
     np.testing.assert_allclose(middle, expected, rtol=1e-4)
-    spread = full.deviation(codes, "b", made, level=codes.level)
-    assert (spread[lesion].mean(axis=0) > 3 * spread[~lesion].mean(axis=0)).all()
+    deviation = full.deviation(codes, "b", made, level=codes.level)
+    assert (deviation[lesion].mean(axis=0) > 3 * deviation[~lesion].mean(axis=0)).all()
 
 
 def test_voxels_that_are_unfamiliar_alone_are_left_to_their_codes(
@@ -110,17 +110,17 @@ def test_voxels_that_are_unfamiliar_alone_are_left_to_their_codes(
 def test_what_codes_do_not_hold_of_means_is_kept(model: InvariantModel, scan: Scan) -> None:
     """A lesion such as no training scan has: smoothing keeps sums, and so does rendering."""
     ill, full = _ill(scan, 2.5), replace(model, profiles=_profiles(0.2))
-    own = full.preparation.coefficients(ill)
+    coefficients = full.preparation.coefficients(ill)
     means = Channels(ORDER, len(BS)).means
     inside = ill.white_matter.T[ill.mask.T]
-    codes = full.encode(ill, own)
+    codes = full.encode(ill, coefficients)
     without = replace(codes, lost=np.zeros_like(codes.lost))
 
     def sums(codes: Codes, site: str) -> Array:
         return full.decode(codes, site, level=codes.level).values[:, means].sum(axis=0)
 
     assert full.profiles is not None
-    measured = full.profiles.of(ill).without_field(own)[inside][:, means]
+    measured = full.profiles.of(ill).without_field(coefficients)[inside][:, means]
     expected = np.exp(0.2) * measured.sum(axis=0)
     np.testing.assert_allclose(sums(codes, "a"), expected, rtol=1e-3)
     assert np.abs(sums(without, "a") / expected - 1).max() > 0.01
@@ -161,11 +161,11 @@ def test_the_scale_follows_what_is_rendered_near_by() -> None:
     white = rng.random(shape) < 0.5
     x = np.broadcast_to(np.arange(24)[:, None, None], shape)
     values = rng.uniform(0.9, 1.1, (np.prod(shape), 7)).astype(np.float32)
-    own = Coefficients(values, np.ones(shape, bool), (1000.0,), order, (0.0,))
+    measured = Coefficients(values, np.ones(shape, bool), (1000.0,), order, (0.0,))
     ratio = (1 + 0.01 * x).T.ravel()[:, None].astype(np.float32) * np.array([1] + [2] * 6)
     inside = white.T.ravel()
     rendered = Coefficients((values * ratio)[inside], white, (1000.0,), order, (0.0,))
-    scales = _scales(own, rendered, np.full(3, 2.0))
+    scales = _scales(measured, rendered, np.full(3, 2.0))
     expected = ratio[:, [0, 1]].T
     inner = ((x > 3) & (x < 20)).T.ravel()
     np.testing.assert_allclose(scales[:, inner], expected[:, inner], rtol=0.01)
@@ -218,12 +218,12 @@ def test_change_is_the_distance_from_the_scan_at_the_targets_level(
     model: InvariantModel, scan: Scan
 ) -> None:
     made = render(model, scan, "b")
-    own, level = model.preparation.coefficients(scan), model.encode(scan).level
+    coefficients, level = model.preparation.coefficients(scan), model.encode(scan).level
     assert made.levels[0] == level
     assert made.levels[1] == pytest.approx(2400)
     dense = make_gradients({1200: 400, 3000: 400}, b0=1)
     after = project(model.decode(model.encode(scan), "b"), dense)
-    before = project(own, dense)[scan.white_matter.T[scan.mask.T]] * (2400 / level)
+    before = project(coefficients, dense)[scan.white_matter.T[scan.mask.T]] * (2400 / level)
     changed = made.change.T[:, scan.white_matter.T].T
     for volume, volumes in enumerate([dense.is_b0, *(shell.volumes for shell in dense.shells)]):
         expected = np.sqrt(np.square(after - before)[:, volumes].mean(axis=1))
@@ -240,8 +240,8 @@ def test_spread_is_how_much_renderings_of_drawn_codes_differ(
     drawn = []
     for _ in range(100):
         noise = rng.normal(size=codes.mean.shape) * np.sqrt(codes.variance)
-        one = replace(codes, mean=(codes.mean + noise).astype(np.float32))
-        drawn.append(project(model.decode(one, "b"), scan.gradients))
+        sample = replace(codes, mean=(codes.mean + noise).astype(np.float32))
+        drawn.append(project(model.decode(sample, "b"), scan.gradients))
     deviation = np.array(drawn) - project(model.decode(codes, "b"), scan.gradients)
     for volume, volumes in enumerate(_volumes(scan)):
         expected = np.square(deviation[:, :, volumes]).mean()
@@ -275,10 +275,10 @@ def test_slopes_are_not_halved_at_the_edge() -> None:
 def test_b_values_need_not_be_the_models_to_the_digit(model: InvariantModel, scan: Scan) -> None:
     gradients = scan.gradients
     weak = np.where(np.abs(gradients.b - 1200) < 1, 1140.0, gradients.bvals)
-    own = replace(scan, gradients=GradientTable(weak, gradients.bvecs))
+    weaker = replace(scan, gradients=GradientTable(weak, gradients.bvecs))
     strong = np.where(np.abs(gradients.b - 1200) < 1, 1260.0, gradients.bvals)
     table = GradientTable(strong, gradients.bvecs)
-    assert harmonize(model, own, "b", gradients=table).signal.shape[3] == len(table)
+    assert harmonize(model, weaker, "b", gradients=table).signal.shape[3] == len(table)
 
 
 def test_what_is_unlike_the_training_scans_is_flagged(model: InvariantModel, scan: Scan) -> None:

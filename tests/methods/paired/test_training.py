@@ -56,9 +56,9 @@ def _rms(difference: Array) -> float:
 
 
 def test_pairs_are_of_one_person_at_two_sites_in_both_directions(lesson: TrainingSet) -> None:
-    found = [(pair.source.name, pair.target.name) for pair in find_pairs(lesson.scans)]
+    names = [(pair.source.name, pair.target.name) for pair in find_pairs(lesson.scans)]
     expected = [(f"{p}{s}", f"{p}{t}") for p in range(6) for s, t in ("ab", "ba")]
-    assert sorted(found) == sorted(expected)
+    assert sorted(names) == sorted(expected)
 
 
 def test_people_without_a_name_are_nobodys_pair(lesson: TrainingSet) -> None:
@@ -83,9 +83,9 @@ def test_pairs_are_matched_by_position() -> None:
     pair, back = find_pairs(scans)
     assert len(pair.rows) == (whole.white_matter & cropped & holes).sum()
     np.testing.assert_array_equal(back.rows, pair.rows[:, ::-1])
-    own, other = (scan.signal[rows] for scan, rows in zip(scans, pair.rows.T, strict=True))
-    np.testing.assert_allclose(other[:, 1:], GAIN * own[:, 1:], rtol=1e-4)
-    np.testing.assert_allclose(other[:, 0], own[:, 0], rtol=1e-4)
+    first, second = (scan.signal[rows] for scan, rows in zip(scans, pair.rows.T, strict=True))
+    np.testing.assert_allclose(second[:, 1:], GAIN * first[:, 1:], rtol=1e-4)
+    np.testing.assert_allclose(second[:, 0], first[:, 0], rtol=1e-4)
 
 
 def test_weights_turn_errors_of_coefficients_into_errors_of_signal(lesson: TrainingSet) -> None:

@@ -111,13 +111,13 @@ def test_a_place_that_cannot_be_written_to_is_told(scan: Scan, tmp_path: Path) -
         store_scan(made, tmp_path / "file" / "one")
 
 
-@pytest.mark.parametrize("place", ["values", "signal", "shell", "voxels", '"level', "content"])
-def test_stored_scans_that_changed_are_not_used(scan: Scan, tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("field", ["values", "signal", "shell", "voxels", '"level', "content"])
+def test_stored_scans_that_changed_are_not_used(scan: Scan, tmp_path: Path, field: str) -> None:
     made = fitted_scan(scan)
     path = tmp_path / "one"
     store_scan(made, path)
     content = bytearray(path.read_bytes())
-    content[_where(place, bytes(content))] ^= 1
+    content[_where(field, bytes(content))] ^= 1
     path.write_bytes(content)
     assert not is_stored(path)
     path.write_bytes(content[:-20])
@@ -128,10 +128,10 @@ def test_stored_scans_that_changed_are_not_used(scan: Scan, tmp_path: Path, plac
     assert is_stored(path)
 
 
-def _where(place: str, content: bytes) -> int:
+def _where(field: str, content: bytes) -> int:
     """Return a byte of an array, or of what is said of the scan, in a safetensors file."""
     size = int.from_bytes(content[:8], "little")
     arrays = json.loads(content[8 : 8 + size])
-    if place in arrays:
-        return 8 + size + arrays[place]["data_offsets"][1] - 2
-    return content.index(place.encode()) + len(place) + 4
+    if field in arrays:
+        return 8 + size + arrays[field]["data_offsets"][1] - 2
+    return content.index(field.encode()) + len(field) + 4

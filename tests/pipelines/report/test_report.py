@@ -65,7 +65,7 @@ def _times(folder: Path) -> dict[Path, int]:
 
 def _summaries(report: Path) -> list[dict[str, Any]]:
     records = sorted((report.parent / "records").glob("*.json"))
-    return [one for path in records for one in json.loads(path.read_text())["summaries"]]
+    return [summary for path in records for summary in json.loads(path.read_text())["summaries"]]
 
 
 def test_there_is_a_page_of_the_study_and_one_of_each_person(report: Path) -> None:
@@ -80,16 +80,16 @@ def test_numbers_are_those_of_white_matter(study: Path, report: Path) -> None:
     scan = read_scan(files)
     fa = fit_tensor(scan.volumes, scan.voxels, scan.gradients).fa
     inside = scan.white_matter.T[scan.mask.T]
-    [told] = [one for one in _summaries(report) if one["name"] == "sub-02_ses-a"]
-    assert told["before"]["fa"] == pytest.approx(fa[inside].mean(), rel=1e-5)
-    assert sum(told["curves"]["fa"][0]) == pytest.approx(1, abs=1e-3)
-    assert (told["site"], told["to"]) == ("a", "b")
+    [summary] = [row for row in _summaries(report) if row["name"] == "sub-02_ses-a"]
+    assert summary["before"]["fa"] == pytest.approx(fa[inside].mean(), rel=1e-5)
+    assert sum(summary["curves"]["fa"][0]) == pytest.approx(1, abs=1e-3)
+    assert (summary["site"], summary["to"]) == ("a", "b")
 
 
 def test_scaling_keeps_every_brain_and_changes_little(report: Path) -> None:
-    for one in _summaries(report):
-        assert one["likeness"]["fa"] > 0.9
-        assert one["change"] < 10
+    for summary in _summaries(report):
+        assert summary["likeness"]["fa"] > 0.9
+        assert summary["change"] < 10
 
 
 def test_what_is_there_is_kept_and_what_has_changed_is_made_again(
@@ -142,7 +142,7 @@ def test_maps_of_a_method_that_gives_no_scans_are_shown(study: Path, tmp_path: P
     harmonize_dataset(data, tmp_path / "maps", model, "b", run=Run(nprocs=1))
     page = write_report(data, [tmp_path / "maps"], tmp_path / "out", run=Run(nprocs=1))
     assert "ComBat" in page.read_text()
-    assert all(set(one["after"]) == {"fa"} for one in _summaries(page))
+    assert all(set(summary["after"]) == {"fa"} for summary in _summaries(page))
 
 
 def test_fine_volumes_are_averaged_where_they_were(
@@ -253,10 +253,10 @@ def test_a_part_of_the_scans_is_harmonized_and_reported(
     words = ["harmonize", str(pair), str(tmp_path / "out"), "--to", "b"]
     model = ["--model", str(study / "scaled.safetensors")]
     assert main([*words, *model, *options, "--nprocs", "1"]) == 0
-    told = capsys.readouterr()
-    assert "warning" not in told.err
-    assert ("index.html" in told.out) != ("--participant-label" in options)
-    assert ("siteless report" in told.out) == ("--participant-label" in options)
+    output = capsys.readouterr()
+    assert "warning" not in output.err
+    assert ("index.html" in output.out) != ("--participant-label" in options)
+    assert ("siteless report" in output.out) == ("--participant-label" in options)
 
 
 @pytest.mark.parametrize(
@@ -288,16 +288,18 @@ def test_scans_that_failed_are_named_on_the_page(
 
 def test_uncertainty_is_shown_where_it_is_known(study: Path, tmp_path: Path) -> None:
     made = shutil.copytree(study / "scaled", tmp_path / "made")
-    spread = next(made.rglob("*_stat-std_dwimap.nii.gz"))
-    image = load_image(spread)
+    deviation = next(made.rglob("*_stat-std_dwimap.nii.gz"))
+    image = load_image(deviation)
     values = np.asarray(image.dataobj) + 1
     values[:, :, : values.shape[2] // 2] = 0
-    nib.save(nib.Nifti1Image(values, image.affine, image.header), spread)
+    nib.save(nib.Nifti1Image(values, image.affine, image.header), deviation)
     originals = find_scans(study / "my data").scans
     renderings = find_renderings(originals, Derivatives({"m": [made]}))
-    [one] = [scan for scan in renderings if scan.image and scan.image.dwi.parent == spread.parent]
-    shown = summarize_scan(one)[1].maps["FA"]["uncertainty"].data
-    mask = read_scan(one.source).mask
+    [rendering] = [
+        scan for scan in renderings if scan.image and scan.image.dwi.parent == deviation.parent
+    ]
+    shown = summarize_scan(rendering)[1].maps["FA"]["uncertainty"].data
+    mask = read_scan(rendering.source).mask
     assert np.array_equal(np.isfinite(shown), mask & values.all(axis=3))
 
 
@@ -374,8 +376,8 @@ def test_pages_fit_any_width_and_theme_and_are_for_everybody(
             dark, bright = sorted(sum(map(int, re.findall(r"\d+", c)[:3])) for c in (ink, paper))
             assert bright - dark > 500
             page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
-            found = Axe().run(page)
-            assert not found.violations_count, found.generate_report()
+            results = Axe().run(page)
+            assert not results.violations_count, results.generate_report()
 
 
 def test_scans_whose_files_have_one_name_are_told_apart(study: Path, tmp_path: Path) -> None:
@@ -390,14 +392,14 @@ def test_scans_whose_files_have_one_name_are_told_apart(study: Path, tmp_path: P
         ):
             assert path is not None
             shutil.copy(path, folder / name)
-        told = {"bval": folder / "bvals", "bvec": folder / "bvecs", "mask": files.mask}
+        paths = {"bval": folder / "bvals", "bvec": folder / "bvecs", "mask": files.mask}
         who = {"subject": files.subject, "site": files.site, "dwi": folder / "data.nii.gz"}
-        rows.append({**who, **told})
+        rows.append({**who, **paths})
     write_table(tmp_path / "scans.tsv", rows)
     model, made = study / "scaled.safetensors", tmp_path / "made"
     harmonize_dataset(tmp_path / "scans.tsv", made, model, "b", run=Run(nprocs=1))
     page = write_report(tmp_path / "scans.tsv", [made], tmp_path / "out", run=Run(nprocs=1))
-    assert {one["name"] for one in _summaries(page)} == {
+    assert {summary["name"] for summary in _summaries(page)} == {
         f"sub-{row['subject']}_ses-{row['site']}" for row in rows
     }
 

@@ -35,14 +35,18 @@ def fresh() -> TrainingSet:
 
 
 @pytest.fixture(scope="module")
-def told() -> list[tuple[int, int]]:
+def progress() -> list[tuple[int, int]]:
     """Gather what is told on the way to the larger network."""
     return []
 
 
 @pytest.fixture(scope="module")
-def larger(trained: Autoencoder, fresh: TrainingSet, told: list[tuple[int, int]]) -> Autoencoder:
-    return adapt(trained, fresh, QUICK, progress=lambda done, total: told.append((done, total)))
+def larger(
+    trained: Autoencoder, fresh: TrainingSet, progress: list[tuple[int, int]]
+) -> Autoencoder:
+    return adapt(
+        trained, fresh, QUICK, progress=lambda done, total: progress.append((done, total))
+    )
 
 
 def test_what_is_known_stays(trained: Autoencoder, larger: Autoencoder) -> None:
@@ -54,8 +58,10 @@ def test_what_is_known_stays(trained: Autoencoder, larger: Autoencoder) -> None:
         torch.testing.assert_close(
             larger.decode(code, here, frames), trained.decode(code, here, frames), rtol=0, atol=0
         )
-        one, other = (net.encode(patch, here, frames).mean for net in (larger, trained))
-        torch.testing.assert_close(one, other, rtol=0, atol=0)
+        code_after, code_before = (
+            net.encode(patch, here, frames).mean for net in (larger, trained)
+        )
+        torch.testing.assert_close(code_after, code_before, rtol=0, atol=0)
 
 
 def test_the_new_site_is_rendered_as_it_looks(
@@ -78,8 +84,8 @@ def test_the_new_site_is_rendered_as_it_looks(
 def test_the_same_seed_gives_the_same_weights(
     trained: Autoencoder, fresh: TrainingSet, larger: Autoencoder
 ) -> None:
-    one, other = larger.state_dict(), adapt(trained, fresh, QUICK).state_dict()
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    weights, again = larger.state_dict(), adapt(trained, fresh, QUICK).state_dict()
+    assert all(torch.equal(weights[name], again[name]) for name in weights)
 
 
 def test_codes_of_the_new_site_have_the_covariance_of_the_others_and_their_own_mean(
@@ -104,18 +110,18 @@ def _travelled(lesson: TrainingSet) -> Design:
 
 def test_units_of_a_new_site_are_those_that_training_would_give() -> None:
     lesson = lessons.lesson()
-    own = [scan for scan in lesson.scans if scan.site == "a"]
+    of_site = [scan for scan in lesson.scans if scan.site == "a"]
     network = Autoencoder(NetworkSettings(lesson.scans[0].values.shape[1], sites=2, turned=True))
     for of_sites in (True, False):
         design = _travelled(lesson) if of_sites else None
         known = [unit.expand(2, -1) for unit in channel_units(lesson.scans, design, network)]
         network.set_units(*known)
-        found = units_beside(network, own, of_sites=of_sites)
-        for one, expected in zip(found, known, strict=True):
-            torch.testing.assert_close(one, expected[0], rtol=0.02, atol=1e-5)
+        scales = units_beside(network, of_site, of_sites=of_sites)
+        for scale, expected in zip(scales, known, strict=True):
+            torch.testing.assert_close(scale, expected[0], rtol=0.02, atol=1e-5)
 
 
 @pytest.mark.usefixtures("larger")
-def test_progress_is_told(told: list[tuple[int, int]]) -> None:
-    assert told[0] == (1, len(told))
-    assert told[-1] == (len(told), len(told))
+def test_progress_is_told(progress: list[tuple[int, int]]) -> None:
+    assert progress[0] == (1, len(progress))
+    assert progress[-1] == (len(progress), len(progress))

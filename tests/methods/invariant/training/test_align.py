@@ -13,25 +13,25 @@ from siteless.methods.invariant.training._align import _transport, align_codes
 from siteless.methods.patches import TrainingScan, TrainingSet
 
 
-def _covariance(rng: np.random.Generator, units: int) -> Array:
-    mixed = rng.normal(size=(units, 2 * units))
-    return mixed @ mixed.T / units
+def _covariance(rng: np.random.Generator, size: int) -> Array:
+    mixed = rng.normal(size=(size, 2 * size))
+    return mixed @ mixed.T / size
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_codes_of_one_covariance_get_another(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    own, goal = _covariance(rng, 6), _covariance(rng, 6)
-    found = _transport(own, goal)
-    np.testing.assert_allclose(found, found.T, atol=1e-9)
-    np.testing.assert_allclose(found @ own @ found, goal, atol=0.02)
-    assert (np.linalg.eigvalsh(found) > 0).all()
-    np.testing.assert_allclose(_transport(own, own), np.eye(6), atol=1e-9)
+    given, goal = _covariance(rng, 6), _covariance(rng, 6)
+    matrix = _transport(given, goal)
+    np.testing.assert_allclose(matrix, matrix.T, atol=1e-9)
+    np.testing.assert_allclose(matrix @ given @ matrix, goal, atol=0.02)
+    assert (np.linalg.eigvalsh(matrix) > 0).all()
+    np.testing.assert_allclose(_transport(given, given), np.eye(6), atol=1e-9)
 
 
 def test_a_unit_that_is_not_used_stays_as_it_is() -> None:
-    own, goal = np.diag([1.0, 1e-7]), np.diag([4.0, 1e-9])
-    np.testing.assert_allclose(_transport(own, goal), np.diag([2.0, 1.0]), atol=1e-2)
+    given, goal = np.diag([1.0, 1e-7]), np.diag([4.0, 1e-9])
+    np.testing.assert_allclose(_transport(given, goal), np.diag([2.0, 1.0]), atol=1e-2)
 
 
 @pytest.fixture(scope="module")
@@ -59,10 +59,10 @@ def test_training_ends_with_codes_that_are_aligned(
     lesson: TrainingSet,
     network: Autoencoder,
 ) -> None:
-    found = train(replace(lesson, scans=travelled), QUICK).network.state_dict()
+    weights = train(replace(lesson, scans=travelled), QUICK).network.state_dict()
     for name, weight in network.state_dict().items():
-        torch.testing.assert_close(found[name], weight)
-    assert not torch.equal(found["code_mixing"], unaligned.code_mixing)
+        torch.testing.assert_close(weights[name], weight)
+    assert not torch.equal(weights["code_mixing"], unaligned.code_mixing)
 
 
 def _codes(network: Autoencoder, scan: TrainingScan, site: int) -> Posterior:
@@ -74,12 +74,14 @@ def _codes(network: Autoencoder, scan: TrainingScan, site: int) -> Posterior:
 def test_codes_of_all_sites_have_one_mean_and_covariance(
     lesson: TrainingSet, network: Autoencoder
 ) -> None:
-    found = [
+    codes = [
         [_codes(network, scan, site).mean.numpy() for scan in lesson.scans if scan.site == label]
         for site, label in enumerate(lesson.sites)
     ]
-    means = [np.mean([own.mean(axis=0) for own in scans], axis=0) for scans in found]
-    spreads = [np.mean([np.cov(own.T, bias=True) for own in scans], axis=0) for scans in found]
+    means = [np.mean([of_scan.mean(axis=0) for of_scan in scans], axis=0) for scans in codes]
+    spreads = [
+        np.mean([np.cov(of_scan.T, bias=True) for of_scan in scans], axis=0) for scans in codes
+    ]
     np.testing.assert_allclose(means[0], means[1], atol=0.01)
     np.testing.assert_allclose(spreads[0], spreads[1], rtol=0.03, atol=0.03)
     np.testing.assert_allclose(spreads[0], network.code_covariance, rtol=0.03, atol=0.03)
@@ -89,11 +91,11 @@ def test_variances_follow_the_codes(
     lesson: TrainingSet, network: Autoencoder, unaligned: Autoencoder
 ) -> None:
     """A posterior's variance is that of codes drawn from it and brought to the common ones."""
-    one, before = (_codes(net, lesson.scans[0], 0) for net in (network, unaligned))
+    after, before = (_codes(net, lesson.scans[0], 0) for net in (network, unaligned))
     torch.manual_seed(0)
     drawn = torch.stack([before.sample()[0] for _ in range(4000)])
     moved = drawn @ network.code_mixing[0] + network.code_shift[0]
-    torch.testing.assert_close(moved.var(dim=0), one.variance[0], rtol=0.15, atol=1e-6)
+    torch.testing.assert_close(moved.var(dim=0), after.variance[0], rtol=0.15, atol=1e-6)
 
 
 def test_few_patches_do_not_tell_another_covariance(

@@ -34,12 +34,14 @@ def test_patches_are_cut_from_their_scans(lesson: TrainingSet, sampler: Sampler)
     batch = sampler.draw_from_each(64, seed=(3,))
     rng = np.random.default_rng((3,))
     rows = [rng.integers(len(scan.neighbours), size=16) for scan in lesson.scans]
-    for group, (scan, own) in enumerate(zip(lesson.scans, rows, strict=True)):
-        expected = cut(scan.values, scan.neighbours[own]).reshape(16, -1)
+    for group, (scan, chosen) in enumerate(zip(lesson.scans, rows, strict=True)):
+        expected = cut(scan.values, scan.neighbours[chosen]).reshape(16, -1)
         np.testing.assert_array_equal(batch.patch.split(16)[group].numpy(), expected)
         measured = batch.shell[group] >= 0
         assert measured.sum() == scan.signal.shape[1]
-        np.testing.assert_array_equal(batch.signal[group][:, measured].numpy(), scan.signal[own])
+        np.testing.assert_array_equal(
+            batch.signal[group][:, measured].numpy(), scan.signal[chosen]
+        )
         np.testing.assert_array_equal(batch.mixing[group][:, measured].numpy(), scan.mixing)
         assert not batch.signal[group][:, ~measured].any()
 
@@ -49,11 +51,11 @@ def test_the_parts_of_processes_make_up_the_batch(sampler: Sampler, processes: i
     whole = sampler.draw(256, seed=(7,))
     size = 256 // GROUPS
     for rank in range(processes):
-        part = sampler.draw(256, seed=(7,), part=slice(rank, None, processes))
-        own = [torch.arange(g * size, (g + 1) * size) for g in range(rank, GROUPS, processes)]
+        share = sampler.draw(256, seed=(7,), part=slice(rank, None, processes))
+        rows = [torch.arange(g * size, (g + 1) * size) for g in range(rank, GROUPS, processes)]
         for name in ("patch", "site", "elsewhere", "noise"):
             torch.testing.assert_close(
-                getattr(part, name), getattr(whole, name)[torch.cat(own)], rtol=0, atol=0
+                getattr(share, name), getattr(whole, name)[torch.cat(rows)], rtol=0, atol=0
             )
 
 

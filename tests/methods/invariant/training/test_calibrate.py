@@ -24,7 +24,7 @@ def network(trained: Autoencoder) -> Autoencoder:
 
 
 def _amplitudes(network: Autoencoder, lesson: TrainingSet) -> Array:
-    numbers = [lesson.sites.index(one.site) for one in lesson.scans]
+    numbers = [lesson.sites.index(scan.site) for scan in lesson.scans]
     return _log_amplitudes(network, lesson.scans, numbers)
 
 
@@ -54,7 +54,7 @@ def test_the_last_site_gets_a_gain_of_its_own_and_the_others_stay(
     network: Autoencoder, lesson: TrainingSet
 ) -> None:
     count = len(lesson.sites)
-    last = [one for one in lesson.scans if one.site == lesson.sites[-1]]
+    last = [scan for scan in lesson.scans if scan.site == lesson.sites[-1]]
     network.gain[:-1] = 1.25
     calibrate_last(network, last, np.zeros((count, _amplitudes(network, lesson).shape[1])))
     after = _log_amplitudes(network, last, [count - 1] * len(last))
@@ -69,10 +69,12 @@ def test_a_site_whose_people_differ_keeps_their_difference(lesson: TrainingSet) 
     """
     first = lesson.sites[0]
     scans = [
-        replace(one, signal=one.signal * np.where((one.shell == 1) & (one.site == first), 0.9, 1))
-        for one in lesson.scans
+        replace(
+            scan, signal=scan.signal * np.where((scan.shell == 1) & (scan.site == first), 0.9, 1)
+        )
+        for scan in lesson.scans
     ]
-    scans = [replace(one, signal=one.signal.astype(np.float32)) for one in scans]
+    scans = [replace(scan, signal=scan.signal.astype(np.float32)) for scan in scans]
     network = train(replace(lesson, scans=scans), QUICK).network
     before = _amplitudes(network, lesson)[:, 1]
     assert before[0] < before[1:].mean() - 0.005

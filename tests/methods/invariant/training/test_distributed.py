@@ -32,16 +32,20 @@ def test_one_process_tells_of_an_error_and_all_end(tmp_path: Path) -> None:
     shown = subprocess.run(
         [*command, "--nproc-per-node=2", *words], capture_output=True, text=True, check=False
     )
-    told = [line for line in shown.stderr.splitlines() if line.startswith("siteless: ")]
+    messages = [line for line in shown.stderr.splitlines() if line.startswith("siteless: ")]
     assert shown.returncode == 1
-    assert told == [f"siteless: {missing}: there is no such file; correct the path or restore it"]
+    assert messages == [
+        f"siteless: {missing}: there is no such file; correct the path or restore it"
+    ]
 
 
 def test_two_processes_have_the_losses_of_one(tmp_path: Path) -> None:
     alone = train(lessons.lesson(), SETTINGS).log
     together = _log_of_two(tmp_path / "together.json")
-    for one, two in zip(map(dict, alone), together, strict=True):
-        one.pop("patches_per_second")
+    for single, two in zip(map(dict, alone), together, strict=True):
+        single.pop("patches_per_second")
         two.pop("patches_per_second")
-        own = {name: value for name, value in one.items() if name.startswith(("val", "train"))}
-        assert {name: two[name] for name in own} == pytest.approx(own, rel=1e-4, abs=1e-4)
+        losses = {
+            name: value for name, value in single.items() if name.startswith(("val", "train"))
+        }
+        assert {name: two[name] for name in losses} == pytest.approx(losses, rel=1e-4, abs=1e-4)

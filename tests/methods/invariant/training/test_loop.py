@@ -152,7 +152,7 @@ def test_epochs_are_passes_over_the_patches(lesson: TrainingSet) -> None:
     train(
         lesson,
         replace(QUICK, updates=None, epochs=2),
-        progress=lambda *told: seen.append(told[:2]),
+        progress=lambda *progress: seen.append(progress[:2]),
     )
     assert seen[-1] == (math.ceil(2 * patches / QUICK.batch),) * 2
 

@@ -133,8 +133,10 @@ def test_the_projection_is_dipys() -> None:
     count = count_coefficients(ORDER)
     for index, shell in enumerate(gradients.shells):
         sphere = Sphere(xyz=gradients.directions[shell.volumes])
-        own = coefficients.values[:, 1 + index * count : 1 + (index + 1) * count]
-        dipys = sh_to_sf(own, sphere, sh_order_max=ORDER, basis_type="tournier07", legacy=False)
+        of_shell = coefficients.values[:, 1 + index * count : 1 + (index + 1) * count]
+        dipys = sh_to_sf(
+            of_shell, sphere, sh_order_max=ORDER, basis_type="tournier07", legacy=False
+        )
         columns = torch.from_numpy(made.shell == index + 1)
         torch.testing.assert_close(
             ours[:, columns], torch.from_numpy(dipys).float(), rtol=1e-4, atol=0.05
@@ -148,8 +150,8 @@ def test_sets_that_are_compared_hold_patches_of_every_group() -> None:
     row = torch.arange(groups * size).float()[:, None]
     parts = _interleaved(Posterior(group, row), groups)
     assert parts.mean.shape == (16, 128, 1)
-    for own in parts.mean:
-        assert torch.bincount(own[:, 0].long()).tolist() == [8] * groups
+    for subset in parts.mean:
+        assert torch.bincount(subset[:, 0].long()).tolist() == [8] * groups
     assert sorted(parts.variance.flatten().tolist()) == row.flatten().tolist()
 
 

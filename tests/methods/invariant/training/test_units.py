@@ -21,12 +21,12 @@ def test_in_their_units_channels_have_mean_zero_and_variance_one(
     design = lesson.design(lesson.scans) if of_sites else None
     offset, scale = channel_units(lesson.scans, design)
     offset, scale = (unit.expand(len(lesson.sites), -1) for unit in (offset, scale))
-    units = [lesson.sites.index(scan.site) for scan in lesson.scans]
+    site_numbers = [lesson.sites.index(scan.site) for scan in lesson.scans]
     centres = [torch.from_numpy(s.values[s.neighbours[:, 0]]) for s in lesson.scans]
-    less = [c - offset[u] for c, u in zip(centres, units, strict=True)]
-    seen = [one / scale[u] for one, u in zip(less, units, strict=True)]
-    mean = torch.stack([one.mean(dim=0) for one in less]).mean(dim=0)
-    square = torch.stack([one.square().mean(dim=0) for one in seen]).mean(dim=0)
+    less = [c - offset[u] for c, u in zip(centres, site_numbers, strict=True)]
+    seen = [values / scale[u] for values, u in zip(less, site_numbers, strict=True)]
+    mean = torch.stack([values.mean(dim=0) for values in less]).mean(dim=0)
+    square = torch.stack([values.square().mean(dim=0) for values in seen]).mean(dim=0)
     torch.testing.assert_close(mean, torch.zeros_like(mean), atol=1e-4, rtol=0)
     torch.testing.assert_close(square, torch.ones_like(square), atol=1e-3, rtol=0)
 
