@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lessons import SHELLS
 from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
 from siteless.acquisition import Site
+from training_scans import SHELLS
 
 SPLITS = {"01": "train", "02": "train", "03": "train", "04": "val", "05": "test", "06": "test"}
 GAINS = {"a": 1.0, "b": 1.3}

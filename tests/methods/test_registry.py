@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lessons import write_study
 from phantoms import load_image
 from siteless.cli import main
 from siteless.methods import METHODS, Invariant, Method
 from siteless.methods.invariant.training import PRESETS
 from siteless.model import Model
+from training_scans import write_study
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lessons import PREPARATION, QUICK, write_study
 from siteless.acquisition import Scan, Site
 from siteless.bids import ScanFiles, find_scans, read_scan
 from siteless.errors import DatasetError
@@ -18,6 +17,7 @@ from siteless.methods.cohort import Cohort
 from siteless.methods.store import ScanStore
 from siteless.model import _preparation
 from siteless.pipelines import FitFiles, Run, fit_model
+from training_scans import PREPARATION, QUICK, write_study
 
 SHAPE = (10, 10, 10, 20)
 

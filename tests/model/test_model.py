@@ -8,7 +8,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from lessons import BS, ORDER, SHELLS, make_card
 from phantoms import make_gradients, make_scan
 from siteless.acquisition import Scan, Site
 from siteless.errors import GradientTableError, MissingFileError, ModelError
@@ -18,6 +17,7 @@ from siteless.methods.invariant import InvariantModel
 from siteless.methods.invariant.network import Autoencoder, NetworkSettings
 from siteless.methods.patches import cut, index_neighbours
 from siteless.model import save_model
+from training_scans import BS, ORDER, SHELLS, make_card
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lessons import QUICK, write_study
 from phantoms import make_gradients, make_scan, write_raw, write_table
 from siteless.acquisition import Scan
 from siteless.bids import ScanSelection, find_scans, read_scan
@@ -11,6 +10,7 @@ from siteless.cli import main
 from siteless.methods import Invariant, Scaled, harmonize, load_model
 from siteless.methods.invariant import InvariantModel
 from siteless.pipelines import Run, adapt_model, fit_model
+from training_scans import QUICK, write_study
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 from neuroCombat import neuroCombat
 
-from lessons import SHELLS
 from phantoms import (
     ONE_SHELL,
     RENDER,
@@ -29,6 +28,7 @@ from siteless.methods import Combat, Rish, Scaled, load_model
 from siteless.methods.combat import CombatModel
 from siteless.microstructure import MAPS, compute_maps
 from siteless.pipelines import Run, fit_model
+from training_scans import SHELLS
 
 # Confounded with the site, as it often is.
 AGES = {"a": [20, 30, 40, 50, 60], "b": [40, 50, 60, 70, 80]}

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from lessons import QUICK, SHELLS
 from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
 from siteless.cli import main
 from siteless.methods import Invariant, load_model
 from siteless.methods.invariant import InvariantModel
 from siteless.pipelines import Run, fit_model
+from training_scans import QUICK, SHELLS
 
 
 def _write_visits(root: Path, visits: Sequence[tuple[str, str, dict[str, object]]]) -> Path:

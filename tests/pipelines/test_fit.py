@@ -15,7 +15,6 @@ import pytest
 import torch
 from threadpoolctl import threadpool_limits
 
-from lessons import QUICK, write_study
 from phantoms import load_image, make_gradients, make_scan, write_raw, write_table
 from siteless.bids import ScanSelection, find_scans, read_scan
 from siteless.cli import main
@@ -23,6 +22,7 @@ from siteless.errors import OutputError, TrainingError
 from siteless.methods import Invariant, Rish, Scaled, harmonize, load_model, render
 from siteless.pipelines import FitFiles, Run, encode_dataset, fit_model
 from siteless.pipelines.fit._cohort import _split
+from training_scans import QUICK, write_study
 
 
 @pytest.fixture(scope="module")

@@ -9,13 +9,13 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from lessons import QUICK
 from phantoms import RENDER, load_image, make_gradients, make_scan, write_raw, write_table
 from siteless.bids import ScanSelection, find_scans, read_scan
 from siteless.cli import main
 from siteless.errors import ModelError, OutputError
 from siteless.methods import Invariant, Scaled, load_model
 from siteless.pipelines import Run, fit_model, harmonize_dataset, write_report
+from training_scans import QUICK
 
 
 def _times(folder: Path) -> dict[Path, int]:

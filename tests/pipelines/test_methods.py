@@ -9,7 +9,6 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from lessons import SHELLS, write_study
 from phantoms import (
     RENDER,
     load_image,
@@ -28,6 +27,7 @@ from siteless.methods.paired import PairedSettings
 from siteless.methods.rish import RishModel
 from siteless.methods.template import _likeness
 from siteless.pipelines import FitFiles
+from training_scans import SHELLS, write_study
 
 GAIN = {"a": 1.0, "b": 1.7}
 OPTIONS = {

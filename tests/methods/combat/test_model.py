@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 from neuroCombat import neuroCombat
 
-from lessons import SHELLS, make_card
 from phantoms import make_gradients, make_scan
 from siteless.acquisition import Array, Scan, Site
 from siteless.errors import DatasetError, ModelError, SignalError, SitelessError
@@ -26,6 +25,7 @@ from siteless.methods.template import BrainMaps
 from siteless.microstructure import compute_maps
 from siteless.model import save_model
 from siteless.population import Covariate, covariate_columns
+from training_scans import SHELLS, make_card
 
 AGES = ["20", "35", "50", "65", "30", "45", "60", "75", "41", "52", "63", "28"]
 SEXES = list("FMFMMFFMFMMF")

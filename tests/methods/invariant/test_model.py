@@ -6,7 +6,6 @@ import pytest
 import torch
 from scipy import ndimage
 
-from lessons import BS, ORDER, PREPARATION, QUICK, SHELLS, lesson, make_card
 from phantoms import make_gradients, make_scan
 from siteless.acquisition import Array, GradientTable, Scan, Site
 from siteless.errors import GradientTableError, ModelError
@@ -17,12 +16,13 @@ from siteless.methods.invariant import Codes, InvariantModel
 from siteless.methods.invariant.network import Autoencoder, NetworkSettings
 from siteless.methods.invariant.profiles import SiteProfiles, flat_fields
 from siteless.methods.invariant.training import make_parts, train
+from training_scans import BS, ORDER, PREPARATION, QUICK, SHELLS, make_card, make_training_set
 
 
 @pytest.fixture(scope="module")
 def model() -> InvariantModel:
     """A model of two sites whose levels are 1200 and 2400."""
-    trained = train(lesson(), replace(QUICK, updates=200))
+    trained = train(make_training_set(), replace(QUICK, updates=200))
     return InvariantModel(make_card({"a": 1200.0, "b": 2400.0}), trained.network)
 
 

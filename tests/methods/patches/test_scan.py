@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lessons import ORDER, PREPARATION, SHELLS, fitted_scan
 from phantoms import make_gradients, make_scan
 from siteless.acquisition import Scan
 from siteless.errors import OutputError, SignalError
 from siteless.harmonics import fit_coefficients, project
 from siteless.methods.patches import cut, index_neighbours, is_stored, open_scan, store_scan
 from siteless.tissue import Tissue
+from training_scans import ORDER, PREPARATION, SHELLS, fitted_scan
 
 BRAIN = replace(PREPARATION, tissue="brain")
 

@@ -7,8 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lessons import PREPARATION
-from lessons import make_card as make_any_card
 from phantoms import make_gradients, make_scan
 from siteless.acquisition import Array, Scan, Site
 from siteless.errors import DatasetError, ModelError, SignalError
@@ -38,6 +36,8 @@ from siteless.methods.template import BrainMaps, Likeness, mean_maps
 from siteless.model import ModelCard
 from siteless.registration import Alignment
 from siteless.tissue import white_matter_level
+from training_scans import PREPARATION
+from training_scans import make_card as make_any_card
 
 BS, ORDER = (700.0, 1500.0), 4
 # Of b0, and of degrees 0, 2 and 4 over b0, at site b. Signal stays above zero.

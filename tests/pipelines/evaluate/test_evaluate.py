@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lessons import QUICK
 from phantoms import load_image, make_gradients, make_scan, write_mask, write_raw, write_table
 from siteless.acquisition import Array, Site
 from siteless.bids import derivative_path, find_scans, read_scan, write_map, write_scan
@@ -38,6 +37,7 @@ from siteless.pipelines import (
     harmonize_dataset,
 )
 from siteless.pipelines.evaluate import pair_scans
+from training_scans import QUICK
 from travellers import SPLITS, write_travellers, write_visit
 
 # Learned and scored alike: enough for what is measured over people.

@@ -4,21 +4,21 @@ import numpy as np
 import pytest
 import torch
 
-import lessons
-from lessons import QUICK
+import training_scans
 from siteless.methods.invariant.network import Autoencoder, NetworkSettings
 from siteless.methods.invariant.training import adapt, train
 from siteless.methods.invariant.training._units import channel_units, units_beside
 from siteless.methods.patches import TrainingScan, TrainingSet
 from siteless.population import Design
+from training_scans import QUICK
 
 
 @pytest.fixture(scope="module")
 def trained() -> Autoencoder:
-    lesson = lessons.lesson()
-    scans = [_brighter(scan, 0.2) if scan.site == "b" else scan for scan in lesson.scans]
+    training_set = training_scans.make_training_set()
+    scans = [_brighter(scan, 0.2) if scan.site == "b" else scan for scan in training_set.scans]
     settings = replace(QUICK, updates=200)
-    return train(replace(lesson, scans=scans, validation=[]), settings, seed=0).network
+    return train(replace(training_set, scans=scans, validation=[]), settings, seed=0).network
 
 
 def _brighter(scan: TrainingScan, more: float) -> TrainingScan:
@@ -30,7 +30,7 @@ def _brighter(scan: TrainingScan, more: float) -> TrainingScan:
 @pytest.fixture(scope="module")
 def fresh() -> TrainingSet:
     return TrainingSet(
-        [_brighter(replace(lessons.training_scan("a", 5), site="c"), 0.3)], (), ("c",)
+        [_brighter(replace(training_scans.training_scan("a", 5), site="c"), 0.3)], (), ("c",)
     )
 
 
@@ -103,18 +103,20 @@ def test_codes_of_the_new_site_have_the_covariance_of_the_others_and_their_own_m
     assert (torch.cov(before.T, correction=0) - trained.code_covariance).abs().max() > 0.1
 
 
-def _travelled(lesson: TrainingSet) -> Design:
-    people = [scan.name[1:] for scan in lesson.scans]
-    return Design.of([scan.site for scan in lesson.scans], people, lesson.sites)
+def _travelled(training_set: TrainingSet) -> Design:
+    people = [scan.name[1:] for scan in training_set.scans]
+    return Design.of([scan.site for scan in training_set.scans], people, training_set.sites)
 
 
 def test_units_of_a_new_site_are_those_that_training_would_give() -> None:
-    lesson = lessons.lesson()
-    of_site = [scan for scan in lesson.scans if scan.site == "a"]
-    network = Autoencoder(NetworkSettings(lesson.scans[0].values.shape[1], sites=2, turned=True))
+    training_set = training_scans.make_training_set()
+    of_site = [scan for scan in training_set.scans if scan.site == "a"]
+    network = Autoencoder(
+        NetworkSettings(training_set.scans[0].values.shape[1], sites=2, turned=True)
+    )
     for of_sites in (True, False):
-        design = _travelled(lesson) if of_sites else None
-        known = [unit.expand(2, -1) for unit in channel_units(lesson.scans, design, network)]
+        design = _travelled(training_set) if of_sites else None
+        known = [unit.expand(2, -1) for unit in channel_units(training_set.scans, design, network)]
         network.set_units(*known)
         scales = units_beside(network, of_site, of_sites=of_sites)
         for scale, expected in zip(scales, known, strict=True):

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 import torch
 
-from lessons import QUICK
 from siteless.acquisition import Array
 from siteless.methods.invariant.network import Autoencoder, Posterior
 from siteless.methods.invariant.training import train
 from siteless.methods.invariant.training._align import _transport, align_codes
 from siteless.methods.patches import TrainingScan, TrainingSet
+from training_scans import QUICK
 
 
 def _covariance(rng: np.random.Generator, size: int) -> Array:
@@ -35,31 +35,31 @@ def test_a_unit_that_is_not_used_stays_as_it_is() -> None:
 
 
 @pytest.fixture(scope="module")
-def unaligned(lesson: TrainingSet) -> Autoencoder:
-    return train(lesson, replace(QUICK, aligned=False)).network
+def unaligned(training_set: TrainingSet) -> Autoencoder:
+    return train(training_set, replace(QUICK, aligned=False)).network
 
 
 @pytest.fixture
-def travelled(lesson: TrainingSet) -> list[TrainingScan]:
-    return [replace(scan, subject=scan.name[1:]) for scan in lesson.scans]
+def travelled(training_set: TrainingSet) -> list[TrainingScan]:
+    return [replace(scan, subject=scan.name[1:]) for scan in training_set.scans]
 
 
 @pytest.fixture
 def network(
-    unaligned: Autoencoder, travelled: list[TrainingScan], lesson: TrainingSet
+    unaligned: Autoencoder, travelled: list[TrainingScan], training_set: TrainingSet
 ) -> Autoencoder:
     aligned = deepcopy(unaligned)
-    align_codes(aligned, travelled, lesson.design(travelled))
+    align_codes(aligned, travelled, training_set.design(travelled))
     return aligned
 
 
 def test_training_ends_with_codes_that_are_aligned(
     unaligned: Autoencoder,
     travelled: list[TrainingScan],
-    lesson: TrainingSet,
+    training_set: TrainingSet,
     network: Autoencoder,
 ) -> None:
-    weights = train(replace(lesson, scans=travelled), QUICK).network.state_dict()
+    weights = train(replace(training_set, scans=travelled), QUICK).network.state_dict()
     for name, weight in network.state_dict().items():
         torch.testing.assert_close(weights[name], weight)
     assert not torch.equal(weights["code_mixing"], unaligned.code_mixing)
@@ -72,11 +72,15 @@ def _codes(network: Autoencoder, scan: TrainingScan, site: int) -> Posterior:
 
 
 def test_codes_of_all_sites_have_one_mean_and_covariance(
-    lesson: TrainingSet, network: Autoencoder
+    training_set: TrainingSet, network: Autoencoder
 ) -> None:
     codes = [
-        [_codes(network, scan, site).mean.numpy() for scan in lesson.scans if scan.site == label]
-        for site, label in enumerate(lesson.sites)
+        [
+            _codes(network, scan, site).mean.numpy()
+            for scan in training_set.scans
+            if scan.site == label
+        ]
+        for site, label in enumerate(training_set.sites)
     ]
     means = [np.mean([of_scan.mean(axis=0) for of_scan in scans], axis=0) for scans in codes]
     spreads = [
@@ -88,10 +92,10 @@ def test_codes_of_all_sites_have_one_mean_and_covariance(
 
 
 def test_variances_follow_the_codes(
-    lesson: TrainingSet, network: Autoencoder, unaligned: Autoencoder
+    training_set: TrainingSet, network: Autoencoder, unaligned: Autoencoder
 ) -> None:
     """A posterior's variance is that of codes drawn from it and brought to the common ones."""
-    after, before = (_codes(net, lesson.scans[0], 0) for net in (network, unaligned))
+    after, before = (_codes(net, training_set.scans[0], 0) for net in (network, unaligned))
     torch.manual_seed(0)
     drawn = torch.stack([before.sample()[0] for _ in range(4000)])
     moved = drawn @ network.code_mixing[0] + network.code_shift[0]
@@ -99,21 +103,21 @@ def test_variances_follow_the_codes(
 
 
 def test_few_patches_do_not_tell_another_covariance(
-    lesson: TrainingSet, unaligned: Autoencoder
+    training_set: TrainingSet, unaligned: Autoencoder
 ) -> None:
     network = deepcopy(unaligned)
     scans = [
         replace(scan, neighbours=scan.neighbours[:5]) if scan.site == "a" else scan
-        for scan in lesson.scans
+        for scan in training_set.scans
     ]
-    align_codes(network, scans, lesson.design(scans))
+    align_codes(network, scans, training_set.design(scans))
     gains = torch.linalg.eigvalsh(network.code_mixing[0])
     assert 0.5 < gains.min() < gains.max() < 2
 
 
 def test_aligning_again_gives_the_same(
-    lesson: TrainingSet, network: Autoencoder, travelled: list[TrainingScan]
+    training_set: TrainingSet, network: Autoencoder, travelled: list[TrainingScan]
 ) -> None:
     before = network.code_mixing.clone(), network.code_shift.clone()
-    align_codes(network, travelled, lesson.design(travelled))
+    align_codes(network, travelled, training_set.design(travelled))
     torch.testing.assert_close((network.code_mixing, network.code_shift), before)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-import lessons
+import training_scans
 from siteless.methods.invariant.training import train
 
-SETTINGS = replace(lessons.QUICK, updates=40, precision="float32")
+SETTINGS = replace(training_scans.QUICK, updates=40, precision="float32")
 SCRIPT = Path(__file__).with_name("train_together.py")
 
 
@@ -40,7 +40,7 @@ def test_one_process_tells_of_an_error_and_all_end(tmp_path: Path) -> None:
 
 
 def test_two_processes_have_the_losses_of_one(tmp_path: Path) -> None:
-    alone = train(lessons.lesson(), SETTINGS).log
+    alone = train(training_scans.make_training_set(), SETTINGS).log
     together = _log_of_two(tmp_path / "together.json")
     for single, two in zip(map(dict, alone), together, strict=True):
         single.pop("patches_per_second")

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lessons import ORDER, PREPARATION, SHELLS, fitted_scan
 from phantoms import make_gradients, make_scan
 from siteless.acquisition import Array, GradientTable, Scan, Site
 from siteless.harmonics import fit_coefficients
 from siteless.methods.invariant.profiles import SiteProfiles, flat_fields
 from siteless.methods.invariant.training import WHOLE, make_parts, part_volumes
+from training_scans import ORDER, PREPARATION, SHELLS, fitted_scan
 
 
 @given(directions=st.integers(6, 40), parts=st.integers(2, 4), seed=st.integers(0, 5))

@@ -1,4 +1,4 @@
-"""Small things to learn from: phantoms of two sites."""
+"""Training scans, training sets and models of phantoms at two sites."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -64,8 +64,8 @@ def fitted_scan(
     return replace(made, subject=subject)
 
 
-def lesson() -> TrainingSet:
-    """Make a lesson of two people, with a third to validate, at two sites."""
+def make_training_set() -> TrainingSet:
+    """Make a training set of two people at two sites, with a third to validate."""
     scans = [training_scan(site, seed) for seed in range(3) for site in "ab"]
     return TrainingSet(scans[:4], scans[4:], ("a", "b"))
 
