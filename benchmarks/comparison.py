@@ -186,16 +186,18 @@ def score(cohort: Path, folder: Path) -> ScoreTable:
     kinds_of_scores: list[list[Kind]] = [["signal", "maps"], ["leakage"], ["orientation"]]
     errors, leakage, fibres = (Scoring(kinds, MAPS) for kinds in kinds_of_scores)
     few = ScanSelection(cohort, filters={"sub": set(FIBRES)})
-    parts = (
+    evaluations = (
         evaluate_dataset(cohort, places, folder / "scores", scoring=errors),
         evaluate_dataset(cohort, attacked, folder / "leakage", scoring=leakage, codes=codes),
         evaluate_dataset(few, scans, folder / "fibres", scoring=fibres),
     )
-    return ScoreTable(tuple(score for part in parts for score in part.table.scores))
+    return ScoreTable(
+        tuple(score for evaluation in evaluations for score in evaluation.table.scores)
+    )
 
 
 def print_tables(table: ScoreTable, folder: Path) -> None:
-    print_row("", *(title for title, *_ in COLUMNS), "source told", "of codes", "fit, minutes")
+    print_row("", *(title for title, *_ in COLUMNS), "source named", "of codes", "fit, minutes")
     print_row("---", *["---:"] * (len(COLUMNS) + 3))
     for method in table.methods(COLUMNS[-2][1]):
         cells = (show(table.mean(metric, method=method) * by, n) for _, metric, by, n in COLUMNS)

@@ -115,15 +115,15 @@ def compare(dataset: Path, lesions: Path, models: Path) -> None:
     models.mkdir(parents=True, exist_ok=True)
     cohorts = [Sources(read_targets(dataset, split="test")), Sources(read_targets(lesions))]
     order = sorted(FITS, key=lambda name: not name.startswith("rish"))  # it stores most of a scan
-    found = {name: fit_and_score(name, dataset, models, *cohorts) for name in order}
+    results = {name: fit_and_score(name, dataset, models, *cohorts) for name in order}
     learned = load_model(models / f"{LEARNED}.safetensors")
     at_home_scaled: Render = partial(at_home, learned)
     others = {f"{LEARNED} at home, scaled": at_home_scaled, **LIMITS}
-    rows = {name: found[name]["row"] for name in FITS} | {
+    rows = {name: results[name]["row"] for name in FITS} | {
         name: score(method, *cohorts)["row"] for name, method in others.items()
     }
     print_scores(rows)
-    print_tasks({name: found[name]["tasks"] for name in FITS})
+    print_tasks({name: results[name]["tasks"] for name in FITS})
     measure_trust(dataset, lesions, learned)
 
 
@@ -138,8 +138,8 @@ class Sources:
         if denoiser not in self.denoised:
             print(f"denoising {len(self.targets)} scans", file=sys.stderr)
             self.denoised[denoiser] = {
-                key: replace(one, scan=denoise(one.scan, denoiser))
-                for key, one in self.targets.items()
+                key: replace(target, scan=denoise(target.scan, denoiser))
+                for key, target in self.targets.items()
             }
         return self.denoised[denoiser]
 
@@ -154,12 +154,12 @@ def fit_and_score(name: str, dataset: Path, models: Path, *cohorts: Sources) -> 
         denoiser = model.preparation.denoiser
         plain = replace(model.preparation, denoiser="")
         model = replace(model, card=replace(model.card, preparation=plain))
-        found = score(partial(rendered, model), *cohorts, denoiser=denoiser)
-        found["row"] |= {"fit-s": seconds}
+        result = score(partial(rendered, model), *cohorts, denoiser=denoiser)
+        result["row"] |= {"fit-s": seconds}
         if not denoiser:  # denoising needs more than any method
             memory = peak_memory("benchmarks.harmonization", "--one", str(dataset), str(path))
-            found["row"] |= {"memory": memory / 1e6}
-        record.write_text(json.dumps(found))
+            result["row"] |= {"memory": memory / 1e6}
+        record.write_text(json.dumps(result))
     print(f"{name} is done", file=sys.stderr)
     return json.loads(record.read_text())
 
@@ -220,7 +220,7 @@ def at_home(model: Model, source: Target, goal: Target) -> Scan:
 
 def score_tasks(method: Render, sources: Targets, targets: Targets) -> Tasks:
     """Score a method in every task, as means over people."""
-    people, sites = (list(dict.fromkeys(part)) for part in zip(*targets, strict=True))
+    people, sites = (list(dict.fromkeys(labels)) for labels in zip(*targets, strict=True))
     others = [site for site in sites if site != HUB]
     pairs = [*((HUB, site) for site in others), *((site, HUB) for site in others)]
     return {
@@ -240,8 +240,8 @@ def score_method(method: Render, source: Target, goal: Target) -> dict[str, floa
 
 
 def mean_scores(scores: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    parts = list(scores)
-    return {name: float(np.mean([part[name] for part in parts])) for name in parts[0]}
+    rows = list(scores)
+    return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
 
 
 def print_scores(rows: Mapping[str, Mapping[str, float]]) -> None:
@@ -264,10 +264,12 @@ def print_tasks(tasks: Mapping[str, Tasks]) -> None:
     print("\nRMSE to the target scan (to the noiseless target) of each task")
     titles = next(iter(tasks.values()))
     print(" " * 28 + "".join(f"{title:<15}" for title in titles))
-    for name, found in tasks.items():
-        if "scan" not in next(iter(found.values())):
+    for name, scores in tasks.items():
+        if "scan" not in next(iter(scores.values())):
             continue  # maps have none
-        cells = (f"{one['scan']:5.2f} ({one['truth']:5.2f})  " for one in found.values())
+        cells = (
+            f"{of_task['scan']:5.2f} ({of_task['truth']:5.2f})  " for of_task in scores.values()
+        )
         print(f"{name:<28}" + "".join(cells))
 
 

@@ -14,12 +14,12 @@ def best_time(*functions: Callable[[], object], repeats: int = 7) -> list[float]
     """Return the shortest time of each function, in seconds; they take turns."""
     times: list[list[float]] = [[] for _ in functions]
     for _ in range(repeats):
-        for function, own in zip(functions, times, strict=True):
+        for function, samples in zip(functions, times, strict=True):
             time.sleep(0.1)  # BLAS threads of the last turn spin for a while before they rest
             start = time.perf_counter()
             function()
-            own.append(time.perf_counter() - start)
-    return [min(own) for own in times]
+            samples.append(time.perf_counter() - start)
+    return [min(samples) for samples in times]
 
 
 def matrix_product(size: int = 2048) -> Callable[[], object]:

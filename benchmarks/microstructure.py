@@ -68,8 +68,8 @@ def compare(
     row(f"{name}, DIPY", f"{peer:.0f} voxels/s")
     row(f"{name}, siteless", f"{speed:.0f} voxels/s")
     row(f"{name}, times as fast as DIPY", f"{speed / peer:.1f}", f"aim: at least {aim:.0f}")
-    expected, found = dipy(table, signal), compute_maps(few, [name])[name].T[few.mask.T]
-    deviation = np.abs(found - expected) / np.maximum(np.abs(expected), 1e-12)
+    expected, estimated = dipy(table, signal), compute_maps(few, [name])[name].T[few.mask.T]
+    deviation = np.abs(estimated - expected) / np.maximum(np.abs(expected), 1e-12)
     for what, percentile, limit in (("median", 50, "1 %"), ("99th percentile", 99, "5 %")):
         value = np.percentile(deviation, percentile)
         row(f"{name}, relative deviation, {what}", f"{value:.1e}", f"aim: at most {limit}")

@@ -172,11 +172,11 @@ def print_differences(scans: tuple[ScanFiles, ...]) -> None:
     """Compare the last person's scans: sites with each other, and with their rescans."""
     last = [files for files in scans if files.subject == scans[-1].subject]
     maps = {(str(files.site), files.entities.get("run", "1")): _maps(files) for files in last}
-    for (one, run), (other, again) in combinations(maps, 2):
-        same_site = one == other
+    for (site, run), (other, again) in combinations(maps, 2):
+        same_site = site == other
         if same_site or (run == again == "1"):
-            pair = f"{one} and its rescan" if same_site else f"{one} and {other}"
-            first, second = maps[one, run], maps[other, again]
+            pair = f"{site} and its rescan" if same_site else f"{site} and {other}"
+            first, second = maps[site, run], maps[other, again]
             shown = [
                 f"{name} {np.median(2 * np.abs(a - b) / (a + b)):.1%} "
                 f"(mean {2 * abs(a.mean() - b.mean()) / (a.mean() + b.mean()):.1%})"

@@ -116,8 +116,8 @@ def read_training_set(dataset: Path, settings: TrainingSettings) -> TrainingSet:
         if files.subject in train or split == "val":
             scan = read_scan(files)
             preparation = Preparation(BS, ORDER, settings.fit, "white-matter")
-            own = preparation.coefficients(scan)
-            parts[split].append(make_training_scan(scan, own, preparation))
+            coefficients = preparation.coefficients(scan)
+            parts[split].append(make_training_scan(scan, coefficients, preparation))
     return TrainingSet(parts["train"], parts["val"], sorted({str(s.site) for s in scans}))
 
 
@@ -273,8 +273,8 @@ def _own_memory(pid: int) -> int:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
         return 0
-    own = int(status.get("RssAnon", "0 kB").split()[0]) * 1024
-    return own + sum(_own_memory(int(child)) for child in children)
+    memory = int(status.get("RssAnon", "0 kB").split()[0]) * 1024
+    return memory + sum(_own_memory(int(child)) for child in children)
 
 
 if __name__ == "__main__":

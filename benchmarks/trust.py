@@ -33,8 +33,10 @@ def measure_renderings(dataset: Path, model: Model) -> None:
     scans = [f for f in find_scans(dataset).scans if f.attributes["split"] == "test"]
     by_place = {(files.subject, str(files.site)): files for files in scans}
     for site in model.card.sites:
-        own = [files for files in scans if str(files.site) == site]
-        before, after = np.mean([_errors_at_home(dataset, files, model) for files in own], axis=0)
+        at_site = [files for files in scans if str(files.site) == site]
+        before, after = np.mean(
+            [_errors_at_home(dataset, files, model) for files in at_site], axis=0
+        )
         row(
             f"at home, {site}: error of the scan, and of the rendering",
             f"{before:.2f} %",
@@ -47,13 +49,13 @@ def measure_renderings(dataset: Path, model: Model) -> None:
         for site in model.card.sites:
             goal = by_place[files.subject, site]
             made = render(model, scan, site, gradients=read_scan(goal).gradients)
-            spread, error = _spread_and_error(made, _noiseless(dataset, goal))
+            deviation, error = _deviation_and_error(made, _noiseless(dataset, goal))
             correlations.append(
-                [spearmanr(s, e)[0] for s, e in zip(spread.T, error.T, strict=True)]
+                [spearmanr(s, e)[0] for s, e in zip(deviation.T, error.T, strict=True)]
             )
             weights = [len(group) for group in _groups(made.scan)]
-            for part, one in zip(pooled, (spread, error), strict=True):
-                part.append(np.sqrt(np.average(np.square(one), axis=1, weights=weights)))
+            for arrays, quantity in zip(pooled, (deviation, error), strict=True):
+                arrays.append(np.sqrt(np.average(np.square(quantity), axis=1, weights=weights)))
             if site != str(files.site):
                 steps.append(_steps(scan, render(model, scan, site)))
     for name, values in zip(
@@ -66,17 +68,19 @@ def measure_renderings(dataset: Path, model: Model) -> None:
             f"{values.mean():.2f}",
             f"(from {values.min():.2f} to {values.max():.2f})",
         )
-    spread, error = (np.concatenate(part) for part in pooled)
-    row("the same of all volumes, over all scans together", f"{spearmanr(spread, error)[0]:.2f}")
+    deviation, error = (np.concatenate(arrays) for arrays in pooled)
+    row(
+        "the same of all volumes, over all scans together", f"{spearmanr(deviation, error)[0]:.2f}"
+    )
     row(
         "uncertainty as a part of the true error",
-        f"{np.sqrt((spread**2).mean() / (error**2).mean()):.2f}",
+        f"{np.sqrt((deviation**2).mean() / (error**2).mean()):.2f}",
     )
     row("largest step of the scale at the boundary", f"{100 * np.abs(steps).max():.2f} %")
 
 
 def measure_lesions(dataset: Path, model: Model) -> None:
-    found, elsewhere = [], []
+    inside, elsewhere = [], []
     for files in find_scans(dataset).scans:
         masks = (dataset / "derivatives" / "truth" / f"sub-{files.subject}").rglob(
             "*label-lesion_mask.nii.gz"
@@ -84,12 +88,12 @@ def measure_lesions(dataset: Path, model: Model) -> None:
         for mask in masks:
             lesion = read_signal(mask)[0] > 0
             made = render(model, read_scan(files), next(iter(model.card.sites)))
-            found.append(made.unfamiliar[lesion & made.rendered].mean())
+            inside.append(made.unfamiliar[lesion & made.rendered].mean())
             elsewhere.append(made.unfamiliar[made.rendered & ~lesion].mean())
     row(
         "lesion voxels that are flagged",
-        f"{100 * np.mean(found):.0f} %",
-        f"(at least {100 * np.min(found):.0f} % of a lesion)",
+        f"{100 * np.mean(inside):.0f} %",
+        f"(at least {100 * np.min(inside):.0f} % of a lesion)",
     )
     row(
         "other voxels that are flagged",
@@ -103,7 +107,9 @@ def _errors_at_home(dataset: Path, files: ScanFiles, model: Model) -> tuple[floa
     scan = read_scan(files)
     made = render(model, scan, str(files.site))
     truth, where = _noiseless(dataset, files), made.rendered
-    errors = (np.square(one.signal[where] - truth[where]).mean() for one in (scan, made.scan))
+    errors = (
+        np.square(volumes.signal[where] - truth[where]).mean() for volumes in (scan, made.scan)
+    )
     before, after = (100 * float(np.sqrt(error)) / made.levels[0] for error in errors)
     return before, after
 
@@ -117,7 +123,7 @@ def _groups(scan: Scan) -> Iterator[Array]:
     yield from (shell.volumes for shell in scan.gradients.shells)
 
 
-def _spread_and_error(made: Rendering, truth: Array) -> tuple[Array, Array]:
+def _deviation_and_error(made: Rendering, truth: Array) -> tuple[Array, Array]:
     """Return both for b0 and each shell of the rendered voxels, in units of the level."""
     where, level = made.rendered, made.levels[1]
     difference = (made.scan.signal[where] - truth[where]) / level
