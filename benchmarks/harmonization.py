@@ -4,7 +4,7 @@
 method, and prints a row of scores for each: means over the test people and over the tasks, which
 lead from one site to each other and back. ``python -m benchmarks.harmonization DATASET LESIONS
 MODELS`` takes cohorts that are there already, and models of a folder; missing ones are fitted into
-it. ``benchmarks.scores`` tells what is scored.
+it. ``benchmarks.scores`` lists what is scored.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ Render = Callable[[Target, Target], Scan | Mapping[str, Array]]
 Targets = Mapping[tuple[str, str], Target]
 # By source and target site: scores by their names.
 Tasks = dict[str, dict[str, float]]
-# Of a method: a row of mean scores, and the tasks.
+# What a method has: a row of mean scores, and the tasks.
 Found = dict[str, Any]
 
 
@@ -145,7 +145,7 @@ class Sources:
 
 
 def fit_and_score(name: str, dataset: Path, models: Path, *cohorts: Sources) -> Found:
-    """Fit and score a method, or take what an interrupted run has found of it."""
+    """Fit and score a method, or take what an interrupted run has scored."""
     path = models / f"{file_stem(name)}.safetensors"
     record = path.with_name(f"{path.stem}_scores.json")
     if not record.exists():
@@ -186,7 +186,7 @@ def file_stem(name: str) -> str:
 
 
 def fit_if_missing(dataset: Path, path: Path, method: Method, *, work: Path) -> float:
-    """Return the seconds that the fit took, after scans were read; NaN where nothing tells."""
+    """Return the seconds that the fit took, after scans were read; NaN if that is unknown."""
     taken = path.with_name(f"{path.stem}_seconds.txt")
     if not path.exists():
         read = time.monotonic()

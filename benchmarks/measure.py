@@ -30,7 +30,7 @@ def matrix_product(size: int = 2048) -> Callable[[], object]:
 
 def peak_memory(module: str, *words: str) -> int:
     """Return the peak resident memory, in bytes, of ``python -m module words`` (Linux)."""
-    # Not getrusage: what it tells of a child starts from the memory of the parent.
+    # Not getrusage: its peak of a child starts from the memory of the parent.
     code = (
         "import runpy, sys; from pathlib import Path; sys.argv = sys.argv[1:];"
         "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True);"

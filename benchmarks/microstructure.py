@@ -30,7 +30,7 @@ def main() -> None:
     print(f"\nMaps of simulated white and grey matter, {scan.gradients}")
     print(f"{len(scan.voxels)} voxels; DIPY fits {len(few.voxels)} of them; one thread")
     with warnings.catch_warnings(), threadpool_limits(1):
-        warnings.simplefilter("ignore")  # of DIPY, on voxels of noise
+        warnings.simplefilter("ignore")  # DIPY warns on voxels of noise
         compare("rtop", scan, few, dipy_rtop, aim=50)
         compare("mk", scan, few, dipy_mk, aim=5)
 

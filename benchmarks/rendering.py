@@ -121,7 +121,7 @@ def render_many(root: Path, scans: int, nprocs: int) -> None:
 
 
 def write_manifest(root: Path, scans: int) -> Path:
-    """List the same scan as of several people."""
+    """List the same scan for several people."""
     manifest = root / f"{scans}.tsv"
     rows = [f"{n}\ta\tscan.nii.gz\tbrain.nii.gz\twhite.nii.gz" for n in range(scans)]
     manifest.write_text("\n".join(["subject\tsite\tdwi\tmask\twm_mask", *rows]) + "\n")

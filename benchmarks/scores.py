@@ -20,7 +20,7 @@ from siteless.evaluation import (
 )
 
 LESION = "lesion"
-# Of each score, its decimals and what it is. All are in the target's white matter.
+# The decimals and the meaning of each score. All are in the target's white matter.
 SCORES = {
     "scan": (2, "RMSE to the target scan, % of its median b0"),
     "truth": (2, "RMSE to the noiseless target, % of the scan's median b0"),
@@ -33,7 +33,7 @@ SCORES = {
     "cv-md": (2, "MD of voxels: coefficient of variation to the target scan, %"),
     "lesion": (3, "MD in lesions over MD around them, over the noiseless target's; 0.5 if erased"),
 }
-# Of each score, the metric that it shows, and by what it is multiplied.
+# The metric that each score shows, and the factor that multiplies it.
 _METRICS = {
     "scan": ("rmse_percent", 1),
     "truth": ("rmse_truth_percent", 1),

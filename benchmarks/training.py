@@ -210,7 +210,7 @@ class PlainLoop:
         self.optimiser.step()
 
     def _doubt(self, code: Tensor, site: Tensor) -> Tensor:
-        """Teach the adversary, and return its loss."""
+        """Train the adversary, and return its loss."""
         learner, settings = self.learner, self.settings
         site, code = site[settings.judged], code[settings.judged]
         somewhere = torch.randint(learner.network.settings.sites, site.shape)
@@ -245,7 +245,7 @@ def _padded(array: Array, volumes: int) -> Tensor:
 
 
 def measure_memory(dataset: Path, model: Path) -> None:
-    """Watch the memory that is a fit's own: not that of files mapped into it."""
+    """Watch the memory of a fit, without the files that are mapped into it."""
     command = [sys.executable, "-m", "siteless", "fit", dataset, "--model", model]
     process = subprocess.Popen(
         [*map(str, command), "--minutes", "0.5"],

@@ -29,7 +29,7 @@ def main(dataset: Path, model: Path, lesions: Path | None = None) -> None:
 
 
 def measure_renderings(dataset: Path, model: Model) -> None:
-    """Print what renderings of the test people's scans are worth, at home and as every site."""
+    """Print how good renderings of the test people's scans are, at home and as every site."""
     scans = [f for f in find_scans(dataset).scans if f.attributes["split"] == "test"]
     by_place = {(files.subject, str(files.site)): files for files in scans}
     for site in model.card.sites:

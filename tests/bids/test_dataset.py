@@ -177,7 +177,7 @@ def test_single_files_are_no_dataset(scan: Scan, root: Path) -> None:
         find_scans(image)
 
 
-def test_rival_gradient_files_are_told(scan: Scan, root: Path) -> None:
+def test_ambiguous_gradient_files_are_an_error(scan: Scan, root: Path) -> None:
     image = _write(scan, root, "sub-01_acq-a_dir-AP_dwi")
     image.with_name("sub-01_acq-a_dir-AP_dwi.bvec").rename(root / "acq-a_dwi.bvec")
     (root / "dir-AP_dwi.bvec").write_text("0")
@@ -185,7 +185,7 @@ def test_rival_gradient_files_are_told(scan: Scan, root: Path) -> None:
     assert "acq-a_dwi.bvec and dir-AP_dwi.bvec both apply" in str(error)
 
 
-def test_scans_whose_outputs_would_clash_are_told(scan: Scan, root: Path) -> None:
+def test_scans_whose_outputs_would_clash_are_an_error(scan: Scan, root: Path) -> None:
     for desc in ("preproc", "denoised"):
         _write(scan, root, f"sub-01_desc-{desc}_dwi")
     [error] = find_scans(root).errors
@@ -193,7 +193,7 @@ def test_scans_whose_outputs_would_clash_are_told(scan: Scan, root: Path) -> Non
     assert find_scans(root, filters={"desc": ["preproc"]}).errors == ()
 
 
-def test_travellers_of_a_manifest_are_told_apart(scan: Scan, root: Path) -> None:
+def test_travellers_of_a_manifest_are_kept_apart(scan: Scan, root: Path) -> None:
     write_raw(scan, root, "x")
     rows = [{"subject": 1, "site": site, "dwi": "x.nii.gz"} for site in ("a", "b")]
     dataset = find_scans(write_table(root / "scans.tsv", rows))

@@ -26,13 +26,13 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(page.name for page in DOCS.glob("*.md"))
 SITES = ("berlin", "leeds")
 
-# What is not run, by the words that tell it, and why.
+# Commands that are not run, by words that identify them, and why.
 NOT_RUN = {
     "siteless reproduce": "takes a quarter of an hour: a slow test runs it",
     "--dask": "needs a scheduler: tests/pipelines/test_cluster.py starts one",
     "--device cuda": "needs a GPU",
     "--preset small": "takes a minute: the tiny preset of the five-minute start is run",
-    "check cohort": "is of the small preset",
+    "check cohort": "needs the small preset",
     "on_harmony": "needs ds004712, preprocessed",
     "sdsu": "needs ds005664, preprocessed",
     "masivar": "needs ds003416, preprocessed",

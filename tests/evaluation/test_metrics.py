@@ -42,7 +42,7 @@ def test_every_metric_is_described(given_metrics: list[str]) -> None:
         assert meaning
 
 
-def test_units_are_of_what_is_measured(given_metrics: list[str]) -> None:
+def test_units_are_those_of_what_is_measured(given_metrics: list[str]) -> None:
     for name in given_metrics:
         unit, _ = describe_metric(name)
         assert (unit == "%") == (name.endswith("percent") or name.startswith(("shell", "block_")))

@@ -215,7 +215,7 @@ def test_axes_are_those_of_mrtrix_with_an_fsl_table(tmp_path: Path, flip: float)
     run("sh2peaks", "white.nii", "peaks.nii", folder=tmp_path)
     image = nib.Nifti1Image.from_filename(tmp_path / "peaks.nii")
     theirs = np.asarray(image.dataobj)
-    # Flipped images come back from right to left; by their affine the voxels are told apart.
+    # Flipped images come back from right to left; their affine shows it.
     start = np.linalg.norm(image.affine[:3, 3] - affine[:3, 3]) < 1e-3
     theirs = theirs[:, 0, 0] if start else theirs[::-1, 0, 0]
     ours = find_fods(scan, responses, scan.mask).peaks
@@ -427,7 +427,7 @@ def put_programs(folder: Path, script: str) -> None:
         (folder / program).chmod(0o755)
 
 
-def test_version_is_what_the_program_tells(only_programs: Path) -> None:
+def test_version_is_what_the_program_prints(only_programs: Path) -> None:
     put_programs(only_programs, "echo '== dwi2fod 3.0.4-12-gab =='; echo 64 bit")
     assert find_engine() == "MRtrix3 3.0.4-12-gab"
     put_programs(only_programs, "echo something else")
@@ -448,7 +448,7 @@ def test_dipy_is_found_where_a_program_is_missing_but_does_not_take_its_place(
 
 
 @pytest.mark.usefixtures("only_programs")
-def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_missing_program_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("siteless.evaluation._orientation.find_spec", lambda _: None)
     with pytest.raises(SitelessError, match=r"found no dwi2response.* and no CVXPY; install"):
         find_engine()
@@ -462,7 +462,7 @@ def test_found_engine_can_be_used() -> None:
     assert find_fods(scan, exact_responses(find_engine()), scan.mask).peaks.any()
 
 
-def test_failures_are_told_in_one_line_and_leave_no_files(
+def test_failures_are_one_line_and_leave_no_files(
     only_programs: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scratch = tmp_path_factory.mktemp("scratch [1]")

@@ -22,7 +22,7 @@ tables = st.lists(
 
 
 @given(tables)
-def test_mean_is_of_the_scores_that_are_asked_for(table: ScoreTable) -> None:
+def test_mean_takes_the_scores_that_are_asked_for(table: ScoreTable) -> None:
     chosen = [
         score.value
         for score in table.scores
@@ -68,7 +68,7 @@ def test_methods_and_tasks_follow_each_other_as_they_came() -> None:
     assert table.methods("fa_cv") == table.tasks("fa_cv") == []
 
 
-def test_white_matter_is_meant_unless_told() -> None:
+def test_white_matter_is_the_default_region() -> None:
     regions = {WHITE_MATTER: 1.0, "lesion": 5.0}
     table = ScoreTable(
         tuple(Score("01", "a>b", "rish", region, "rmse", v) for region, v in regions.items())

@@ -170,7 +170,7 @@ def test_noise_averages_out_of_blocks() -> None:
     assert np.sqrt(np.square(noise).mean()) == pytest.approx(expected, rel=0.05)
 
 
-def test_anisotropy_is_of_the_strongest_shell_over_b0() -> None:
+def test_anisotropy_is_measured_on_the_strongest_shell_over_b0() -> None:
     groups = {"b0": np.array([3]), "b1000": np.array([1]), "b3000": np.array([0, 2])}
     blocks = np.array([[10.0, 500, 30, 100], [40, 0, 40, 300]])
     assert anisotropy(blocks, groups) == pytest.approx((10 + 0) / 2 / 200)
@@ -184,7 +184,7 @@ def noisy(clean: Scan, sigma: Array | float, seed: int) -> Scan:
 # The tolerance is three standard errors, of 150 voxels, or more.
 @pytest.mark.parametrize(("b0", "tolerance"), [(1, 0.05), (2, 0.18), (16, 0.05)])
 @pytest.mark.parametrize("sigma", [5.0, 20.0, 60.0])
-def test_noise_is_told_by_repeated_b0_or_by_what_harmonics_leave_over(
+def test_noise_is_estimated_from_repeated_b0_or_from_residuals_of_harmonics(
     b0: int, tolerance: float, sigma: float
 ) -> None:
     clean = smooth_scan(make_gradients(SHELLS, b0=b0))

@@ -106,7 +106,7 @@ def test_errors_of_voxels_one_by_one(target: Target, white: Array, name: str, to
         assert scores[f"{name}_{volume_kind}"] == pytest.approx(mean_error)
 
 
-def test_per_cent_are_of_the_median_b0_of_white_matter(target: Target, white: Array) -> None:
+def test_per_cents_refer_to_the_median_b0_of_white_matter(target: Target, white: Array) -> None:
     b0 = [fmean(map(float, voxel[:2])) for voxel in target.scan.signal[white]]
     level = plain_percentile(b0, 50)
     scores = score_signal(noisy(truth_of(target), seed=6), target, white)
@@ -139,7 +139,7 @@ def test_the_truth_has_no_systematic_error(target: Target, white: Array) -> None
     assert scores["fa_cv"] > 0
 
 
-def test_systematic_errors_are_told_from_the_scan_without_a_truth(
+def test_systematic_errors_are_measured_against_the_scan_without_a_truth(
     target: Target, white: Array
 ) -> None:
     alone, other = Target(target.scan), noisy(truth_of(target), seed=7)
@@ -171,7 +171,7 @@ def test_a_gain_is_no_error_of_a_scan_at_the_targets_level(gain: float) -> None:
 
 
 @given(st.floats(0.5, 1.5))
-def test_means_of_shells_tell_a_scale(scale: float) -> None:
+def test_means_of_shells_show_a_scale(scale: float) -> None:
     truth = clean_scan()
     target = Target(truth)
     weights = np.where(GRADIENTS.bvals == 2500, 1.0, scale)
@@ -183,7 +183,7 @@ def test_means_of_shells_tell_a_scale(scale: float) -> None:
 
 
 @given(st.floats(0.2, 2.0))
-def test_anisotropy_tells_a_contrast_between_directions(contrast: float) -> None:
+def test_anisotropy_shows_a_contrast_between_directions(contrast: float) -> None:
     truth = clean_scan()
     signal = truth.signal.astype(float)
     strongest = GRADIENTS.bvals == 2500
@@ -326,7 +326,7 @@ def test_a_map_is_summarised() -> None:
     )
 
 
-def test_map_of_errors_is_of_white_matter(target: Target, white: Array) -> None:
+def test_map_of_errors_covers_white_matter(target: Target, white: Array) -> None:
     errors = rmse_map(noisy(truth_of(target), seed=5), target)
     assert errors.dtype == np.float32
     assert (np.isfinite(errors) == white).all()
@@ -334,7 +334,7 @@ def test_map_of_errors_is_of_white_matter(target: Target, white: Array) -> None:
     assert errors[white].mean(dtype=float) == pytest.approx(score, rel=1e-5)
 
 
-def test_angles_are_of_voxels_that_have_fibres() -> None:
+def test_angles_come_from_voxels_that_have_fibres() -> None:
     closest = np.array([np.nan, 10.0, 20.0, 30.0, 90.0])
     angles = Angles(closest, closest[::-1])
     scores = score_angles(angles, np.array([True, True, True, True, False]))

@@ -24,7 +24,7 @@ def scans() -> tuple[Scan, Scan]:
     return clean, clean.with_signal(clean.signal + noise.astype(np.float32))
 
 
-def test_the_noise_of_a_scan_is_told_from_its_signal(scans: tuple[Scan, Scan]) -> None:
+def test_the_noise_of_a_scan_is_separated_from_its_signal(scans: tuple[Scan, Scan]) -> None:
     _, noisy = scans
     noise = fit_noise(noisy, fit_coefficients(noisy, order=8))
     white = noisy.white_matter.T[noisy.mask.T]
@@ -117,7 +117,7 @@ def test_without_either_high_degrees_have_no_energy(fit: FitName) -> None:
     np.testing.assert_allclose(left, 0, atol=1e-3 * high.mean())
 
 
-def test_without_high_degrees_there_is_no_noise_to_tell() -> None:
+def test_without_high_degrees_no_noise_is_estimated() -> None:
     scan = make_scan(make_gradients({1000: 6}, b0=1))
     assert not fit_noise(scan, fit_coefficients(scan, order=2)).variance.any()
 

@@ -34,7 +34,7 @@ def _kurtotic(
 
 
 @given(seeds, st.sampled_from([(1000.0, 2000.0), (700.0, 2600.0), (1500.0, 2500.0)]))
-def test_signal_with_a_kurtosis_is_told_at_any_b_value_between(
+def test_signal_with_a_kurtosis_is_interpolated_at_any_b_value_between(
     seed: int, bs: tuple[float, float]
 ) -> None:
     scan = _kurtotic(make_gradients({1200: 45, 3000: 60}, seed=seed % 1000), seed)
@@ -80,7 +80,7 @@ def test_a_dark_voxel_keeps_what_was_measured() -> None:
     ("measured", "wanted"),
     [((1000,), (1000, 2000)), ((1000,), (800,)), ((1000, 2000), (1000, 3000))],
 )
-def test_what_shells_cannot_tell_is_refused(
+def test_shells_that_cannot_be_interpolated_are_refused(
     measured: tuple[int, ...], wanted: tuple[int, ...]
 ) -> None:
     assert shells_for(measured, wanted) is None
@@ -116,7 +116,7 @@ def test_all_scans_can_be_brought_to_what_is_common(given: list[list[float]]) ->
         assert chosen == tuple(shared)
 
 
-def test_shells_that_are_brought_elsewhere_or_left_out_are_told() -> None:
+def test_interpolated_and_unused_shells_are_listed() -> None:
     assert interpolated_bs((1000, 2000, 3000), (700, 1000, 2000)) == (700, 1000, 2000)
     assert interpolated_bs((1200, 3000), (1200, 2000)) == (2000,)
     assert unused_bs((700, 1000, 2000), (1000, 2000)) == (700,)
@@ -126,7 +126,7 @@ def test_shells_that_are_brought_elsewhere_or_left_out_are_told() -> None:
     assert common_bs([(1000, 3000), (1000, 2000, 2500)]) == (1000,)
 
 
-def test_a_scan_in_which_vectors_tell_the_b_values_is_told_too() -> None:
+def test_a_scan_whose_vectors_encode_the_b_values_is_interpolated_too() -> None:
     plain = make_scan(make_gradients({1200: 30, 3000: 30}), snr=1e6)
     length = np.sqrt(plain.gradients.b / 3000)
     weighted = ~plain.gradients.is_b0

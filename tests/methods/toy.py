@@ -39,7 +39,7 @@ class FactorModel(ScalingModel):
         return gains
 
     def describe(self) -> list[tuple[str, str]]:
-        """Say the factor."""
+        """Describe the factor."""
         return [("factor", f"{self.card.settings['factor']:g}")]
 
 

@@ -62,7 +62,7 @@ def test_an_isotropic_voxel_has_the_kurtosis_that_it_was_given(kurtosis: float) 
     np.testing.assert_allclose(maps["fa"], 0, atol=2e-3)
 
 
-def test_strong_shells_tell_no_kurtosis() -> None:
+def test_strong_shells_do_not_count_for_kurtosis() -> None:
     shells = {1000: 20, 2500: 20, 9000: 20}
     scan = make_scan(make_gradients(shells), shape=SMALL)
     weaker = scan.gradients.b < 3000
@@ -80,7 +80,7 @@ def test_gaussian_diffusion_has_its_closed_forms() -> None:
     fa = np.sqrt(1.5 * ((diffusivity - mean) ** 2).sum() / (diffusivity**2).sum())
     np.testing.assert_allclose(maps["fa"], fa, rtol=1e-3)
     np.testing.assert_allclose(maps["md"], mean, rtol=1e-3)
-    # Of a Gaussian: 1 / sqrt(det(4 pi D t)), at t = 1 / (4 pi^2).
+    # A Gaussian has 1 / sqrt(det(4 pi D t)), at t = 1 / (4 pi^2).
     np.testing.assert_allclose(maps["rtop"], np.pi**1.5 / np.sqrt(diffusivity.prod()), rtol=0.06)
 
 

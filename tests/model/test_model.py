@@ -61,7 +61,7 @@ def test_anyone_can_read_the_file(model: InvariantModel, tmp_path: Path) -> None
     assert torch.equal(weights["offset"], model.network.offset)
 
 
-def test_the_identity_is_of_all_that_the_model_is(model: InvariantModel) -> None:
+def test_the_identity_depends_on_all_of_the_model(model: InvariantModel) -> None:
     assert len(model.identity) == 64
     other = InvariantModel(replace(model.card, seed=4), model.network)
     assert other.identity != model.identity
@@ -103,7 +103,7 @@ def test_damaged_files_are_one_line(
     assert "\n" not in str(error.value)
 
 
-def test_files_of_other_programs_versions_and_none_are_told(
+def test_files_of_other_programs_and_versions_and_missing_files_are_named(
     model: InvariantModel, tmp_path: Path
 ) -> None:
     path = tmp_path / "model.safetensors"

@@ -74,7 +74,7 @@ def test_what_the_model_renders_as_other_sites_stays(
 def test_the_same_scans_give_the_same_bytes(
     adapted: Path, known: Path, study: Path, tmp_path: Path, nprocs: int
 ) -> None:
-    """In several processes test_fit.py has it quickly, of the fit."""
+    """Several processes are slow here; test_fit.py tests them quickly."""
     adapt_model(known, study, tmp_path / "again.safetensors", site="c", run=Run(nprocs=nprocs))
     assert (tmp_path / "again.safetensors").read_bytes() == adapted.read_bytes()
 
@@ -107,7 +107,7 @@ def _of_other_shells(root: Path) -> Path:
         ("nowhere", "nowhere"),
     ],
 )
-def test_wrong_sites_are_told_in_a_line(
+def test_wrong_sites_are_an_error_in_one_line(
     known: Path,
     study: Path,
     tmp_path: Path,

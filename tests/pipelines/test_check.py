@@ -140,7 +140,7 @@ def test_an_unexpected_failure_is_named_and_the_rest_is_done(
     assert report.scans[1].fingerprint is not None
 
 
-def test_an_option_that_a_table_overrules_is_told(tmp_path: Path) -> None:
+def test_an_option_that_a_table_overrules_is_reported(tmp_path: Path) -> None:
     for session in ("a", "b"):
         folder = tmp_path / "sub-1" / f"ses-{session}" / "dwi"
         write_raw(make_scan(make_gradients(ONE_SHELL)), folder, f"sub-1_ses-{session}_dwi")
@@ -150,7 +150,7 @@ def test_an_option_that_a_table_overrules_is_told(tmp_path: Path) -> None:
     assert "participants.tsv goes before --site-from ses: 2 scans" in warning.what
 
 
-def test_a_worker_that_dies_is_told() -> None:
+def test_a_worker_that_dies_is_an_error() -> None:
     with pytest.raises(SitelessError, match="smaller --nprocs"):
         list(run_all(os._exit, [3, 3], nprocs=2))
 

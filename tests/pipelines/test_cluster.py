@@ -19,7 +19,7 @@ from siteless.cli import main
 from siteless.pipelines import Run, harmonize_dataset
 
 DASK = Path(sys.executable).with_name("dask")
-# Seconds that processes have to start in.
+# Seconds within which processes must start.
 PATIENCE = 60
 
 
@@ -88,7 +88,7 @@ def test_a_cluster_writes_the_same_bytes_though_a_worker_dies(
     workers[0].kill()
     assert run.wait(PATIENCE) == 1
     lines = shown.read_text().splitlines()
-    # What the dead worker has written, but not told of, another finds there already.
+    # What the dead worker has written, but not reported, another worker finds there already.
     assert re.search(r"1[01] scans rendered as b, (1 there already, )?1 failed", lines[-1])
     [error] = [line for line in lines if line.startswith("siteless: ")]
     assert str(broken) in error

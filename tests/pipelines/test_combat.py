@@ -1,4 +1,4 @@
-"""ComBat from the command line: fitted, used, gone on with, refused."""
+"""ComBat from the command line: fitted, used, resumed, refused."""
 
 import contextlib
 import io
@@ -149,7 +149,7 @@ def test_the_offset_of_sites_goes_and_the_effect_of_age_stays(
     np.testing.assert_array_equal(at_home["fa"], own_maps[-1][2]["fa"])
 
 
-def test_maps_are_written_told_of_and_kept(
+def test_maps_are_written_described_and_kept(
     fitted: Path, manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "maps of scans"
@@ -205,7 +205,7 @@ def test_maps_are_made_again_when_a_covariate_changes(
 def test_the_same_fit_gives_the_same_bytes_and_is_known_again(
     fitted: Path, manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], nprocs: int
 ) -> None:
-    """In several processes test_fit.py has it quickly, of another method."""
+    """Several processes are slow here; test_fit.py tests them with another method."""
     again = tmp_path / "again.safetensors"
     combat = Combat(same_space=True, maps=["fa", "md"])
     fit_model(manifest, again, combat, run=Run(nprocs=nprocs))
@@ -215,7 +215,7 @@ def test_the_same_fit_gives_the_same_bytes_and_is_known_again(
     assert "differs from what is asked for in settings" in capsys.readouterr().err
 
 
-def test_info_and_methods_tell_of_it(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_and_methods_describe_it(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", str(fitted)]) == 0
     shown = capsys.readouterr().out
     for text in ("method      combat", "fa, md, by neuroCombat", "groups, beside age"):

@@ -1,4 +1,4 @@
-"""Who was scanned where decides what can be learned; what cannot is said in a line."""
+"""Who was scanned where decides what can be learned; anything else is an error of one line."""
 
 from collections.abc import Sequence
 from pathlib import Path

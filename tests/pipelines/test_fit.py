@@ -145,7 +145,7 @@ def test_rows_of_earlier_runs_are_kept_and_other_models_refused(
         encode_dataset(other, manifest, out, run=Run(nprocs=1))
 
 
-def test_encode_tells_what_it_cannot_encode_before_it_writes(
+def test_encode_names_what_it_cannot_encode_before_it_writes(
     fitted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     three = write_study(tmp_path / "three", people=1, sites="abc")

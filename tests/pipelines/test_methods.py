@@ -161,7 +161,7 @@ def _write_people(root: Path, people: list[tuple[str, str, int, float]]) -> Path
     return write_table(root / "scans.tsv", rows)
 
 
-def test_ages_that_differ_between_sites_are_told_from_them(tmp_path: Path) -> None:
+def test_ages_that_differ_between_sites_are_separated_from_them(tmp_path: Path) -> None:
     """Site b shows 0.9 of the signal, and people lose some with age; they are older at b."""
     ages = {"a": (20, 30, 40, 50, 60), "b": (40, 50, 60, 70, 80)}
     people = [
@@ -180,7 +180,7 @@ def test_ages_that_differ_between_sites_are_told_from_them(tmp_path: Path) -> No
     assert scales["rish"] < 0.9 * 0.975  # the difference of 20 years is taken for the site's
 
 
-def test_travelling_people_are_told_from_sites(tmp_path: Path) -> None:
+def test_travelling_people_are_separated_from_sites(tmp_path: Path) -> None:
     """Each person shows another part of the signal; few were at both sites."""
     gains = {"v": 0.80, "w": 0.85, "x": 1.0, "y": 1.1, "z": 1.15}
     visits = [("v", "a"), ("w", "a"), ("x", "a"), ("x", "b"), ("y", "a"), ("y", "b"), ("z", "b")]
@@ -277,7 +277,7 @@ def test_scans_are_registered_and_one_that_cannot_be_is_named(
 
 @pytest.mark.slow
 def test_registrations_in_two_processes_give_the_same_bytes(tmp_path: Path) -> None:
-    """Quickly, test_fit.py has it of another method, and test_register.py of registration."""
+    """Slow; test_fit.py tests another method quickly, and test_register.py registration."""
     manifest = _write_with_a_broken_scan(tmp_path / "data")
     outs = {number: tmp_path / number / "m.safetensors" for number in ("1", "2")}
     for number, out in outs.items():

@@ -16,9 +16,7 @@ def test_every_item_is_done_once(nprocs: int) -> None:
 
 
 @pytest.mark.parametrize("cores", [1, 2])
-def test_there_is_a_process_a_core_unless_told(
-    monkeypatch: pytest.MonkeyPatch, cores: int
-) -> None:
+def test_there_is_a_process_a_core_by_default(monkeypatch: pytest.MonkeyPatch, cores: int) -> None:
     monkeypatch.setattr(_parallel, "available_cpus", lambda: cores)
     processes = {process for _, process in run_all(process_of, range(4), nprocs=None)}
     assert (processes == {os.getpid()}) == (cores == 1)

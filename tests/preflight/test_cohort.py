@@ -101,7 +101,7 @@ def test_equal_signal_is_reported_once_with_both_names() -> None:
     assert "sub-2_dwi.nii.gz" in problem.what
 
 
-def test_few_scans_and_one_site_are_told() -> None:
+def test_few_scans_and_one_site_are_reported() -> None:
     assert _codes(_scans(3, "a")) == ["one-site"]
     assert _codes(_scans(3, "a") + _scans(2, "b", 3)) == ["few-scans"]
 
@@ -111,7 +111,7 @@ def test_one_person_scanned_often_is_still_one_person() -> None:
     assert _codes(_scans(3, "a") + again) == ["few-scans"]
 
 
-def test_too_few_directions_are_told_once_for_scans_alike() -> None:
+def test_too_few_directions_are_reported_once_for_scans_alike() -> None:
     few: dict[str, Any] = {"shells": ((1000.0, 12), (2000.0, 45))}
     [problem] = cohort_problems(_scans(4, "a", **few) + _scans(4, "b", 4, **few), DATASET)
     assert problem.code == "low-order"
@@ -120,7 +120,7 @@ def test_too_few_directions_are_told_once_for_scans_alike() -> None:
     assert cohort_problems(_scans(4, "a", **few) + _scans(4, "b", 4), DATASET, order=4) == []
 
 
-def test_sites_spelled_or_told_differently_are_doubted() -> None:
+def test_sites_of_different_spelling_or_origin_are_reported() -> None:
     assert _codes(_scans(3, "Leeds") + _scans(3, "leeds", 3)) == ["similar-sites"]
     listed = _scans(3, "a", site_origin="participants.tsv")
     assert _codes(listed + _scans(3, "b", 3, site_origin="JSON sidecar")) == ["mixed-sites"]
@@ -284,7 +284,7 @@ def _followed(
 
 
 @pytest.mark.parametrize("column", ["age", "years", "acq_time"])
-def test_change_that_is_tied_to_the_scanner_is_told(column: str) -> None:
+def test_change_that_is_tied_to_the_scanner_is_reported(column: str) -> None:
     moved = _followed(("a", 30), ("b", 33), column=column)
     problems = [
         noted for noted in cohort_problems(moved, DATASET) if noted.code == "confounded-change"

@@ -139,7 +139,7 @@ def test_points_follow_the_bend(bent: tuple[Array, Array, Alignment, Alignment])
     points = centres(smooth.static)[static > 0.1]
     normal = points / SEMIAXES**2
     normal /= np.linalg.norm(normal, axis=1, keepdims=True)
-    # The rim beyond the blobs is bare: the image does not tell how points slide along it.
+    # The rim beyond the blobs is bare: the image does not show how points slide along it.
     marked = np.linalg.norm(points / SEMIAXES, axis=1) < 0.8
     misses = [bend(a.points_in_moving(points.T).T) - points for a in (affine, smooth)]
     inner = [np.linalg.norm(miss[marked], axis=1).mean() for miss in misses]

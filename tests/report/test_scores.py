@@ -96,8 +96,8 @@ def test_the_same_numbers_give_the_same_bytes_whatever_the_users_settings(
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
-@pytest.mark.parametrize("place", ["file/picture.png", "folder"])
-def test_a_place_that_cannot_be_written_is_named(
+@pytest.mark.parametrize("location", ["file/picture.png", "folder"])
+def test_a_location_that_cannot_be_written_is_named(
     location: str, scores: dict[str, dict[str, Array]], fods: Array, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")

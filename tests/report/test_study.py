@@ -157,7 +157,7 @@ def test_a_map_that_is_no_number_stands_out_and_spoils_no_other() -> None:
     assert set(flag_scans([*usual, broken, unlike])) == {broken.name, unlike.name}
 
 
-def test_one_site_alone_has_no_gap_to_tell_of() -> None:
+def test_one_site_alone_has_no_gap() -> None:
     assert "largest gap" in _study().html()
     assert "largest gap" not in _study([_summary(n, "a") for n in range(3)]).html()
 
@@ -238,7 +238,7 @@ def test_sentences_name_method_target_model_and_papers() -> None:
     )
 
 
-def test_what_another_tool_made_is_told_without_citations() -> None:
+def test_what_another_tool_made_is_described_without_citations() -> None:
     text = methods_text({}, scans=4, people=2, sites=["a", "b"])
     assert text.endswith("(4 scans, sites a, b) were harmonized with another tool.")
     assert "siteless" not in text

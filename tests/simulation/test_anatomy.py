@@ -94,7 +94,9 @@ def test_affines_are_oblique(anatomy: Anatomy) -> None:
     assert np.linalg.det(axes) < 0
 
 
-def test_age_lowers_the_intra_axonal_part_as_told(person: Person, anatomy: Anatomy) -> None:
+def test_age_lowers_the_intra_axonal_part_by_the_stated_amount(
+    person: Person, anatomy: Anatomy
+) -> None:
     older = make_anatomy(replace(person, age=65), voxel_size=4.0)
     change = older.intra_axonal - anatomy.intra_axonal
     np.testing.assert_allclose(change, 20 * INTRA_AXONAL_PER_YEAR, atol=1e-9)

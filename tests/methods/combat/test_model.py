@@ -134,7 +134,7 @@ def _model(
     covariates: Sequence[Mapping[str, Any]] = (),
     known: Array | None = None,
 ) -> CombatModel:
-    """Make a model of two sites that differ in FA by a shift of some spreads of 0.05."""
+    """Make a model of two sites whose FA differs by a shift, in deviations of 0.05."""
     scan = _scan()
     template = BrainMaps.of(scan, fit_coefficients(scan, order=4))
     known = scan.mask if known is None else known

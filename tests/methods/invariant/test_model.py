@@ -40,8 +40,8 @@ def test_white_matter_is_what_the_model_renders(model: InvariantModel, scan: Sca
     assert rendered.gradients is scan.gradients
 
 
-def test_codes_are_of_the_patches_that_are_trained_on(scan: Scan) -> None:
-    """Of an untrained network, whose patches hold means of their surroundings."""
+def test_codes_come_from_the_patches_of_training(scan: Scan) -> None:
+    """An untrained network encodes patches that hold means of their surroundings."""
     settings = NetworkSettings(31, sites=2, neighbours=9, rendered=1, kept=6, turned=True)
     card = make_card({"a": 1200.0, "b": 2400.0}, settings={"training": {"surroundings": [1, 3]}})
     wide = InvariantModel(card, Autoencoder(settings))
@@ -171,7 +171,7 @@ def test_the_scale_follows_what_is_rendered_near_by() -> None:
     np.testing.assert_allclose(scales[:, inner], expected[:, inner], rtol=0.01)
 
 
-def test_what_is_scaled_is_also_told_as_changed(model: InvariantModel, scan: Scan) -> None:
+def test_what_is_scaled_counts_as_changed(model: InvariantModel, scan: Scan) -> None:
     made = render(model, scan, "b")
     other = scan.mask & ~scan.white_matter
     b0 = int(np.flatnonzero(scan.gradients.is_b0)[0])

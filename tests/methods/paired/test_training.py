@@ -55,7 +55,7 @@ def _rms(difference: Array) -> float:
     return np.sqrt(np.square(difference).mean())
 
 
-def test_pairs_are_of_one_person_at_two_sites_in_both_directions(
+def test_pairs_join_one_person_at_two_sites_in_both_directions(
     training_set: TrainingSet,
 ) -> None:
     names = [(pair.source.name, pair.target.name) for pair in find_pairs(training_set.scans)]
@@ -152,7 +152,7 @@ def test_the_loss_falls_and_the_best_weights_are_kept(trained: PairedTraining) -
 def test_a_known_effect_is_learned_to_within_the_noise(
     trained: PairedTraining, source: str, target: str
 ) -> None:
-    """Of somebody unseen: as near to the target's scan as who knows the gain comes."""
+    """Somebody unseen is rendered as close to the target's scan as the true gain brings them."""
     seen, scanned = _learnable(source, 9), _learnable(target, 9)
     wanted = cut(scanned.values, scanned.neighbours)[:, 0]
     patch = cut(seen.values, seen.neighbours)

@@ -56,7 +56,7 @@ def test_only_white_matter_and_its_neighbours_are_kept(scan: Scan) -> None:
     assert set(np.unique(made.neighbours)) == set(range(len(made.values)))
 
 
-def test_the_grid_tells_where_centres_are(scan: Scan) -> None:
+def test_the_grid_gives_the_positions_of_centres(scan: Scan) -> None:
     made = fitted_scan(scan, subject="01")
     assert made.subject == "01"
     assert made.shape == scan.mask.shape
@@ -104,7 +104,7 @@ def test_two_fits_can_store_the_same_scan_at_once(scan: Scan, tmp_path: Path) ->
     assert [path.name for path in tmp_path.iterdir()] == ["one"]
 
 
-def test_a_place_that_cannot_be_written_to_is_told(scan: Scan, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_to_is_an_error(scan: Scan, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     made = fitted_scan(scan)
     with pytest.raises(OutputError, match="cannot write here"):
@@ -129,7 +129,7 @@ def test_stored_scans_that_changed_are_not_used(scan: Scan, tmp_path: Path, fiel
 
 
 def _where(field: str, content: bytes) -> int:
-    """Return a byte of an array, or of what is said of the scan, in a safetensors file."""
+    """Return the offset of a byte of an array, or of the metadata, in a safetensors file."""
     size = int.from_bytes(content[:8], "little")
     arrays = json.loads(content[8 : 8 + size])
     if field in arrays:

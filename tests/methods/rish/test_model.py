@@ -40,7 +40,7 @@ from training_scans import PREPARATION
 from training_scans import make_card as make_any_card
 
 BS, ORDER = (700.0, 1500.0), 4
-# Of b0, and of degrees 0, 2 and 4 over b0, at site b. Signal stays above zero.
+# Scales of b0, and of degrees 0, 2 and 4 over b0, at site b. Signal stays above zero.
 KNOWN = (1.3, 1.03, 0.9, 0.85)
 PEOPLE = 3
 GRADIENTS = make_gradients({700: 30, 1500: 30}, seed=10)
@@ -316,7 +316,7 @@ def test_weights_without_covariates_are_means(seed: int, sites: int, each: int) 
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_covariates_are_told_from_sites(seed: int) -> None:
+def test_covariates_are_separated_from_sites(seed: int) -> None:
     """Sites of different ages: weights give the sites' effects at the same, mean, age."""
     rng = np.random.default_rng(seed)
     sites = np.repeat([0, 1, 2], 8)
@@ -338,7 +338,7 @@ def test_travelling_people_are_compared_with_themselves() -> None:
     np.testing.assert_allclose(estimates - estimates[0], of_site - of_site[0], atol=1e-9)
 
 
-def test_what_cannot_be_told_apart_is_refused() -> None:
+def test_effects_that_cannot_be_separated_are_refused() -> None:
     age = np.array([[0.0], [0], [1], [1]])
     with pytest.raises(DatasetError, match="covariates"):
         site_weights([0, 0, 1, 1], list("wxyz"), age, travelling=False)

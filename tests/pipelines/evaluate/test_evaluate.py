@@ -284,7 +284,7 @@ def test_wrong_options_are_refused_by_a_line(
     assert error.count("\n") == 0
 
 
-def test_directions_that_tell_the_site_are_warned_of(cohort: Path, tmp_path: Path) -> None:
+def test_directions_that_reveal_the_site_are_warned_of(cohort: Path, tmp_path: Path) -> None:
     made = shutil.copytree(cohort / "data", tmp_path / "made")
     for who in SPLITS:
         gradients = make_gradients({1200: 24, 3000: 24})

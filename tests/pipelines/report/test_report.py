@@ -47,7 +47,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two people at the same sites, where more would tell no more."""
+    """Two people at the same sites, which is enough."""
     return write_travellers(tmp_path_factory.mktemp("pair v1.0") / "data", {"01": "", "02": ""})
 
 
@@ -380,7 +380,7 @@ def test_pages_fit_any_width_and_theme_and_are_for_everybody(
             assert not results.violations_count, results.generate_report()
 
 
-def test_scans_whose_files_have_one_name_are_told_apart(study: Path, tmp_path: Path) -> None:
+def test_scans_whose_files_have_one_name_are_kept_apart(study: Path, tmp_path: Path) -> None:
     rows: list[dict[str, object]] = []
     for files in find_scans(study / "my data").scans[:4]:
         folder = tmp_path / f"p {len(rows)}"

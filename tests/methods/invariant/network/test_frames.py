@@ -36,7 +36,7 @@ def test_the_inverse_rotation_brings_back_what_there_was() -> None:
 
 
 @pytest.mark.parametrize("angle", [0.0, 1e-9, 1e-4, np.pi - 1e-9, np.pi])
-def test_small_tilts_are_told_as_well_as_others(angle: float) -> None:
+def test_small_tilts_are_as_exact_as_others(angle: float) -> None:
     rotation = (Rotation.from_euler("y", angle) * Rotation.from_euler("z", 1.0)).as_matrix()
     directions = _directions(30)
     coefficients = np.random.default_rng(5).normal(size=15)

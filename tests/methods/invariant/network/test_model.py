@@ -79,7 +79,7 @@ def test_samples_have_the_posteriors_moments(networks: tuple[Encoder, Decoder, A
 
 
 def test_turning_the_head_turns_what_is_rendered_and_leaves_codes_alone() -> None:
-    """Of patches whose neighbours are all the centre, as those do not turn with the head."""
+    """All neighbours of a patch are its centre, as neighbours do not turn with the head."""
     torch.manual_seed(0)
     settings = NetworkSettings(
         channels=91, sites=2, neighbours=9, rendered=1, kept=15, turned=True

@@ -17,7 +17,7 @@ def _mask(seed: int = 0, shape: tuple[int, int, int] = (5, 4, 6)) -> Array:
 
 
 def _laplacian(mask: Array) -> Array:
-    """Of the voxels of a mask, x fastest: a loop over pairs of face neighbours."""
+    """Loop over pairs of face neighbours in a mask; voxels are ordered x fastest."""
     voxels = [tuple(xyz[::-1]) for xyz in np.argwhere(mask.T)]
     matrix = np.zeros((len(voxels), len(voxels)))
     for row, voxel in enumerate(voxels):

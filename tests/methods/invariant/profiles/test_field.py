@@ -171,7 +171,7 @@ def test_the_field_of_a_new_site_is_found_and_others_stay(scans: int) -> None:
 def test_what_few_people_have_in_common_is_the_sites_if_people_alone_do_not_explain_it(
     raised: float, sites: float, expected: float
 ) -> None:
-    """People differ by 0.05; the mean of the new site's field is to be told from theirs."""
+    """People differ by 0.05; the mean of the new site's field must stand out from that."""
     means = {"a": -sites, "b": 0.0, "c": sites, "new": raised}
 
     def survey(site: str, person: str, seed: int) -> Survey:

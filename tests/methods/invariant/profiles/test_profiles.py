@@ -153,7 +153,7 @@ def test_sharpening_is_what_a_blur_takes_of_amplitudes() -> None:
     assert not learned.sharpening[0].any()
 
 
-def test_scans_that_cannot_tell_their_blur_do_not_decide_it() -> None:
+def test_scans_whose_blur_is_unknown_do_not_decide_it() -> None:
     surveys = _surveys(a=3.0, b=0.0)
     mute = replace(surveys[3], structure=np.full_like(surveys[3].structure, np.nan))
     expected = learn_profiles(surveys, ("a", "b"), ORDER).blurs
@@ -257,7 +257,7 @@ def _weights(seed: int = 0) -> Array:
     return weights - weights.mean(axis=0)
 
 
-def test_gains_are_of_amplitudes_and_b0_is_in_all_of_them() -> None:
+def test_gains_multiply_amplitudes_and_b0_is_in_all_of_them() -> None:
     profiles = _profiles(_weights())
     world = np.random.default_rng(1).uniform(-80, 80, size=(50, 3))
     gains, logs = profiles.gains(world, "a"), profiles.field.logarithms(world, 0)

@@ -22,7 +22,7 @@ def trained() -> Autoencoder:
 
 
 def _brighter(scan: TrainingScan, more: float) -> TrainingScan:
-    """Return a scan of a site that shows its shells brighter than its patches tell."""
+    """Return a scan whose measured shells are brighter than its patches."""
     shown = scan.signal + np.where(scan.shell > 0, more, 0)
     return replace(scan, signal=shown.astype(np.float32))
 
@@ -36,7 +36,7 @@ def fresh() -> TrainingSet:
 
 @pytest.fixture(scope="module")
 def progress() -> list[tuple[int, int]]:
-    """Gather what is told on the way to the larger network."""
+    """Steps and their total, as reported while the larger network is trained."""
     return []
 
 
@@ -124,6 +124,6 @@ def test_units_of_a_new_site_are_those_that_training_would_give() -> None:
 
 
 @pytest.mark.usefixtures("larger")
-def test_progress_is_told(progress: list[tuple[int, int]]) -> None:
+def test_progress_is_reported(progress: list[tuple[int, int]]) -> None:
     assert progress[0] == (1, len(progress))
     assert progress[-1] == (len(progress), len(progress))

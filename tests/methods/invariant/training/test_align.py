@@ -102,7 +102,7 @@ def test_variances_follow_the_codes(
     torch.testing.assert_close(moved.var(dim=0), after.variance[0], rtol=0.15, atol=1e-6)
 
 
-def test_few_patches_do_not_tell_another_covariance(
+def test_few_patches_do_not_change_the_covariance(
     training_set: TrainingSet, unaligned: Autoencoder
 ) -> None:
     network = deepcopy(unaligned)

@@ -67,7 +67,7 @@ def test_the_last_site_gets_a_gain_of_its_own_and_the_others_stay(
 def test_a_site_whose_people_differ_keeps_their_difference(training_set: TrainingSet) -> None:
     """One site is shown scans of lower b=1200 signal, which its profile has left to its people.
 
-    A decoder that is told the site renders it lower; calibrated, it no longer does.
+    A decoder that is given the site renders it lower; calibrated, it no longer does.
     """
     first = training_set.sites[0]
     scans = [

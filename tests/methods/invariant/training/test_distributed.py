@@ -25,7 +25,7 @@ def _log_of_two(out: Path) -> list[dict[str, Any]]:
     return json.loads(out.read_text())
 
 
-def test_one_process_tells_of_an_error_and_all_end(tmp_path: Path) -> None:
+def test_one_process_reports_an_error_and_all_end(tmp_path: Path) -> None:
     missing = tmp_path / "none"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     words = ["-m", "siteless", "fit", str(missing), "--model", str(tmp_path / "m.safetensors")]

@@ -40,7 +40,7 @@ def test_shells_of_few_directions_are_not_parted(shells: dict[int, int]) -> None
         assert counts.tolist() == [n if n < 18 else n // 3 for n in shells.values()]
 
 
-def test_parts_of_tables_whose_vectors_tell_the_shells_are_those_of_others() -> None:
+def test_parts_of_tables_whose_vectors_encode_the_shells_are_those_of_others() -> None:
     plain = make_scan(make_gradients({1200: 20, 3000: 20}), seed=0, site=Site("a"))
     length = np.sqrt(plain.gradients.b / 3000)[:, None]
     bvals = np.where(plain.gradients.is_b0, 0.0, 3000.0)

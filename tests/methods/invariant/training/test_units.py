@@ -47,7 +47,7 @@ def test_a_site_that_shows_more_of_a_degree_has_a_larger_unit_for_it(
     torch.testing.assert_close(seen[0], seen[1], atol=1e-3, rtol=1e-3)
 
 
-def test_degrees_that_fields_are_of_have_the_same_units_at_all_sites(
+def test_degrees_that_fields_have_get_the_same_units_at_all_sites(
     training_set: TrainingSet,
 ) -> None:
     first = training_set.scans[0]
