@@ -330,15 +330,15 @@ def print_study(study: str, scores: list[dict[str, Rows]], methods: Sequence[str
         ]
         for name in methods
     }
-    shown = [
+    titles = [
         key
         for key in COLUMNS
         if any(key in row for summaries in rows.values() for row in summaries)
     ]
-    print(f"\n{study}\n\n| | {' | '.join(COLUMNS[key] for key in shown)} |")
-    print(f"|---|{'---:|' * len(shown)}")
+    print(f"\n{study}\n\n| | {' | '.join(COLUMNS[key] for key in titles)} |")
+    print(f"|---|{'---:|' * len(titles)}")
     for name, summaries in rows.items():
-        cells = (cell([row[key] for row in summaries if key in row]) for key in shown)
+        cells = (cell([row[key] for row in summaries if key in row]) for key in titles)
         print(f"| `{name}` | {' | '.join(cells)} |", flush=True)
 
 

@@ -256,8 +256,8 @@ def print_scores(rows: Mapping[str, Mapping[str, float]]) -> None:
             f"{scores[title]:.{decimals}f}" if np.isfinite(scores.get(title, np.nan)) else "-"
             for title, (decimals, _) in columns.items()
         )
-        shown = zip(cells, widths.values(), strict=True)
-        print(f"{name:<28}" + "".join(f"{cell:>{width}}" for cell, width in shown))
+        padded = zip(cells, widths.values(), strict=True)
+        print(f"{name:<28}" + "".join(f"{cell:>{width}}" for cell, width in padded))
 
 
 def print_tasks(tasks: Mapping[str, Tasks]) -> None:

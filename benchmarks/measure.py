@@ -38,8 +38,8 @@ def peak_memory(module: str, *words: str) -> int:
         "print(status[status.index('VmHWM:') + 1])"
     )
     command = [sys.executable, "-c", code, module, *words]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return int(shown.split()[-1]) * 1024
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return int(output.split()[-1]) * 1024
 
 
 def row(what: str, value: str, aim: str = "") -> None:

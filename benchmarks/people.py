@@ -37,10 +37,10 @@ def main() -> None:
     print("| people a site | not shrunk | siteless | stated | limit | none |")
     print("|---:|---:|---:|---:|---:|---:|")
     errors = np.array([list(errors_of(seed)) for seed in SEEDS])
-    for number, means, spreads in zip(
+    for number, means, deviations in zip(
         NUMBERS, errors.mean(axis=0), errors.std(axis=0, ddof=1), strict=True
     ):
-        cells = (f"{m:.2f} ± {s:.2f}" for m, s in zip(means, spreads, strict=True))
+        cells = (f"{m:.2f} ± {s:.2f}" for m, s in zip(means, deviations, strict=True))
         print(f"| {number} | {' | '.join(cells)} |")
 
 

@@ -95,14 +95,14 @@ def measure_many(root: Path) -> None:
 def scans_per_minute(root: Path, *, nprocs: int, cores: int) -> float:
     command = [sys.executable, "-m", "benchmarks.rendering", str(root), str(SCANS), str(nprocs)]
     allowed = sorted(os.sched_getaffinity(0))[:cores]
-    shown = subprocess.run(
+    output = subprocess.run(
         command,
         capture_output=True,
         text=True,
         check=True,
         preexec_fn=lambda: os.sched_setaffinity(0, allowed),
     ).stdout
-    return float(shown)
+    return float(output)
 
 
 def render_many(root: Path, scans: int, nprocs: int) -> None:

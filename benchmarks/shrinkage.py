@@ -84,8 +84,8 @@ def kept_amplitude(scan: Scan, clean: Scan) -> float:
     pairs = [
         (fitted.shell(shell)[:, 1:6], true.shell(shell)[:, 1:6]) for shell in range(len(true.bs))
     ]
-    shown = sum(float((measured * expected).sum()) for measured, expected in pairs)
-    return shown / sum(float(np.square(expected).sum()) for _, expected in pairs)
+    product = sum(float((measured * expected).sum()) for measured, expected in pairs)
+    return product / sum(float(np.square(expected).sum()) for _, expected in pairs)
 
 
 def mean_fa(scan: Scan) -> float:

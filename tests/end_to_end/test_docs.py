@@ -162,9 +162,9 @@ def test_commands_run(
         exec(code, {})
     for command in [*BEFORE.get(page, ()), *filter(_is_run, _commands(page))]:
         ended = _run(*shlex.split(command))
-        shown = capsys.readouterr()
-        assert ended == 0, f"{command}\n{shown.out}{shown.err}"
-        assert shown.out, command
+        output = capsys.readouterr()
+        assert ended == 0, f"{command}\n{output.out}{output.err}"
+        assert output.out, command
     for path in re.findall(r"`(as_\S+\.nii\.gz)`", (DOCS / page).read_text()):
         assert (tmp_path / path).exists()
 
@@ -186,8 +186,8 @@ def _quick(name: str, *words: str) -> list[str]:
 
 
 def test_what_is_not_run_is_still_shown() -> None:
-    shown = [command for page in PAGES for command in _commands(page)]
-    assert all(any(words in command for command in shown) for words in NOT_RUN)
+    commands = [command for page in PAGES for command in _commands(page)]
+    assert all(any(words in command for command in commands) for words in NOT_RUN)
 
 
 def test_public_datasets_are_listed_with_their_sites(
@@ -245,5 +245,5 @@ def _touch(root: Path, person: str, session: str) -> None:
 
 
 def test_the_interface_lists_every_public_name() -> None:
-    shown = re.findall(r"auto\w+:: (\w+)$", (DOCS / "api.md").read_text(), flags=re.MULTILINE)
-    assert sorted(shown) == sorted(siteless.__all__)
+    documented = re.findall(r"auto\w+:: (\w+)$", (DOCS / "api.md").read_text(), flags=re.MULTILINE)
+    assert sorted(documented) == sorted(siteless.__all__)

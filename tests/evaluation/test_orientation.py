@@ -322,9 +322,9 @@ def person() -> tuple[Scan, Array]:
     """Give the scan of a simulated brain, and its true fibres as peaks in white matter."""
     someone = Person("01", age=45, sex="F", split="train", seed=(7, 1))
     anatomy = make_anatomy(someone, voxel_size=4.0)
-    shown = scan_person(someone, anatomy, read_scanners()["prisma30"])
-    white = white_matter_mask(shown.signal, shown.gradients, anatomy.mask)
-    scan = Scan(shown.signal, anatomy.affine, shown.gradients, anatomy.mask, white)
+    simulated = scan_person(someone, anatomy, read_scanners()["prisma30"])
+    white = white_matter_mask(simulated.signal, simulated.gradients, anatomy.mask)
+    scan = Scan(simulated.signal, anatomy.affine, simulated.gradients, anatomy.mask, white)
     truth = anatomy.directions * anatomy.populations[..., None]
     order = np.argsort(-anatomy.populations, axis=1)
     return scan, np.take_along_axis(truth, order[..., None], axis=1)

@@ -304,10 +304,10 @@ def test_voxels_of_maps_are_compared_with_the_scan(target: Target, white: Array)
 def test_blocks_of_maps_are_compared_with_the_truth(target: Target, white: Array) -> None:
     measured, true = target.measured_maps["md"], target.reference_maps["md"]
     size = target.scan.voxel_size.tolist()
-    blocks, wanted = (plain_block_means(values, white, size) for values in (measured, true))
-    error = sqrt(fmean((blocks[block] - wanted[block]) ** 2 for block in wanted))
+    blocks, true_blocks = (plain_block_means(values, white, size) for values in (measured, true))
+    error = sqrt(fmean((blocks[block] - true_blocks[block]) ** 2 for block in true_blocks))
     scores = score_maps({"md": measured}, target, white)
-    expected = 100 * error / fmean(wanted.values())
+    expected = 100 * error / fmean(true_blocks.values())
     assert expected > 0.1
     assert scores["md_block_percent"] == pytest.approx(expected, rel=1e-5)
 

@@ -77,16 +77,16 @@ def test_a_dark_voxel_keeps_what_was_measured() -> None:
 
 
 @pytest.mark.parametrize(
-    ("measured", "wanted"),
+    ("measured", "requested"),
     [((1000,), (1000, 2000)), ((1000,), (800,)), ((1000, 2000), (1000, 3000))],
 )
 def test_shells_that_cannot_be_interpolated_are_refused(
-    measured: tuple[int, ...], wanted: tuple[int, ...]
+    measured: tuple[int, ...], requested: tuple[int, ...]
 ) -> None:
-    assert shells_for(measured, wanted) is None
+    assert shells_for(measured, requested) is None
     table = make_gradients(dict.fromkeys(measured, 20))
-    with pytest.raises(GradientTableError, match=f"the signal at b={wanted[0]}"):
-        table_at_shells(table, wanted)
+    with pytest.raises(GradientTableError, match=f"the signal at b={requested[0]}"):
+        table_at_shells(table, requested)
 
 
 def test_a_table_without_shells_is_refused() -> None:

@@ -57,8 +57,8 @@ def test_scans_are_rendered_as_the_new_site_and_from_it(adapted: Path, study: Pa
     model = load_model(adapted)
     for subject, source, target in (("3", "a", "c"), ("3", "c", "b"), ("3", "c", "average")):
         scan = _scan(study, subject, source)
-        shown = harmonize(model, scan, target, gradients=scan.gradients)
-        error = np.sqrt(np.square(shown.signal - scan.signal)[scan.white_matter].mean())
+        rendered = harmonize(model, scan, target, gradients=scan.gradients)
+        error = np.sqrt(np.square(rendered.signal - scan.signal)[scan.white_matter].mean())
         assert error < 0.3 * scan.signal[scan.white_matter].mean()
 
 

@@ -79,15 +79,15 @@ def test_a_cluster_writes_the_same_bytes_though_a_worker_dies(
     assert len(serial.written) == 11
     words = [*RENDER, str(data), str(tmp_path / "cluster"), "--to", "b", "--model"]
     words += [str(study / "m.safetensors"), "--dask", str(scheduler)]
-    shown = tmp_path / "shown"
-    with shown.open("w") as stream:
+    log = tmp_path / "log"
+    with log.open("w") as stream:
         run = subprocess.Popen(
             [sys.executable, "-m", "siteless", *words], stdout=stream, stderr=stream
         )
     _wait_for(lambda: list((tmp_path / "cluster").rglob("*harmonized_dwi.nii.gz")))
     workers[0].kill()
     assert run.wait(PATIENCE) == 1
-    lines = shown.read_text().splitlines()
+    lines = log.read_text().splitlines()
     # What the dead worker has written, but not reported, another worker finds there already.
     assert re.search(r"1[01] scans rendered as b, (1 there already, )?1 failed", lines[-1])
     [error] = [line for line in lines if line.startswith("siteless: ")]
@@ -123,9 +123,9 @@ def test_a_run_that_is_asked_to_end_does_so_with_its_workers(study: Path, tmp_pa
     run = subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE, text=True)
     _wait_for(lambda: list(out.rglob("*harmonized_dwi.nii.gz")))
     run.send_signal(signal.SIGTERM)
-    _, shown = run.communicate(timeout=PATIENCE)  # waits for all that hold its stderr
+    _, output = run.communicate(timeout=PATIENCE)  # waits for all that hold its stderr
     assert run.returncode == 130
-    assert shown.splitlines()[-1] == "siteless: interrupted; run it again to go on"
+    assert output.splitlines()[-1] == "siteless: interrupted; run it again to go on"
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(

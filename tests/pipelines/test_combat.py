@@ -88,7 +88,7 @@ def fitted(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def own_maps(manifest: Path) -> list[tuple[ScanFiles, Scan, dict[str, Array]]]:
+def original_maps(manifest: Path) -> list[tuple[ScanFiles, Scan, dict[str, Array]]]:
     """FA and MD of each scan as they are, by site and age."""
     scans = [(files, read_scan(files)) for files in find_scans(manifest).scans]
     return [(files, scan, compute_maps(scan, ["fa", "md"])) for files, scan in scans]
@@ -101,22 +101,22 @@ def read_combat(path: Path) -> CombatModel:
 
 
 def test_training_scans_become_what_neurocombat_makes_of_them(
-    fitted: Path, own_maps: list[tuple[ScanFiles, Scan, dict[str, Array]]]
+    fitted: Path, original_maps: list[tuple[ScanFiles, Scan, dict[str, Array]]]
 ) -> None:
     model = read_combat(fitted)
-    assert model.known.sum() > 0.9 * own_maps[0][1].mask.sum()
+    assert model.known.sum() > 0.9 * original_maps[0][1].mask.sum()
     table = pd.DataFrame(
         {
-            "batch": [str(files.site) for files, _, _ in own_maps],
-            "age": [float(files.attributes["age"]) for files, _, _ in own_maps],
+            "batch": [str(files.site) for files, _, _ in original_maps],
+            "age": [float(files.attributes["age"]) for files, _, _ in original_maps],
         }
     )
     for name in ("fa", "md"):
-        values = np.stack([maps[name][model.known] for _, _, maps in own_maps], axis=1)
+        values = np.stack([maps[name][model.known] for _, _, maps in original_maps], axis=1)
         with contextlib.redirect_stdout(io.StringIO()):
             harmonized = neuroCombat(values.astype(float), table, "batch", continuous_cols=["age"])
         expected = harmonized["data"].clip(MAPS[name].lowest, MAPS[name].highest)
-        for (files, scan, _), values_of_scan in zip(own_maps, expected.T, strict=True):
+        for (files, scan, _), values_of_scan in zip(original_maps, expected.T, strict=True):
             made = model.harmonize_maps(scan, "average", files.attributes)[name]
             np.testing.assert_allclose(
                 made[model.known], values_of_scan, atol=1e-4 * expected.max()
@@ -124,16 +124,16 @@ def test_training_scans_become_what_neurocombat_makes_of_them(
 
 
 def test_the_offset_of_sites_goes_and_the_effect_of_age_stays(
-    fitted: Path, own_maps: list[tuple[ScanFiles, Scan, dict[str, Array]]]
+    fitted: Path, original_maps: list[tuple[ScanFiles, Scan, dict[str, Array]]]
 ) -> None:
     model = read_combat(fitted)
-    white = own_maps[0][1].white_matter
-    ages = np.array([float(files.attributes["age"]) for files, _, _ in own_maps])
-    is_b = np.array([str(files.site) == "b" for files, _, _ in own_maps])
+    white = original_maps[0][1].white_matter
+    ages = np.array([float(files.attributes["age"]) for files, _, _ in original_maps])
+    is_b = np.array([str(files.site) == "b" for files, _, _ in original_maps])
     design = np.column_stack([np.ones(len(ages)), is_b, ages - 50])
-    before = {n: [maps[n][white].mean() for _, _, maps in own_maps] for n in ("fa", "md")}
+    before = {n: [maps[n][white].mean() for _, _, maps in original_maps] for n in ("fa", "md")}
     after: dict[str, list[float]] = {"fa": [], "md": []}
-    for files, scan, _ in own_maps:
+    for files, scan, _ in original_maps:
         for name, values in model.harmonize_maps(scan, "b", files.attributes).items():
             after[name].append(values[white].mean())
     for name in ("fa", "md"):
@@ -145,8 +145,8 @@ def test_the_offset_of_sites_goes_and_the_effect_of_age_stays(
         else:
             assert slope / mean == pytest.approx(PER_YEAR, rel=0.2)
             assert kept == pytest.approx(slope, rel=0.2)
-    at_home = model.harmonize_maps(own_maps[-1][1], "b", own_maps[-1][0].attributes)
-    np.testing.assert_array_equal(at_home["fa"], own_maps[-1][2]["fa"])
+    at_home = model.harmonize_maps(original_maps[-1][1], "b", original_maps[-1][0].attributes)
+    np.testing.assert_array_equal(at_home["fa"], original_maps[-1][2]["fa"])
 
 
 def test_maps_are_written_described_and_kept(
@@ -196,9 +196,9 @@ def test_maps_are_made_again_when_a_covariate_changes(
     assert "1 scan rendered as average, 1 there already" in capsys.readouterr().out
     copy.write_text("\n".join([rows[0], rows[1].replace("\t20\t", "\tn/a\t"), rows[2]]) + "\n")
     assert main([*words, "--nprocs", "1"]) == 1
-    shown = capsys.readouterr()
-    assert "sa0.nii.gz: the age of the scan is unknown" in shown.err
-    assert "1 there already, 1 failed" in shown.out
+    output = capsys.readouterr()
+    assert "sa0.nii.gz: the age of the scan is unknown" in output.err
+    assert "1 there already, 1 failed" in output.out
 
 
 @pytest.mark.parametrize("nprocs", [1, pytest.param(2, marks=pytest.mark.slow)])
@@ -217,9 +217,9 @@ def test_the_same_fit_gives_the_same_bytes_and_is_known_again(
 
 def test_info_and_methods_describe_it(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", str(fitted)]) == 0
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     for text in ("method      combat", "fa, md, by neuroCombat", "groups, beside age"):
-        assert text in shown
+        assert text in output
     assert main(["methods"]) == 0
     [line] = [row for row in capsys.readouterr().out.splitlines() if row.startswith("combat")]
     assert "gives maps and no scans" in line
@@ -316,8 +316,8 @@ def test_scans_that_covariates_explain_all_of_are_refused(
     manifest.write_text("\n".join(lines) + "\n")
     more = ["--covariates", "age", "v", "w", "x"]
     assert main(_words(manifest, tmp_path / "fit" / "m.safetensors", *more)) == 1
-    shown = capsys.readouterr().err
-    assert "expected more training scans than sites and covariates, found 6" in shown
+    output = capsys.readouterr().err
+    assert "expected more training scans than sites and covariates, found 6" in output
 
 
 def test_kurtosis_of_one_shell_and_a_missing_package_are_refused(

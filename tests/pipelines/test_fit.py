@@ -101,10 +101,10 @@ def test_a_finished_fit_is_resumed_at_once_and_not_overwritten(
 
 def test_info_is_for_people_and_machines(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", str(fitted)]) == 0
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     identity = load_model(fitted).identity
     for text in (identity, "a: level ", "b0, b=1200, b=3000", "order 6", "laplace beltrami"):
-        assert text in shown
+        assert text in output
     assert main(["info", str(fitted), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["identity"] == identity
 
@@ -348,14 +348,14 @@ def test_other_methods_take_other_shells_alike(tmp_path: Path, method: Rish | Sc
     study = write_study(tmp_path / "study", people=3, shells={"b": {1000: 30, 2000: 30}})
     fitted = fit_model(study, tmp_path / "m.safetensors", method, run=Run(nprocs=1))
     scan = read_scan(find_scans(study).scans[0])
-    shown = harmonize(fitted, scan, "b")
-    assert [shell.b for shell in shown.gradients.shells] == [1000.0, 2000.0]
+    rendered = harmonize(fitted, scan, "b")
+    assert [shell.b for shell in rendered.gradients.shells] == [1000.0, 2000.0]
     there = read_scan(find_scans(study).scans[1])
     for shell, b in zip(there.gradients.shells, (1000.0, 2000.0), strict=True):
-        ours = next(s.volumes for s in shown.gradients.shells if s.b == b)
+        ours = next(s.volumes for s in rendered.gradients.shells if s.b == b)
         means = [
             scan.signal[scan.white_matter][:, volumes].mean()
-            for scan, volumes in ((shown, ours), (there, shell.volumes))
+            for scan, volumes in ((rendered, ours), (there, shell.volumes))
         ]
         assert means[0] == pytest.approx(means[1], rel=0.05)
 

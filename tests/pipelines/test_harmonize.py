@@ -68,12 +68,12 @@ def test_the_report_shows_what_the_model_has_learned_of_sites(study: Path, tmp_p
     model, out = study / "m.safetensors", tmp_path / "out"
     words = ["harmonize", study / "data", out, "--model", model, "--to", "b", "--nprocs", "1"]
     assert main([*map(str, words), "--site", "a"]) == 0
-    shown = "What each site does to all of a brain"
-    assert shown in (out / "report" / "index.html").read_text()
+    title = "What each site does to all of a brain"
+    assert title in (out / "report" / "index.html").read_text()
     page = write_report(
         ScanSelection(study / "data", sites=["a"]), [out], tmp_path / "pages", run=Run(nprocs=1)
     )
-    assert shown not in page.read_text()
+    assert title not in page.read_text()
     other = tmp_path / "other.safetensors"
     fit_model(study / "data", other, Scaled(), run=Run(nprocs=1))
     with pytest.raises(ModelError, match="rendered by another model"):
@@ -226,9 +226,9 @@ def test_a_scan_unlike_those_that_were_learned_is_warned_of(
     words += [str(study / "m.safetensors"), "--to", "b", "--site", "a", "--nprocs", "1"]
     for there in ("2 scans rendered as b:", "0 scans rendered as b, 2 there already:"):
         assert main(words) == 0
-        shown = capsys.readouterr()
-        assert there in shown.out
-        [line] = [row for row in shown.err.splitlines() if "warning" in row]
+        output = capsys.readouterr()
+        assert there in output.out
+        [line] = [row for row in output.err.splitlines() if "warning" in row]
         assert "sub-01_ses-a_desc-harmonized_dwi.nii.gz" in line
         assert "look at sub-01_ses-a_desc-unfamiliar_mask.nii.gz" in line
 
@@ -244,9 +244,9 @@ def test_a_scan_that_fails_is_named_and_the_others_are_done(
     out = tmp_path / "out"
     words = [*RENDER, str(data), str(out), "--model", str(study / "m.safetensors")]
     assert main([*words, "--to", "b", "--nprocs", "1"]) == 1
-    shown = capsys.readouterr()
-    assert "2 scans rendered as b, 2 failed" in shown.out
-    messages = [line for line in shown.err.splitlines() if line.startswith("siteless: ")]
+    output = capsys.readouterr()
+    assert "2 scans rendered as b, 2 failed" in output.out
+    messages = [line for line in output.err.splitlines() if line.startswith("siteless: ")]
     assert len(messages) == 2
     assert str(broken) in messages[0]
     assert "no .bvec file" in messages[1]
@@ -268,8 +268,8 @@ def test_what_is_wrong_with_all_scans_is_said_once(
         bval = tmp_path / f"{number}.bval"
         bval.write_text(bval.read_text().replace("3000", "2000"))
     assert main([*words, "--model", str(study / "m.safetensors")]) == 1
-    shown = capsys.readouterr()
-    [line] = [line for line in shown.err.splitlines() if line.startswith("siteless: ")]
+    output = capsys.readouterr()
+    [line] = [line for line in output.err.splitlines() if line.startswith("siteless: ")]
     assert "the signal at b=1200, b=3000, found b=1200, b=2000" in line
     assert line.endswith("(and so for all 3 scans)")
 

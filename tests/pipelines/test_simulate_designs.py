@@ -124,8 +124,8 @@ def test_the_validator_finds_no_error(
 ) -> None:
     validator = Path(sys.executable).with_name("bids-validator-deno")
     command: list[str | Path] = [validator, "--format", "json", simulated(design) / dataset]
-    shown = subprocess.run(command, capture_output=True, text=True, check=False)
-    issues = json.loads(shown.stdout)["issues"]["issues"]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    issues = json.loads(process.stdout)["issues"]["issues"]
     assert [issue for issue in issues if issue["severity"] == "error"] == []
 
 

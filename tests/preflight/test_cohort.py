@@ -177,7 +177,7 @@ def _grouped(site: str, start: int, **groups: int) -> list[ScanFacts]:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "shown"),
+    ("first", "second", "counts"),
     [
         ({"control": 5, "patient": 5}, {"control": 6, "patient": 4}, None),
         (
@@ -189,10 +189,10 @@ def _grouped(site: str, start: int, **groups: int) -> list[ScanFacts]:
     ],
 )
 def test_groups_are_compared_between_sites(
-    first: dict[str, int], second: dict[str, int], shown: str | None
+    first: dict[str, int], second: dict[str, int], counts: str | None
 ) -> None:
     problems = cohort_problems(_grouped("a", 0, **first) + _grouped("b", 50, **second), DATASET)
-    expected = [f"group is confounded with site: {shown}"] if shown else []
+    expected = [f"group is confounded with site: {counts}"] if counts else []
     assert [problem.what for problem in problems] == expected
 
 

@@ -190,9 +190,9 @@ def test_maps_share_limits_that_only_all_panels_together_decide(
     )
     assert limit == pytest.approx(np.percentile(pooled, 99))
     draw_maps(scores, tmp_path / "maps.png", label="error (1)", voxel_size=(2.0, 2.0))
-    shown = [image for panel in figures[0].axes for image in panel.images]
-    assert len(shown) == 6
-    assert {image.get_clim() for image in shown} == {(0, limit)}
+    images = [image for panel in figures[0].axes for image in panel.images]
+    assert len(images) == 6
+    assert {image.get_clim() for image in images} == {(0, limit)}
 
 
 def test_maps_are_as_wide_and_high_as_the_slice(

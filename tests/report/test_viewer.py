@@ -196,8 +196,8 @@ def test_left_is_on_the_left_and_front_on_top_of_a_still(name: str) -> None:
     for values, side in ((x, "left"), (y, "bottom")):
         volume = Volume(values - values.min(), affine, 0, np.ptp(values))
         still, width, height = draw_still(volume, box)
-        shown = np.asarray(Image.open(io.BytesIO(still)).convert("L")).astype(float)
-        rows, columns = shown.mean(axis=1), shown.mean(axis=0)
+        brightness = np.asarray(Image.open(io.BytesIO(still)).convert("L")).astype(float)
+        rows, columns = brightness.mean(axis=1), brightness.mean(axis=0)
         darker, lighter = (columns[0], columns[-1]) if side == "left" else (rows[-1], rows[0])
         assert darker < lighter - 100
         assert (width, height) == pytest.approx(sides)
@@ -290,12 +290,12 @@ def found_in(pattern: str, text: str) -> str:
 def look(page: Page) -> dict[str, Image.Image]:
     """Return what each panel that is to be seen shows."""
     wait(page)
-    shown = {}
+    pictures = {}
     for figure in page.locator("figure:visible").all():
         picture = figure.locator("canvas").screenshot()
         name = figure.get_attribute("data-panel") or ""
-        shown[name] = Image.open(io.BytesIO(picture)).convert("RGB")
-    return shown
+        pictures[name] = Image.open(io.BytesIO(picture)).convert("RGB")
+    return pictures
 
 
 def assert_all_differ(before: dict[str, Image.Image], after: dict[str, Image.Image]) -> None:
@@ -312,13 +312,13 @@ def read_place(page: Page) -> dict[str, float]:
 
 
 def test_every_panel_shows_a_brain_and_no_two_the_same(page: Page) -> None:
-    shown = look(page)
-    assert list(shown) == list(PANELS)
-    for picture in shown.values():
+    pictures = look(page)
+    assert list(pictures) == list(PANELS)
+    for picture in pictures.values():
         grey = np.asarray(picture.convert("L"))
         assert grey[4, 4:-4].max() == 0  # the frame
         assert grey.std() > 20
-    assert_all_differ(shown, {panel: shown[PANELS[n - 1]] for n, panel in enumerate(PANELS)})
+    assert_all_differ(pictures, {panel: pictures[PANELS[n - 1]] for n, panel in enumerate(PANELS)})
 
 
 def test_arrows_on_the_slider_move_all_panels(page: Page) -> None:
@@ -348,9 +348,9 @@ def test_another_map_changes_all_panels_and_their_bars(page: Page) -> None:
 
 def test_panels_without_a_volume_are_hidden(page: Page) -> None:
     page.select_option("select[name=quantity]", "fibre directions")
-    shown = look(page)
-    assert list(shown) == ["before", "after"]
-    assert np.asarray(shown["after"]).std() > 20
+    pictures = look(page)
+    assert list(pictures) == ["before", "after"]
+    assert np.asarray(pictures["after"]).std() > 20
 
 
 def test_another_scan_is_shown_and_its_name_is_text(page: Page) -> None:
@@ -409,19 +409,19 @@ def test_a_narrow_page_has_two_square_panels_a_row_and_does_not_scroll_sideways(
 
 
 def test_a_value_has_the_colour_of_the_bar(browser: Browser, tmp_path: Path) -> None:
-    wanted = {"low": 0.0, "middle": 0.5, "high": 1.0}
+    levels = {"low": 0.0, "middle": 0.5, "high": 1.0}
     solid = {
         name: Volume(np.where(make_brain(), 2 + value, np.nan), np.eye(4), 2, 3, colours="viridis")
-        for name, value in wanted.items()
+        for name, value in levels.items()
     }
     write_page(tmp_path / "solid.html", viewer_html([ViewedScan("solid", {"FA": solid})]))
     with open_page(browser, tmp_path / "solid.html") as opened:
         undress(opened)
         for name, picture in look(opened).items():
-            shown = picture.getpixel((picture.width // 2, picture.height // 2))
-            colour = colormaps["viridis"](wanted[name], bytes=True)[:3]
+            pixel = picture.getpixel((picture.width // 2, picture.height // 2))
+            colour = colormaps["viridis"](levels[name], bytes=True)[:3]
             np.testing.assert_allclose(
-                np.asarray(shown, dtype=int), np.array(colour, dtype=int), atol=4
+                np.asarray(pixel, dtype=int), np.array(colour, dtype=int), atol=4
             )
 
 

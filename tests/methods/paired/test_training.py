@@ -154,15 +154,15 @@ def test_a_known_effect_is_learned_to_within_the_noise(
 ) -> None:
     """Somebody unseen is rendered as close to the target's scan as the true gain brings them."""
     seen, scanned = _learnable(source, 9), _learnable(target, 9)
-    wanted = cut(scanned.values, scanned.neighbours)[:, 0]
+    goal = cut(scanned.values, scanned.neighbours)[:, 0]
     patch = cut(seen.values, seen.neighbours)
     sites = [torch.full((len(patch),), "ab".index(site)) for site in (source, target)]
     with torch.no_grad():
         translated = trained.network(torch.from_numpy(patch).flatten(1), *sites).numpy()
     knowing = patch[:, 0].copy()
     knowing[:, 1:] *= GAIN if target == "b" else 1 / GAIN
-    assert _rms(translated - wanted) < _rms(knowing - wanted)
-    assert _rms(translated - wanted) < 0.5 * _rms(patch[:, 0] - wanted)
+    assert _rms(translated - goal) < _rms(knowing - goal)
+    assert _rms(translated - goal) < 0.5 * _rms(patch[:, 0] - goal)
 
 
 def test_one_seed_gives_the_same_weights_and_another_others(training_set: TrainingSet) -> None:

@@ -26,10 +26,10 @@ def scan() -> Scan:
 def test_patches_are_those_of_the_scan_in_units_of_its_level(scan: Scan, tissue: Tissue) -> None:
     made = fitted_scan(scan, replace(PREPARATION, tissue=tissue))
     coefficients = fit_coefficients(scan, order=ORDER)
-    wanted = (scan.white_matter if tissue == "white-matter" else scan.mask).T[scan.mask.T]
+    selected = (scan.white_matter if tissue == "white-matter" else scan.mask).T[scan.mask.T]
     everywhere = cut(coefficients.values, index_neighbours(scan.mask))
     np.testing.assert_allclose(
-        cut(made.values, made.neighbours) * made.level, everywhere[wanted], rtol=1e-4, atol=1e-3
+        cut(made.values, made.neighbours) * made.level, everywhere[selected], rtol=1e-4, atol=1e-3
     )
     b0 = coefficients.b0[scan.white_matter.T[scan.mask.T]]
     assert made.level == pytest.approx(np.median(b0))

@@ -298,9 +298,9 @@ def test_uncertainty_is_shown_where_it_is_known(study: Path, tmp_path: Path) -> 
     [rendering] = [
         scan for scan in renderings if scan.image and scan.image.dwi.parent == deviation.parent
     ]
-    shown = summarize_scan(rendering)[1].maps["FA"]["uncertainty"].data
+    uncertainty = summarize_scan(rendering)[1].maps["FA"]["uncertainty"].data
     mask = read_scan(rendering.source).mask
-    assert np.array_equal(np.isfinite(shown), mask & values.all(axis=3))
+    assert np.array_equal(np.isfinite(uncertainty), mask & values.all(axis=3))
 
 
 def test_a_report_that_fails_is_a_warning(
@@ -352,13 +352,13 @@ def test_a_browser_opens_the_page_and_its_parts_respond(browser: Browser, report
         page.locator("#siteless-viewer").scroll_into_view_if_needed()
         page.wait_for_selector("#siteless-viewer[aria-busy=false]", timeout=60_000)
         canvas = page.locator("#siteless-viewer canvas").first
-        shown = canvas.screenshot()
+        picture = canvas.screenshot()
         slider = page.get_by_role("slider", name="Slice")
         slider.focus()
         for _ in range(3):
             page.keyboard.press("ArrowRight")
         page.wait_for_timeout(500)
-        assert canvas.screenshot() != shown
+        assert canvas.screenshot() != picture
 
 
 @pytest.mark.parametrize("width", [360, 1280])

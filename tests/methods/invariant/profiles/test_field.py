@@ -56,9 +56,9 @@ def _recovered(
     fitted = fit_fields(surveys, sites, [0.0] * len(sites))
     world = np.random.default_rng(5).uniform(-55, 55, size=(500, 3))
     expected = np.stack([_receive(STRENGTHS[site])(world) for site in sites])
-    shown = np.stack([fitted.logarithms(world, n)[:, 0] for n in range(len(sites))])
+    estimated = np.stack([fitted.logarithms(world, n)[:, 0] for n in range(len(sites))])
     expected = expected - expected.mean(axis=0)
-    return fitted, shown, expected
+    return fitted, estimated, expected
 
 
 def _surveys(people: int, name: Callable[[str, int], str]) -> list[Survey]:
@@ -71,14 +71,14 @@ def _surveys(people: int, name: Callable[[str, int], str]) -> list[Survey]:
 
 
 def test_fields_of_travellers_are_found() -> None:
-    _, shown, expected = _recovered(_surveys(4, lambda _site, n: f"p{n}"))
-    assert np.abs(shown - expected).max() < 0.02
+    _, estimated, expected = _recovered(_surveys(4, lambda _site, n: f"p{n}"))
+    assert np.abs(estimated - expected).max() < 0.02
     assert np.ptp(expected, axis=1).max() > 0.2
 
 
 def test_fields_of_strangers_are_found_when_there_are_many() -> None:
-    _, shown, expected = _recovered(_surveys(12, lambda site, n: f"{site}{n}"))
-    error = shown - expected
+    _, estimated, expected = _recovered(_surveys(12, lambda site, n: f"{site}{n}"))
+    error = estimated - expected
     error -= error.mean(axis=1, keepdims=True)  # people of a site may be brighter by chance
     assert np.sqrt(np.square(error).mean()) < 0.015
 
@@ -93,8 +93,8 @@ def test_anatomy_is_not_mistaken_for_a_field() -> None:
     ]
     fitted = fit_fields(surveys, SITES, [0.0] * 3)
     world = np.random.default_rng(5).uniform(-50, 50, size=(500, 3))
-    shown = np.stack([fitted.logarithms(world, n)[:, 0] for n in range(3)])
-    assert np.sqrt(np.square(shown).mean()) < 0.03  # the anatomy varies by 0.15
+    estimated = np.stack([fitted.logarithms(world, n)[:, 0] for n in range(3)])
+    assert np.sqrt(np.square(estimated).mean()) < 0.03  # the anatomy varies by 0.15
 
 
 def test_noise_alone_is_shrunk_to_a_constant() -> None:
@@ -105,8 +105,8 @@ def test_noise_alone_is_shrunk_to_a_constant() -> None:
     ]
     fitted = fit_fields(surveys, SITES, [0.0] * 3)
     world = np.random.default_rng(5).uniform(-50, 50, size=(500, 3))
-    shown = np.stack([fitted.logarithms(world, n)[:, 0] for n in range(3)])
-    assert shown.std(axis=1).max() < 0.05
+    estimated = np.stack([fitted.logarithms(world, n)[:, 0] for n in range(3)])
+    assert estimated.std(axis=1).max() < 0.05
 
 
 def test_the_energies_are_those_after_the_sites_blur() -> None:
@@ -157,9 +157,9 @@ def test_the_field_of_a_new_site_is_found_and_others_stay(scans: int) -> None:
     extended = extend_fields(known, fresh, 0.0)
     np.testing.assert_array_equal(extended.weights[:2], known.weights)
     world = np.random.default_rng(5).uniform(-55, 55, size=(500, 3))
-    shown = extended.logarithms(world, 2)[:, 0] - extended.logarithms(world, 0)[:, 0]
+    estimated = extended.logarithms(world, 2)[:, 0] - extended.logarithms(world, 0)[:, 0]
     expected = _receive(STRENGTHS["c"])(world)
-    error = (shown - expected) - (shown - expected).mean()  # new people may be brighter
+    error = (estimated - expected) - (estimated - expected).mean()  # new people may be brighter
     assert error.std() < 0.5 * expected.std()
 
 
@@ -181,8 +181,8 @@ def test_what_few_people_have_in_common_is_the_sites_if_people_alone_do_not_expl
     known = fit_fields(surveys, SITES, [0.0] * 3)
     fresh = [survey("new", f"p{n}", 500 + n) for n in range(8)]
     alone = [extend_fields(known, [person], 0.0) for person in fresh]
-    shown = np.median([extended.logarithms(np.zeros((1, 3)), 3)[0, 0] for extended in alone])
-    assert shown == pytest.approx(expected, abs=0.03)
+    estimated = np.median([extended.logarithms(np.zeros((1, 3)), 3)[0, 0] for extended in alone])
+    assert estimated == pytest.approx(expected, abs=0.03)
 
 
 @pytest.mark.parametrize("travelling", [True, False])

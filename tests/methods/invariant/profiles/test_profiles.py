@@ -173,8 +173,8 @@ def test_the_most_blurred_site_is_not_blurred_even_where_blurs_seem_to_sharpen()
         structure = plain.structure.copy()
         structure[:, :, 0] = np.array(detail + 0.02 * np.arange(6))[:, None] * structure[:, :, 1]
         surveys += [replace(plain, structure=structure, person=f"{site}{n}") for n in range(3)]
-    spreads = learn_profiles(surveys, ("a", "b"), ORDER).blurs
-    assert spreads[0] == 0
+    blurs = learn_profiles(surveys, ("a", "b"), ORDER).blurs
+    assert blurs[0] == 0
 
 
 def test_scans_without_blocks_do_not_decide_the_blur() -> None:
@@ -247,9 +247,9 @@ def test_a_field_is_found_and_taken_out() -> None:
     assert alike < 0.15 * unlike
 
 
-def _profiles(weights: Array, spreads: tuple[float, float] = (0.0, 0.0)) -> SiteProfiles:
+def _profiles(weights: Array, blurs: tuple[float, float] = (0.0, 0.0)) -> SiteProfiles:
     field = replace(flat_fields(2, 5), weights=weights)
-    return SiteProfiles(("a", "b"), np.array(spreads), field, ORDER, np.zeros((2, 5)))
+    return SiteProfiles(("a", "b"), np.array(blurs), field, ORDER, np.zeros((2, 5)))
 
 
 def _weights(seed: int = 0) -> Array:

@@ -23,8 +23,8 @@ def trained() -> Autoencoder:
 
 def _brighter(scan: TrainingScan, more: float) -> TrainingScan:
     """Return a scan whose measured shells are brighter than its patches."""
-    shown = scan.signal + np.where(scan.shell > 0, more, 0)
-    return replace(scan, signal=shown.astype(np.float32))
+    signal = scan.signal + np.where(scan.shell > 0, more, 0)
+    return replace(scan, signal=signal.astype(np.float32))
 
 
 @pytest.fixture(scope="module")

@@ -83,12 +83,12 @@ def test_codes_of_all_sites_have_one_mean_and_covariance(
         for site, label in enumerate(training_set.sites)
     ]
     means = [np.mean([of_scan.mean(axis=0) for of_scan in scans], axis=0) for scans in codes]
-    spreads = [
+    covariances = [
         np.mean([np.cov(of_scan.T, bias=True) for of_scan in scans], axis=0) for scans in codes
     ]
     np.testing.assert_allclose(means[0], means[1], atol=0.01)
-    np.testing.assert_allclose(spreads[0], spreads[1], rtol=0.03, atol=0.03)
-    np.testing.assert_allclose(spreads[0], network.code_covariance, rtol=0.03, atol=0.03)
+    np.testing.assert_allclose(covariances[0], covariances[1], rtol=0.03, atol=0.03)
+    np.testing.assert_allclose(covariances[0], network.code_covariance, rtol=0.03, atol=0.03)
 
 
 def test_variances_follow_the_codes(

@@ -20,8 +20,8 @@ def _log_of_two(out: Path) -> list[dict[str, Any]]:
     environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command = [*torchrun, "--nproc-per-node=2", str(SCRIPT), str(out)]
-    shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert shown.returncode == 0, shown.stderr
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
     return json.loads(out.read_text())
 
 
@@ -29,11 +29,11 @@ def test_one_process_reports_an_error_and_all_end(tmp_path: Path) -> None:
     missing = tmp_path / "none"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     words = ["-m", "siteless", "fit", str(missing), "--model", str(tmp_path / "m.safetensors")]
-    shown = subprocess.run(
+    process = subprocess.run(
         [*command, "--nproc-per-node=2", *words], capture_output=True, text=True, check=False
     )
-    messages = [line for line in shown.stderr.splitlines() if line.startswith("siteless: ")]
-    assert shown.returncode == 1
+    messages = [line for line in process.stderr.splitlines() if line.startswith("siteless: ")]
+    assert process.returncode == 1
     assert messages == [
         f"siteless: {missing}: there is no such file; correct the path or restore it"
     ]
