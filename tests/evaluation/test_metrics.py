@@ -66,6 +66,6 @@ def test_a_map_is_named_in_its_metrics() -> None:
 
 
 @pytest.mark.parametrize("name", ["rmsee", "fa_rmse", "xx_mean", "rmse_b", "shell_error_bx"])
-def test_metrics_that_there_are_not_are_unknown(name: str) -> None:
+def test_names_that_are_no_metrics_are_unknown(name: str) -> None:
     with pytest.raises(KeyError):
         describe_metric(name)

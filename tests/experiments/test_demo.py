@@ -15,7 +15,7 @@ def test_a_folder_that_holds_something_is_refused(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_a_demo_of_another_seed_is_not_gone_on_with(
+def test_a_demo_of_another_seed_is_not_resumed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "demo.json").write_text('{"seed": 1}')

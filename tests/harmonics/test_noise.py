@@ -69,7 +69,7 @@ def _degree(degree: int) -> slice:
     return slice(start, start + 2 * degree + 1)
 
 
-def test_what_is_kept_of_a_signal_is_what_a_fit_of_it_shows(scans: tuple[Scan, Scan]) -> None:
+def test_the_kept_share_of_a_signal_is_what_its_fit_shows(scans: tuple[Scan, Scan]) -> None:
     clean, _ = scans
     coefficients = fit_coefficients(clean, order=4)
     noise = fit_noise(clean, coefficients)
@@ -99,7 +99,7 @@ def test_a_shell_that_leaves_nothing_over_has_the_noise_of_b0() -> None:
     assert noise.variance.mean() == pytest.approx(25.0**2, rel=0.05)
 
 
-def test_or_that_of_other_shells() -> None:
+def test_without_repeated_b0_it_has_the_noise_of_other_shells() -> None:
     clean = make_scan(make_gradients({1000: 6, 2000: 40}, b0=1), snr=np.inf)
     noise = np.random.default_rng(2).normal(scale=25, size=clean.signal.shape)
     scan = clean.with_signal(clean.signal + noise.astype(np.float32))

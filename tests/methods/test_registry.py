@@ -76,7 +76,7 @@ def test_options_of_one_name_are_the_same_for_all_methods() -> None:
                 assert method.options()[name].metadata == other.options()[name].metadata
 
 
-def test_the_presets_that_may_be_chosen_are_those_there_are() -> None:
+def test_the_presets_to_choose_are_those_that_exist() -> None:
     assert tuple(PRESETS) == Invariant.options()["preset"].metadata["choices"]
 
 

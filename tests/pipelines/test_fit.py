@@ -252,7 +252,7 @@ def test_an_ended_fit_goes_on_to_the_same_bytes(
     assert not state.exists()
 
 
-def test_another_fit_is_not_gone_on_with(manifest: Path, tmp_path: Path) -> None:
+def test_another_fit_is_not_resumed(manifest: Path, tmp_path: Path) -> None:
     out = tmp_path / "m.safetensors"
 
     def interrupt(title: str) -> Callable[..., None]:

@@ -22,7 +22,7 @@ def _times(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-def test_every_scan_is_rendered_and_said_how(
+def test_every_scan_is_rendered_and_described(
     study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = _times(study)
@@ -254,7 +254,7 @@ def test_a_scan_that_fails_is_named_and_the_others_are_done(
     assert not list(out.rglob(".siteless-*"))
 
 
-def test_what_is_wrong_with_all_scans_is_said_once(
+def test_an_error_of_all_scans_is_reported_once(
     study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [

@@ -55,7 +55,9 @@ def test_only_the_sessions_that_people_have_are_written(simulated: Callable[[str
 
 
 @pytest.mark.parametrize("design", ["confounded", "patients", "longitudinal"])
-def test_the_check_can_read_it(simulated: Callable[[str], Path], design: str) -> None:
+def test_the_check_can_read_a_simulated_study(
+    simulated: Callable[[str], Path], design: str
+) -> None:
     codes = {problem.code for problem in check_dataset(simulated(design)).problems}
     assert codes <= {"few-scans", "confounded"}
 

@@ -103,7 +103,7 @@ def test_the_slope_with_age_is_that_of_the_scans() -> None:
     assert "after +0.0200 a decade" in caption
 
 
-def test_without_ages_nothing_is_said_of_them() -> None:
+def test_without_ages_the_page_does_not_mention_them() -> None:
     study = _study([replace(summary, age=None) for summary in _study().summaries])
     assert study.ages == {}
     assert "and age" not in study.html()

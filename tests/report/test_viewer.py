@@ -364,7 +364,7 @@ def test_another_scan_is_shown_and_its_name_is_text(page: Page) -> None:
 def test_positions_of_an_oblique_image_are_those_of_the_world(
     page: Page, plane: str, axes: str
 ) -> None:
-    """Panels show each voxel's place, so that a value tells where it was read."""
+    """Panels show each voxel's place, so that a value shows where it was read."""
     page.select_option("select[name=quantity]", "position")
     wait(page)
     page.get_by_label(plane).check()

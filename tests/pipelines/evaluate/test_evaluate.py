@@ -188,7 +188,7 @@ def test_a_changed_scan_is_scored_again_and_no_other(cohort: Path, tmp_path: Pat
     assert max(scores, key=lambda s: s.value).subject == "05"
 
 
-def test_without_pairs_the_rest_is_scored_and_said(
+def test_without_pairs_the_rest_is_scored_and_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sites = {"01": "a", "02": "a", "03": "a", "04": "b", "05": "b", "06": "b"}
@@ -517,7 +517,7 @@ def test_a_lesion_that_comes_later_is_scored(cohort: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("spoil", ["maps are deleted", "other scores were begun"])
-def test_what_is_there_in_part_is_made_again(
+def test_partial_output_is_made_again(
     cohort: Path, tmp_path: Path, spoil: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     args = (cohort / "data", {"scaled": [cohort / "scaled"]}, tmp_path / "s")

@@ -127,7 +127,7 @@ def test_the_same_scans_give_the_same_bytes_whatever_the_processes(
         assert (again.parent / page.name).read_bytes() == page.read_bytes()
 
 
-def test_of_many_people_those_who_stand_out_have_pages(study: Path, tmp_path: Path) -> None:
+def test_only_those_who_stand_out_of_many_people_have_pages(study: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     page = write_report(study / "my data", [study / "scaled"], out, people=2, run=Run(nprocs=1))
     assert len(list(out.glob("sub-*.html"))) == 2
@@ -179,7 +179,7 @@ def test_the_command_says_where_the_page_is_and_never_touches_data(
         ("c", None, "rendered as b, not as c"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_written(
+def test_errors_are_reported_before_anything_is_written(
     study: Path, tmp_path: Path, to: str | None, scores: Path | None, problem: str
 ) -> None:
     made = Derivatives({"scaled": [study / "scaled"]}, to)

@@ -34,7 +34,7 @@ LAPLACIANS = [(mask, _laplacian(mask)) for mask in map(_mask, range(4))]
 
 
 @given(variance=st.floats(0.0, 30.0), which=st.sampled_from(LAPLACIANS))
-def test_it_is_the_exponential_of_the_laplacian(
+def test_a_blur_is_the_exponential_of_the_laplacian(
     variance: float, which: tuple[Array, Array]
 ) -> None:
     mask, laplacian = which

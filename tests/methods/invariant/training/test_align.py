@@ -29,7 +29,7 @@ def test_codes_of_one_covariance_get_another(seed: int) -> None:
     np.testing.assert_allclose(_transport(given, given), np.eye(6), atol=1e-9)
 
 
-def test_a_unit_that_is_not_used_stays_as_it_is() -> None:
+def test_an_unused_unit_does_not_change() -> None:
     given, goal = np.diag([1.0, 1e-7]), np.diag([4.0, 1e-9])
     np.testing.assert_allclose(_transport(given, goal), np.diag([2.0, 1.0]), atol=1e-2)
 

@@ -81,7 +81,7 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(
         }
 
 
-def test_another_training_is_not_gone_on_with(training_set: TrainingSet, tmp_path: Path) -> None:
+def test_another_training_is_not_resumed(training_set: TrainingSet, tmp_path: Path) -> None:
     state = tmp_path / "state"
     train(training_set, replace(QUICK, updates=20), checkpoint=state)
     with pytest.raises(TrainingError, match="had other settings or other scans"):
