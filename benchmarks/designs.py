@@ -132,8 +132,8 @@ def judge(folder: Path, study: str, seed: int, methods: Sequence[str]) -> dict[s
         scores[name] = list(Judge.of(folder / "cohort", dataset, load_model(path)).scores())
         kept.write_text(json.dumps(scores))
         print(study, seed, name, summary(scores[name]), file=sys.stderr, flush=True)
-    for made in ("cohort", DENOISED, "work-cohort", f"work-{DENOISED}"):
-        shutil.rmtree(folder / made, ignore_errors=True)
+    for folder_name in ("cohort", DENOISED, "work-cohort", f"work-{DENOISED}"):
+        shutil.rmtree(folder / folder_name, ignore_errors=True)
     return scores
 
 
@@ -182,13 +182,13 @@ class Judge:
         for source, goal in [*((HUB, site) for site in others), *((site, HUB) for site in others)]:
             for person in self.people:
                 target, about = self.targets[person, goal], self.attributes[person, source]
-                maps, made = self.rendered(person, source, goal, target)
+                maps, rendered_scan = self.rendered(person, source, goal, target)
                 region = affected(self.cohort, person, target)
                 yield {
                     "task": f"{source}>{goal}",
                     "age": float(about["age"]),
                     "group": about.get("group", ""),
-                    **scored(maps, made, target),
+                    **scored(maps, rendered_scan, target),
                     **means("found", maps, target.scan.white_matter),
                     **means("true", target.reference_maps, target.scan.white_matter),
                     "found_region": float(np.nanmean(maps["fa"][region])),
@@ -204,8 +204,8 @@ class Judge:
         scan = self.sources[person, session].scan
         if isinstance(self.model, MapModel):
             return self.model.render_maps(scan, site, self.attributes[person, session]).maps, None
-        made = render(self.model, scan, site, gradients=target.scan.gradients).scan
-        return maps_within(made, MAPS, target.masks.values()), made
+        rendered_scan = render(self.model, scan, site, gradients=target.scan.gradients).scan
+        return maps_within(rendered_scan, MAPS, target.masks.values()), rendered_scan
 
     def changes(self, person: str, source: str, goal: str) -> dict[str, float]:
         """Return how much maps change from the first visit at a site to the second at another."""
@@ -236,9 +236,9 @@ class Judge:
             gradients = self.targets[person, HUB].scan.gradients
             for site in SITES:
                 given = self.sources[person, site].scan
-                made = render(self.model, given, HUB, gradients=gradients).scan
-                white = made.white_matter.T[made.mask.T]
-                samples.append(Sample(person, site, fit_coefficients(made).values[white]))
+                rendered_scan = render(self.model, given, HUB, gradients=gradients).scan
+                white = rendered_scan.white_matter.T[rendered_scan.mask.T]
+                samples.append(Sample(person, site, fit_coefficients(rendered_scan).values[white]))
         return measure_leakage(samples).accuracy
 
 
@@ -249,11 +249,13 @@ def test_targets(cohort: Path, given: Path) -> dict[tuple[str, str], Target]:
     return {key: replace(target, maps=MAPS) for key, target in targets.items()}
 
 
-def scored(maps: Mapping[str, Array], made: Scan | None, target: Target) -> dict[str, float]:
+def scored(
+    maps: Mapping[str, Array], rendered_scan: Scan | None, target: Target
+) -> dict[str, float]:
     white = target.scan.white_matter
     scores = score_maps(maps, target, white)
-    if made:
-        scores |= score_signal(made, target, white)
+    if rendered_scan:
+        scores |= score_signal(rendered_scan, target, white)
     if LESION in target.regions:
         scores["lesion"] = score_lesion(maps["md"], target)
     return {name: scores[name] for name in COLUMNS if name in scores}

@@ -36,8 +36,8 @@ SHELLS, COMMON = "shells", (1000.0, 2000.0)
 
 def main(folder: Path | None = None) -> None:
     if folder is None:
-        with tempfile.TemporaryDirectory() as made:
-            main(Path(made))
+        with tempfile.TemporaryDirectory() as temporary:
+            main(Path(temporary))
         return
     heads = "".join(f"{method:>24}" for method in METHODS)
     print(f"{'RMSE, blocks, FA blocks, %':<28}{heads}{'worse':>12}")
@@ -84,10 +84,12 @@ def _scores(model: Model, targets: dict[tuple[str, str], Target]) -> Array:
             [shell.b for shell in goal.scan.gradients.shells], model.preparation.shells
         ):
             continue
-        made = render(model, scan.scan, str(goal.scan.site), gradients=goal.scan.gradients).scan
+        rendered_scan = render(
+            model, scan.scan, str(goal.scan.site), gradients=goal.scan.gradients
+        ).scan
         where = goal.scan.white_matter
-        scores = score_signal(made, goal, where)
-        scores |= score_maps(maps_within(made, ["fa"], [where]), goal, where)
+        scores = score_signal(rendered_scan, goal, where)
+        scores |= score_maps(maps_within(rendered_scan, ["fa"], [where]), goal, where)
         rows.append([scores[name] for name in SCORES])
     return np.array(rows)
 

@@ -213,9 +213,9 @@ def rendered(model: Model, source: Target, goal: Target) -> Scan | Mapping[str, 
 def at_home(model: Model, source: Target, goal: Target) -> Scan:
     """Render a scan as its own site, then scale it: what a method gains that only denoises."""
     site = str(source.scan.site)
-    made = render(model, source.scan, site, gradients=goal.scan.gradients)
-    ratio = np.float32(model.level(str(goal.scan.site)) / made.levels[1])
-    return made.scan.with_signal(ratio * made.scan.signal)
+    rendering = render(model, source.scan, site, gradients=goal.scan.gradients)
+    ratio = np.float32(model.level(str(goal.scan.site)) / rendering.levels[1])
+    return rendering.scan.with_signal(ratio * rendering.scan.signal)
 
 
 def score_tasks(method: Render, sources: Targets, targets: Targets) -> Tasks:
@@ -234,9 +234,9 @@ def score_tasks(method: Render, sources: Targets, targets: Targets) -> Tasks:
 
 def score_method(method: Render, source: Target, goal: Target) -> dict[str, float]:
     start = time.perf_counter()
-    made = method(source, goal)
+    harmonized = method(source, goal)
     seconds = time.perf_counter() - start
-    return score_given(made, goal) | {"scan-s": seconds}
+    return score_given(harmonized, goal) | {"scan-s": seconds}
 
 
 def mean_scores(scores: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -40,8 +40,8 @@ EFFECTS = ("gain", "echo-time", "receive", "nonlinearity", "blur", "position")
 
 def main(folder: Path | None = None) -> None:
     if folder is None:
-        with tempfile.TemporaryDirectory() as made:
-            main(Path(made))
+        with tempfile.TemporaryDirectory() as temporary:
+            main(Path(temporary))
         return
     different, same = folder / "different", folder / "same"
     for out in (different, same):
@@ -142,8 +142,8 @@ def _rmse(dataset: Path, model: Model) -> float:
     for (person, site), files in _test_scans(dataset).items():
         if site == "a":
             goal = targets[person, "b"]
-            made = render(model, read_scan(files), "b", gradients=goal.scan.gradients)
-            scores = score_signal(made.scan, goal, goal.scan.white_matter)
+            rendering = render(model, read_scan(files), "b", gradients=goal.scan.gradients)
+            scores = score_signal(rendering.scan, goal, goal.scan.white_matter)
             errors.append(scores["rmse_percent"])
     return float(np.mean(errors))
 

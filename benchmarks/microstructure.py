@@ -39,10 +39,10 @@ def simulate() -> Scan:
     """Scan a person's white and grey matter, with noise."""
     person = Person("01", age=45, sex="F", split="train", seed=(7, 1))
     anatomy = make_anatomy(person, voxel_size=VOXEL_SIZE)
-    made = scan_person(person, anatomy, read_scanners()[SITE])
+    simulated = scan_person(person, anatomy, read_scanners()[SITE])
     solid = anatomy.on_grid(anatomy.tissue[:, :2].sum(axis=1) > 0.9)
     white = anatomy.on_grid(anatomy.white_matter) & solid
-    return Scan(made.signal, anatomy.affine, made.gradients, solid, white)
+    return Scan(simulated.signal, anatomy.affine, simulated.gradients, solid, white)
 
 
 def thinned(scan: Scan, count: int) -> Scan:

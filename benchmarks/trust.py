@@ -48,12 +48,12 @@ def measure_renderings(dataset: Path, model: Model) -> None:
         scan = read_scan(files)
         for site in model.card.sites:
             goal = by_place[files.subject, site]
-            made = render(model, scan, site, gradients=read_scan(goal).gradients)
-            deviation, error = _deviation_and_error(made, _noiseless(dataset, goal))
+            rendering = render(model, scan, site, gradients=read_scan(goal).gradients)
+            deviation, error = _deviation_and_error(rendering, _noiseless(dataset, goal))
             correlations.append(
                 [spearmanr(s, e)[0] for s, e in zip(deviation.T, error.T, strict=True)]
             )
-            weights = [len(group) for group in _groups(made.scan)]
+            weights = [len(group) for group in _groups(rendering.scan)]
             for arrays, quantity in zip(pooled, (deviation, error), strict=True):
                 arrays.append(np.sqrt(np.average(np.square(quantity), axis=1, weights=weights)))
             if site != str(files.site):
@@ -87,9 +87,9 @@ def measure_lesions(dataset: Path, model: Model) -> None:
         )
         for mask in masks:
             lesion = read_signal(mask)[0] > 0
-            made = render(model, read_scan(files), next(iter(model.card.sites)))
-            inside.append(made.unfamiliar[lesion & made.rendered].mean())
-            elsewhere.append(made.unfamiliar[made.rendered & ~lesion].mean())
+            rendering = render(model, read_scan(files), next(iter(model.card.sites)))
+            inside.append(rendering.unfamiliar[lesion & rendering.rendered].mean())
+            elsewhere.append(rendering.unfamiliar[rendering.rendered & ~lesion].mean())
     row(
         "lesion voxels that are flagged",
         f"{100 * np.mean(inside):.0f} %",
@@ -105,12 +105,13 @@ def measure_lesions(dataset: Path, model: Model) -> None:
 def _errors_at_home(dataset: Path, files: ScanFiles, model: Model) -> tuple[float, float]:
     """Return the RMSE of a scan and of its rendering at home, in per cent of its level."""
     scan = read_scan(files)
-    made = render(model, scan, str(files.site))
-    truth, where = _noiseless(dataset, files), made.rendered
+    rendering = render(model, scan, str(files.site))
+    truth, where = _noiseless(dataset, files), rendering.rendered
     errors = (
-        np.square(volumes.signal[where] - truth[where]).mean() for volumes in (scan, made.scan)
+        np.square(volumes.signal[where] - truth[where]).mean()
+        for volumes in (scan, rendering.scan)
     )
-    before, after = (100 * float(np.sqrt(error)) / made.levels[0] for error in errors)
+    before, after = (100 * float(np.sqrt(error)) / rendering.levels[0] for error in errors)
     return before, after
 
 
@@ -123,23 +124,26 @@ def _groups(scan: Scan) -> Iterator[Array]:
     yield from (shell.volumes for shell in scan.gradients.shells)
 
 
-def _deviation_and_error(made: Rendering, truth: Array) -> tuple[Array, Array]:
+def _deviation_and_error(rendering: Rendering, truth: Array) -> tuple[Array, Array]:
     """Return both for b0 and each shell of the rendered voxels, in units of the level."""
-    where, level = made.rendered, made.levels[1]
-    difference = (made.scan.signal[where] - truth[where]) / level
-    errors = [np.sqrt(np.square(difference[:, g]).mean(axis=1)) for g in _groups(made.scan)]
-    return made.spread[where] / level, np.stack(errors, axis=1)
+    where, level = rendering.rendered, rendering.levels[1]
+    difference = (rendering.scan.signal[where] - truth[where]) / level
+    errors = [np.sqrt(np.square(difference[:, g]).mean(axis=1)) for g in _groups(rendering.scan)]
+    return rendering.spread[where] / level, np.stack(errors, axis=1)
 
 
-def _steps(scan: Scan, made: Rendering) -> list[float]:
+def _steps(scan: Scan, rendering: Rendering) -> list[float]:
     """Return how the scale of b0 and each shell differs between the two sides of the boundary."""
-    where = made.rendered
+    where = rendering.rendered
     rims = (
         where & ndimage.binary_dilation(~where),
         scan.mask & ~where & ndimage.binary_dilation(where),
     )
     scales = [
-        [made.scan.signal[rim][:, g].sum() / scan.signal[rim][:, g].sum() for g in _groups(scan)]
+        [
+            rendering.scan.signal[rim][:, g].sum() / scan.signal[rim][:, g].sum()
+            for g in _groups(scan)
+        ]
         for rim in rims
     ]
     return [inner / outer - 1 for inner, outer in zip(*scales, strict=True)]

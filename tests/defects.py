@@ -46,9 +46,9 @@ class _Builder:
         """Write a healthy scan of a new person, and return the image's path without endings."""
         seed = len(self.people)
         gradients = scan.pop("gradients", None) or make_gradients(SHELLS, seed=seed)
-        made = make_scan(gradients, seed=seed, **scan)
+        phantom = make_scan(gradients, seed=seed, **scan)
         folder = self.root / f"sub-{label}" / "dwi"
-        write_raw(made, folder, f"sub-{label}_dwi")
+        write_raw(phantom, folder, f"sub-{label}_dwi")
         age = (25 if site == "north" else 60) + seed % 5
         sex = "M" if site == "north" else "F"
         row = {"participant_id": f"sub-{label}", "age": age, "sex": sex, "site": site}

@@ -60,8 +60,8 @@ def fitted_scan(
     scan: Scan, preparation: Preparation = PREPARATION, subject: str = ""
 ) -> TrainingScan:
     """Fit a scan, and gather what training needs of it."""
-    made = make_training_scan(scan, preparation.coefficients(scan), preparation)
-    return replace(made, subject=subject)
+    fitted = make_training_scan(scan, preparation.coefficients(scan), preparation)
+    return replace(fitted, subject=subject)
 
 
 def make_training_set() -> TrainingSet:

@@ -82,7 +82,7 @@ def test_the_presets_to_choose_are_those_that_exist() -> None:
 
 def test_settings_of_a_method_do_not_change() -> None:
     for method in METHODS.values():
-        made = method()
+        instance = method()
         for setting in fields(method):
             with pytest.raises(AttributeError):
-                setattr(made, setting.name, np.nan)
+                setattr(instance, setting.name, np.nan)

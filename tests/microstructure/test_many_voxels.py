@@ -152,12 +152,12 @@ def test_a_voxel_does_not_depend_on_the_others() -> None:
 
 def test_the_number_of_threads_does_not_change_a_byte() -> None:
     scan = make_scan(snr=15)
-    made = []
+    results = []
     for threads in (1, 2):
         with threadpool_limits(threads):
-            made.append(compute_maps(scan, ["rtop", "mk"]))
-    for name in made[0]:
-        np.testing.assert_array_equal(made[0][name], made[1][name])
+            results.append(compute_maps(scan, ["rtop", "mk"]))
+    for name in results[0]:
+        np.testing.assert_array_equal(results[0][name], results[1][name])
 
 
 def test_voxels_without_diffusion_are_finite() -> None:

@@ -99,18 +99,18 @@ def test_return_to_origin_is_dipys() -> None:
 
 def test_maps_are_on_the_grid_within_range_and_the_same_for_any_threads() -> None:
     scan = make_scan(shape=SMALL, snr=4)
-    made = []
+    results = []
     for threads in (1, 2):
         with threadpool_limits(threads):
-            made.append(compute_maps(scan, ["mk", "md", "fa"]))
-    assert list(made[0]) == ["mk", "md", "fa"]
-    for name, values in made[0].items():
+            results.append(compute_maps(scan, ["mk", "md", "fa"]))
+    assert list(results[0]) == ["mk", "md", "fa"]
+    for name, values in results[0].items():
         assert values.shape == SMALL
         assert values.dtype == np.float32
         assert not values[~scan.mask].any()
         assert values.min() >= MAPS[name].lowest
         assert values.max() <= MAPS[name].highest
-        np.testing.assert_array_equal(values, made[1][name])
+        np.testing.assert_array_equal(values, results[1][name])
 
 
 def test_voxels_without_signal_are_zero() -> None:

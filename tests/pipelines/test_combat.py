@@ -117,9 +117,9 @@ def test_training_scans_become_what_neurocombat_makes_of_them(
             harmonized = neuroCombat(values.astype(float), table, "batch", continuous_cols=["age"])
         expected = harmonized["data"].clip(MAPS[name].lowest, MAPS[name].highest)
         for (files, scan, _), values_of_scan in zip(original_maps, expected.T, strict=True):
-            made = model.harmonize_maps(scan, "average", files.attributes)[name]
+            harmonized_map = model.harmonize_maps(scan, "average", files.attributes)[name]
             np.testing.assert_allclose(
-                made[model.known], values_of_scan, atol=1e-4 * expected.max()
+                harmonized_map[model.known], values_of_scan, atol=1e-4 * expected.max()
             )
 
 
@@ -170,8 +170,10 @@ def test_maps_are_written_described_and_kept(
     assert sidecar["Siteless"]["Covariates"] == {"age": "20"}
     assert sidecar["SitelessFound"]["MeanAfter"] < sidecar["SitelessFound"]["MeanBefore"]
     [files] = [scan for scan in find_scans(manifest).scans if scan.dwi.name == "sa0.nii.gz"]
-    made = read_combat(fitted).harmonize_maps(read_scan(files), "b", files.attributes)["fa"]
-    np.testing.assert_array_equal(load_image(image).get_fdata(dtype=np.float32), made)
+    harmonized_map = read_combat(fitted).harmonize_maps(read_scan(files), "b", files.attributes)[
+        "fa"
+    ]
+    np.testing.assert_array_equal(load_image(image).get_fdata(dtype=np.float32), harmonized_map)
 
     content = {path: path.read_bytes() for path in images}
     times = {path: path.stat().st_mtime_ns for path in images}

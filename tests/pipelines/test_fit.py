@@ -336,9 +336,9 @@ def test_shells_that_all_sites_have_are_taken_as_they_are(tmp_path: Path) -> Non
     study = write_study(tmp_path / "study", people=3, shells=shells)
     fitted = fit_model(study, tmp_path / "m.safetensors", Scaled(), run=Run(nprocs=1))
     assert fitted.preparation.shells == (1000.0, 2005.0)
-    made = render(fitted, read_scan(find_scans(study).scans[1]), "a")
-    assert (made.interpolated, made.left_out) == ((), (3000.0,))
-    assert len(made.scan.gradients) == 42
+    rendering = render(fitted, read_scan(find_scans(study).scans[1]), "a")
+    assert (rendering.interpolated, rendering.left_out) == ((), (3000.0,))
+    assert len(rendering.scan.gradients) == 42
 
 
 @pytest.mark.parametrize(

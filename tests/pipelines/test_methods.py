@@ -137,8 +137,8 @@ def test_denoising_is_part_of_the_model(tmp_path: Path, monkeypatch: pytest.Monk
     plain = project(fit_coefficients(scan, order=model.preparation.order), scan.gradients)
     plain = plain[scan.white_matter.T[scan.mask.T]]
     truth = clean.signal.T[:, clean.white_matter.T].T
-    made = render(model, scan, "b").scan.signal.T[:, scan.white_matter.T].T
-    assert np.square(made - truth).mean() < 0.8 * np.square(plain - truth).mean()
+    signal = render(model, scan, "b").scan.signal.T[:, scan.white_matter.T].T
+    assert np.square(signal - truth).mean() < 0.8 * np.square(plain - truth).mean()
 
 
 def _weakened(scan: Scan, factor: float) -> Scan:

@@ -23,14 +23,14 @@ FEW = ["--people-per-site", "3", "--test-people", "1"]
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Simulate tiny cohorts, each design once."""
-    made = {}
+    datasets = {}
 
     def simulate(design: str) -> Path:
-        if design not in made:
+        if design not in datasets:
             out = tmp_path_factory.mktemp("designs") / design
             assert main(["simulate", str(out), "--design", design, *TINY, *FEW]) == 0
-            made[design] = out
-        return made[design]
+            datasets[design] = out
+        return datasets[design]
 
     return simulate
 

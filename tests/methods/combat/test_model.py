@@ -58,9 +58,9 @@ def test_the_average_is_what_neurocombat_gives(capsys: pytest.CaptureFixture[str
     values, columns = _values(), covariate_columns(_learned(), PEOPLE)
     effects = estimate(values, SITES, columns)
     lines = [effects.line(site, None, person) for site, person in zip(SITES, columns, strict=True)]
-    made = [a * y + b for y, (a, b) in zip(values, lines, strict=True)]
-    np.testing.assert_allclose(made, _by_neurocombat(values), rtol=1e-4)
-    assert not np.allclose(made, values, rtol=1e-2)
+    harmonized = [a * y + b for y, (a, b) in zip(values, lines, strict=True)]
+    np.testing.assert_allclose(harmonized, _by_neurocombat(values), rtol=1e-4)
+    assert not np.allclose(harmonized, values, rtol=1e-2)
     assert capsys.readouterr().out == ""
 
 
@@ -81,10 +81,10 @@ def test_covariates_keep_what_they_explain() -> None:
     values, columns = _values(), covariate_columns(_learned(), PEOPLE)
     effects = estimate(values, SITES, columns)
     lines = [effects.line(site, None, person) for site, person in zip(SITES, columns, strict=True)]
-    made = np.array([a * y + b for y, (a, b) in zip(values, lines, strict=True)])
-    slope = np.polyfit(age, made.mean(axis=1), 1)[0]
+    harmonized = np.array([a * y + b for y, (a, b) in zip(values, lines, strict=True)])
+    slope = np.polyfit(age, harmonized.mean(axis=1), 1)[0]
     assert slope == pytest.approx(2e-6, rel=0.1)
-    left = made.mean(axis=1) - np.polyval(np.polyfit(age, made.mean(axis=1), 1), age)
+    left = harmonized.mean(axis=1) - np.polyval(np.polyfit(age, harmonized.mean(axis=1), 1), age)
     means = [left[np.array(SITES) == site].mean() for site in range(3)]
     assert np.ptp(means) < 0.05 * 0.15e-3
 
@@ -163,23 +163,25 @@ def test_a_map_is_shifted_where_the_template_knows_and_nowhere_else() -> None:
     half[:10] = False
     scan, model = _scan(), _model(known=half)
     [original] = compute_maps(scan, ["fa"]).values()
-    [made] = model.harmonize_maps(scan, "b").values()
+    [harmonized] = model.harmonize_maps(scan, "b").values()
     inside = half.copy()
     inside[:11] = False
-    np.testing.assert_allclose(made[inside], np.minimum(original[inside] + 0.1, 1), atol=1e-5)
+    np.testing.assert_allclose(
+        harmonized[inside], np.minimum(original[inside] + 0.1, 1), atol=1e-5
+    )
     outside = scan.mask.copy()
     outside[9:] = False
-    np.testing.assert_array_equal(made[outside], original[outside])
-    assert not made[~scan.mask].any()
+    np.testing.assert_array_equal(harmonized[outside], original[outside])
+    assert not harmonized[~scan.mask].any()
     [home] = model.harmonize_maps(scan, "a").values()
     np.testing.assert_array_equal(home, original)
 
 
 def test_results_stay_in_the_range_of_the_map() -> None:
     for shift in (-20, 20):
-        [made] = _model(shift_b=shift).harmonize_maps(_scan(), "b").values()
-        assert made.min() >= 0
-        assert made.max() <= 1
+        [harmonized] = _model(shift_b=shift).harmonize_maps(_scan(), "b").values()
+        assert harmonized.min() >= 0
+        assert harmonized.max() <= 1
 
 
 def test_a_file_keeps_the_model_and_the_same_bytes(tmp_path: Path) -> None:

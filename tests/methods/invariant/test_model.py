@@ -84,13 +84,13 @@ def test_voxels_unlike_all_that_was_learned_keep_their_signal(
     assert codes.unfamiliar[~lesion].mean() < 0.01
     assert full.profiles is not None
     without_field = full.profiles.of(ill).without_field(coefficients)[inside]
-    made = full.decode(codes, "b", level=codes.level)
+    decoded = full.decode(codes, "b", level=codes.level)
     expected = without_field[codes.unfamiliar] * np.exp(-0.2)
-    np.testing.assert_allclose(made.values[codes.unfamiliar], expected, rtol=1e-4)
+    np.testing.assert_allclose(decoded.values[codes.unfamiliar], expected, rtol=1e-4)
     middle = full.decode(codes, "average", level=codes.level).values[codes.unfamiliar]
     expected = without_field[codes.unfamiliar] * np.cosh(0.2)
     np.testing.assert_allclose(middle, expected, rtol=1e-4)
-    deviation = full.deviation(codes, "b", made, level=codes.level)
+    deviation = full.deviation(codes, "b", decoded, level=codes.level)
     assert (deviation[lesion].mean(axis=0) > 3 * deviation[~lesion].mean(axis=0)).all()
 
 
@@ -129,28 +129,28 @@ def test_what_codes_do_not_hold_of_means_is_kept(model: InvariantModel, scan: Sc
 
 
 def test_what_is_not_rendered_can_be_left(model: InvariantModel, scan: Scan) -> None:
-    made = render(model, scan, "b", outside="unchanged")
+    rendering = render(model, scan, "b", outside="unchanged")
     other = ~scan.white_matter
-    np.testing.assert_array_equal(made.scan.signal[other], scan.signal[other])
-    assert not made.change[other].any()
-    assert made.change[scan.white_matter].any()
+    np.testing.assert_array_equal(rendering.scan.signal[other], scan.signal[other])
+    assert not rendering.change[other].any()
+    assert rendering.change[scan.white_matter].any()
 
 
 def _volumes(scan: Scan) -> list[Array]:
     return [scan.gradients.is_b0, *(shell.volumes for shell in scan.gradients.shells)]
 
 
-def _ratio(made: Rendering, scan: Scan, where: Array, volumes: Array) -> float:
-    return made.scan.signal[where][:, volumes].mean() / scan.signal[where][:, volumes].mean()
+def _ratio(rendering: Rendering, scan: Scan, where: Array, volumes: Array) -> float:
+    return rendering.scan.signal[where][:, volumes].mean() / scan.signal[where][:, volumes].mean()
 
 
 def test_there_is_no_step_at_the_boundary(model: InvariantModel, scan: Scan) -> None:
-    made = render(model, scan, "b")
+    rendering = render(model, scan, "b")
     white = scan.white_matter
     inner = white & ndimage.binary_dilation(~white)
     outer = scan.mask & ~white & ndimage.binary_dilation(white)
     for volumes in _volumes(scan):
-        inside, outside = (_ratio(made, scan, rim, volumes) for rim in (inner, outer))
+        inside, outside = (_ratio(rendering, scan, rim, volumes) for rim in (inner, outer))
         assert outside == pytest.approx(inside, rel=0.01)
 
 
@@ -172,20 +172,20 @@ def test_the_scale_follows_what_is_rendered_near_by() -> None:
 
 
 def test_what_is_scaled_counts_as_changed(model: InvariantModel, scan: Scan) -> None:
-    made = render(model, scan, "b")
+    rendering = render(model, scan, "b")
     other = scan.mask & ~scan.white_matter
     b0 = int(np.flatnonzero(scan.gradients.is_b0)[0])
-    scale = made.scan.signal[other][:, b0] / scan.signal[other][:, b0]
+    scale = rendering.scan.signal[other][:, b0] / scan.signal[other][:, b0]
     mean_b0 = scan.signal[other][:, scan.gradients.is_b0].mean(axis=1)
-    expected = mean_b0 * np.abs(scale - made.levels[1] / made.levels[0])
-    np.testing.assert_allclose(made.change[other][:, 0], expected, rtol=1e-3, atol=0.05)
+    expected = mean_b0 * np.abs(scale - rendering.levels[1] / rendering.levels[0])
+    np.testing.assert_allclose(rendering.change[other][:, 0], expected, rtol=1e-3, atol=0.05)
 
 
 def test_at_home_a_scan_keeps_its_level(model: InvariantModel, scan: Scan) -> None:
     loud = scan.with_signal(3 * scan.signal)
-    made = render(model, loud, "a")
-    assert made.levels[0] == made.levels[1] == pytest.approx(3600, rel=0.05)
-    assert made.scan.signal[scan.white_matter].mean() == pytest.approx(
+    rendering = render(model, loud, "a")
+    assert rendering.levels[0] == rendering.levels[1] == pytest.approx(3600, rel=0.05)
+    assert rendering.scan.signal[scan.white_matter].mean() == pytest.approx(
         loud.signal[scan.white_matter].mean(), rel=0.05
     )
 
@@ -196,39 +196,39 @@ def test_far_from_what_is_rendered_the_mean_scale_is_taken(
     white = np.zeros_like(scan.white_matter)
     white[:6] = scan.white_matter[:6]
     half = replace(scan, white_matter=white)
-    made = render(model, half, "b")
+    rendering = render(model, half, "b")
     for volumes in _volumes(scan):
-        expected = _ratio(made, half, white, volumes)
+        expected = _ratio(rendering, half, white, volumes)
         far = np.zeros_like(white)
         far[-2:] = True
-        assert _ratio(made, half, far, volumes) == pytest.approx(expected, rel=0.03)
+        assert _ratio(rendering, half, far, volumes) == pytest.approx(expected, rel=0.03)
 
 
 def test_every_volume_of_a_voxel_keeps_its_contrast_where_it_is_scaled(
     model: InvariantModel, scan: Scan
 ) -> None:
-    made = render(model, scan, "b")
+    rendering = render(model, scan, "b")
     other = scan.mask & ~scan.white_matter
     for volumes in _volumes(scan):
-        ratio = made.scan.signal[other][:, volumes] / scan.signal[other][:, volumes]
+        ratio = rendering.scan.signal[other][:, volumes] / scan.signal[other][:, volumes]
         np.testing.assert_allclose(ratio, np.broadcast_to(ratio[:, :1], ratio.shape), rtol=1e-4)
 
 
 def test_change_is_the_distance_from_the_scan_at_the_targets_level(
     model: InvariantModel, scan: Scan
 ) -> None:
-    made = render(model, scan, "b")
+    rendering = render(model, scan, "b")
     coefficients, level = model.preparation.coefficients(scan), model.encode(scan).level
-    assert made.levels[0] == level
-    assert made.levels[1] == pytest.approx(2400)
+    assert rendering.levels[0] == level
+    assert rendering.levels[1] == pytest.approx(2400)
     dense = make_gradients({1200: 400, 3000: 400}, b0=1)
     after = project(model.decode(model.encode(scan), "b"), dense)
     before = project(coefficients, dense)[scan.white_matter.T[scan.mask.T]] * (2400 / level)
-    changed = made.change.T[:, scan.white_matter.T].T
+    changed = rendering.change.T[:, scan.white_matter.T].T
     for volume, volumes in enumerate([dense.is_b0, *(shell.volumes for shell in dense.shells)]):
         expected = np.sqrt(np.square(after - before)[:, volumes].mean(axis=1))
         np.testing.assert_allclose(changed[:, volume], expected, rtol=0.02)
-    assert not made.change[~scan.mask].any()
+    assert not rendering.change[~scan.mask].any()
 
 
 def test_spread_is_how_much_renderings_of_drawn_codes_differ(
@@ -253,8 +253,8 @@ def test_spread_is_how_much_renderings_of_drawn_codes_differ(
 def test_where_signal_is_steep_its_place_in_a_voxel_adds_to_the_spread(
     model: InvariantModel, scan: Scan
 ) -> None:
-    made, codes = render(model, scan, "b"), model.encode(scan)
-    assert not made.spread[~scan.white_matter].any()
+    rendering, codes = render(model, scan, "b"), model.encode(scan)
+    assert not rendering.spread[~scan.white_matter].any()
     b0 = np.zeros(scan.mask.shape)
     rendered = model.decode(codes, "b")
     b0.T[scan.white_matter.T] = rendered.b0
@@ -263,7 +263,7 @@ def test_where_signal_is_steep_its_place_in_a_voxel_adds_to_the_spread(
     posterior = np.zeros(scan.mask.shape)
     posterior.T[scan.white_matter.T] = model.deviation(codes, "b", rendered)[:, 0]
     expected = np.sqrt(posterior[inner] ** 2 + slopes / 12)
-    np.testing.assert_allclose(made.spread[inner][:, 0], expected, rtol=1e-3)
+    np.testing.assert_allclose(rendering.spread[inner][:, 0], expected, rtol=1e-3)
 
 
 def test_slopes_are_not_halved_at_the_edge() -> None:
@@ -290,10 +290,10 @@ def test_what_is_unlike_the_training_scans_is_flagged(model: InvariantModel, sca
     signal = scan.signal.copy()
     free = np.exp(-scan.gradients.b * 2.5e-3).astype(np.float32)
     signal[lesion] = 0.3 * signal[lesion] + 1200 * free
-    made = render(model, scan.with_signal(signal), "b")
-    assert made.unfamiliar[lesion].mean() > 0.9
-    assert made.unfamiliar[scan.white_matter & ~lesion].mean() < 0.05
-    assert not made.unfamiliar[~scan.white_matter].any()
+    rendering = render(model, scan.with_signal(signal), "b")
+    assert rendering.unfamiliar[lesion].mean() > 0.9
+    assert rendering.unfamiliar[scan.white_matter & ~lesion].mean() < 0.05
+    assert not rendering.unfamiliar[~scan.white_matter].any()
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])

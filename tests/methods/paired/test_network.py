@@ -9,9 +9,9 @@ SETTINGS = TranslatorSettings(channels=31, sites=3, hidden=(16, 16))
 @pytest.fixture
 def network() -> Translator:
     torch.manual_seed(0)
-    made = Translator(SETTINGS)
-    made.set_units(torch.randn(31), torch.rand(31) + 0.5)
-    return made
+    translator = Translator(SETTINGS)
+    translator.set_units(torch.randn(31), torch.rand(31) + 0.5)
+    return translator
 
 
 def _train_a_little(network: Translator) -> None:

@@ -24,45 +24,58 @@ def scan() -> Scan:
 
 @pytest.mark.parametrize("tissue", ["white-matter", "brain"])
 def test_patches_are_those_of_the_scan_in_units_of_its_level(scan: Scan, tissue: Tissue) -> None:
-    made = fitted_scan(scan, replace(PREPARATION, tissue=tissue))
+    training_scan = fitted_scan(scan, replace(PREPARATION, tissue=tissue))
     coefficients = fit_coefficients(scan, order=ORDER)
     selected = (scan.white_matter if tissue == "white-matter" else scan.mask).T[scan.mask.T]
     everywhere = cut(coefficients.values, index_neighbours(scan.mask))
     np.testing.assert_allclose(
-        cut(made.values, made.neighbours) * made.level, everywhere[selected], rtol=1e-4, atol=1e-3
+        cut(training_scan.values, training_scan.neighbours) * training_scan.level,
+        everywhere[selected],
+        rtol=1e-4,
+        atol=1e-3,
     )
     b0 = coefficients.b0[scan.white_matter.T[scan.mask.T]]
-    assert made.level == pytest.approx(np.median(b0))
+    assert training_scan.level == pytest.approx(np.median(b0))
 
 
 def test_signal_is_what_was_measured_and_mixing_projects(scan: Scan) -> None:
-    made = fitted_scan(scan, BRAIN)
+    training_scan = fitted_scan(scan, BRAIN)
     weighted = ~scan.gradients.is_b0
     np.testing.assert_allclose(
-        made.signal[:, 1:] * made.level, scan.signal.T[:, scan.mask.T].T[:, weighted], rtol=1e-5
+        training_scan.signal[:, 1:] * training_scan.level,
+        scan.signal.T[:, scan.mask.T].T[:, weighted],
+        rtol=1e-5,
     )
-    np.testing.assert_array_equal(made.signal[:, 0], made.values[made.neighbours[:, 0], 0])
+    np.testing.assert_array_equal(
+        training_scan.signal[:, 0], training_scan.values[training_scan.neighbours[:, 0], 0]
+    )
     projected = project(fit_coefficients(scan, order=ORDER), scan.gradients)
-    ours = made.values[made.neighbours[:, 0]] @ made.mixing * made.level
+    ours = (
+        training_scan.values[training_scan.neighbours[:, 0]]
+        @ training_scan.mixing
+        * training_scan.level
+    )
     np.testing.assert_allclose(ours[:, 1:], projected[:, weighted], rtol=1e-3, atol=0.1)
     np.testing.assert_allclose(ours[:, 0], projected[:, ~weighted][:, 0], rtol=1e-4)
-    assert np.bincount(made.shell).tolist() == [1, 20, 20]
+    assert np.bincount(training_scan.shell).tolist() == [1, 20, 20]
 
 
 def test_only_white_matter_and_its_neighbours_are_kept(scan: Scan) -> None:
-    made = fitted_scan(scan)
-    assert len(made.neighbours) == scan.white_matter.sum()
-    assert len(made.neighbours) < len(made.values) < scan.mask.sum()
-    assert set(np.unique(made.neighbours)) == set(range(len(made.values)))
+    training_scan = fitted_scan(scan)
+    assert len(training_scan.neighbours) == scan.white_matter.sum()
+    assert len(training_scan.neighbours) < len(training_scan.values) < scan.mask.sum()
+    assert set(np.unique(training_scan.neighbours)) == set(range(len(training_scan.values)))
 
 
 def test_the_grid_gives_the_positions_of_centres(scan: Scan) -> None:
-    made = fitted_scan(scan, subject="01")
-    assert made.subject == "01"
-    assert made.shape == scan.mask.shape
-    np.testing.assert_array_equal(np.reshape(made.affine, (4, 4)), scan.affine)
+    training_scan = fitted_scan(scan, subject="01")
+    assert training_scan.subject == "01"
+    assert training_scan.shape == scan.mask.shape
+    np.testing.assert_array_equal(np.reshape(training_scan.affine, (4, 4)), scan.affine)
     b0 = scan.volumes[scan.gradients.is_b0].mean(axis=0)
-    np.testing.assert_allclose(b0[made.voxels] / made.level, made.signal[:, 0], rtol=1e-4)
+    np.testing.assert_allclose(
+        b0[training_scan.voxels] / training_scan.level, training_scan.signal[:, 0], rtol=1e-4
+    )
 
 
 def test_a_scan_without_white_matter_is_refused(scan: Scan) -> None:
@@ -71,17 +84,17 @@ def test_a_scan_without_white_matter_is_refused(scan: Scan) -> None:
     with pytest.raises(SignalError, match="expected white matter with a b0 above zero, found 0"):
         fitted_scan(empty)
     dark = scan.with_signal(np.where(scan.white_matter[..., None], scan.signal, 0))
-    made = fitted_scan(dark, BRAIN)
-    assert len(made.neighbours) == scan.white_matter.sum()
+    training_scan = fitted_scan(dark, BRAIN)
+    assert len(training_scan.neighbours) == scan.white_matter.sum()
 
 
 def test_stored_scans_come_back_mapped(scan: Scan, tmp_path: Path) -> None:
-    made = fitted_scan(scan)
+    training_scan = fitted_scan(scan)
     path = tmp_path / "a scan v1.0"
-    store_scan(made, path)
+    store_scan(training_scan, path)
     back = open_scan(path)
-    assert back.content == made.content
-    for name, value in vars(made).items():
+    assert back.content == training_scan.content
+    for name, value in vars(training_scan).items():
         np.testing.assert_array_equal(getattr(back, name), value)
     assert list(tmp_path.iterdir()) == [path]
 
@@ -97,25 +110,25 @@ def test_mapped_scans_hold_no_file_open(scan: Scan, tmp_path: Path) -> None:
 
 
 def test_two_fits_can_store_the_same_scan_at_once(scan: Scan, tmp_path: Path) -> None:
-    made = fitted_scan(scan)
+    training_scan = fitted_scan(scan)
     with ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda _: store_scan(made, tmp_path / "one"), range(40)))
+        list(threads.map(lambda _: store_scan(training_scan, tmp_path / "one"), range(40)))
     assert is_stored(tmp_path / "one")
     assert [path.name for path in tmp_path.iterdir()] == ["one"]
 
 
 def test_a_folder_that_cannot_be_written_to_is_an_error(scan: Scan, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    made = fitted_scan(scan)
+    training_scan = fitted_scan(scan)
     with pytest.raises(OutputError, match="cannot write here"):
-        store_scan(made, tmp_path / "file" / "one")
+        store_scan(training_scan, tmp_path / "file" / "one")
 
 
 @pytest.mark.parametrize("field", ["values", "signal", "shell", "voxels", '"level', "content"])
 def test_stored_scans_that_changed_are_not_used(scan: Scan, tmp_path: Path, field: str) -> None:
-    made = fitted_scan(scan)
+    training_scan = fitted_scan(scan)
     path = tmp_path / "one"
-    store_scan(made, path)
+    store_scan(training_scan, path)
     content = bytearray(path.read_bytes())
     content[_where(field, bytes(content))] ^= 1
     path.write_bytes(content)
@@ -124,7 +137,7 @@ def test_stored_scans_that_changed_are_not_used(scan: Scan, tmp_path: Path, fiel
     assert not is_stored(path)
     path.unlink()
     assert not is_stored(path)
-    store_scan(made, path)
+    store_scan(training_scan, path)
     assert is_stored(path)
 
 

@@ -199,21 +199,21 @@ def _energy(coefficients: Coefficients, noise: FitNoise, row: int) -> tuple[Arra
 def test_a_scan_comes_close_to_the_target(model: RishModel, scans: list[Scan]) -> None:
     clean = make_scan(GRADIENTS, snr=np.inf, site=Site("a"))
     goal = at_site_b(clean)
-    made = render(model, scans[0], "b").scan.signal[clean.white_matter]
+    signal = render(model, scans[0], "b").scan.signal[clean.white_matter]
     truth = goal.signal[clean.white_matter]
     before = fit_coefficients(scans[0], order=ORDER)
     projected = project(before, GRADIENTS)[clean.white_matter.T[clean.mask.T]]
-    off = np.sqrt(np.mean((made - truth) ** 2))
+    off = np.sqrt(np.mean((signal - truth) ** 2))
     fit_only = np.sqrt(np.mean((projected - clean.signal.T[:, clean.white_matter.T].T) ** 2))
     assert off < 1.3 * fit_only * KNOWN[0]
 
 
 def test_b0_and_diffusivities_stay_together(model: RishModel, scans: list[Scan]) -> None:
     """Scaling the weighted volumes but not b0 would change the diffusivities of a third scan."""
-    made = render(model, scans[0], "b")
+    rendering = render(model, scans[0], "b")
     white = scans[0].white_matter
-    b0 = made.scan.signal[white][:, GRADIENTS.is_b0].mean()
-    shell = made.scan.signal[white][:, GRADIENTS.shells[0].volumes].mean()
+    b0 = rendering.scan.signal[white][:, GRADIENTS.is_b0].mean()
+    shell = rendering.scan.signal[white][:, GRADIENTS.shells[0].volumes].mean()
     own_b0 = scans[0].signal[white][:, GRADIENTS.is_b0].mean()
     own_shell = scans[0].signal[white][:, GRADIENTS.shells[0].volumes].mean()
     assert b0 / own_b0 == pytest.approx(KNOWN[0], rel=0.03)
@@ -221,13 +221,13 @@ def test_b0_and_diffusivities_stay_together(model: RishModel, scans: list[Scan])
 
 
 def test_at_home_nothing_changes(model: RishModel, scans: list[Scan]) -> None:
-    made = render(model, scans[0], "a")
+    rendering = render(model, scans[0], "a")
     projected = project(fit_coefficients(scans[0], order=ORDER), GRADIENTS).clip(min=0)
     np.testing.assert_allclose(
-        made.scan.signal.T[:, scans[0].mask.T].T, projected, rtol=1e-4, atol=1e-2
+        rendering.scan.signal.T[:, scans[0].mask.T].T, projected, rtol=1e-4, atol=1e-2
     )
-    assert made.change.max() < 1e-3 * made.levels[0]
-    assert made.rendered.sum() == scans[0].mask.sum()
+    assert rendering.change.max() < 1e-3 * rendering.levels[0]
+    assert rendering.rendered.sum() == scans[0].mask.sum()
 
 
 def test_a_lesion_keeps_its_contrast(model: RishModel, scans: list[Scan]) -> None:
@@ -265,11 +265,13 @@ def test_the_spread_is_that_of_the_noise() -> None:
     clean = make_scan(gradients, snr=np.inf, site=Site("a"))
     model = UnchangedModel(card)
     draws = [noisy(clean, seed, sigma=30.0) for seed in range(8)]
-    made = [model.translate(scan, model.preparation.coefficients(scan), "b") for scan in draws]
+    translations = [
+        model.translate(scan, model.preparation.coefficients(scan), "b") for scan in draws
+    ]
     white = clean.white_matter.T[clean.mask.T]
     mixing = projection_matrix(gradients, bs=BS, order=8)
-    drawn = np.std([m.coefficients.values[white] @ mixing for m in made], axis=0, ddof=1)
-    stated = np.mean([m.deviation[white] for m in made], axis=0)
+    drawn = np.std([m.coefficients.values[white] @ mixing for m in translations], axis=0, ddof=1)
+    stated = np.mean([m.deviation[white] for m in translations], axis=0)
     groups = [np.flatnonzero(gradients.is_b0), *(s.volumes for s in gradients.shells)]
     for index, group in enumerate(groups):
         seen = np.sqrt(np.square(drawn[:, group]).mean())
@@ -286,10 +288,10 @@ def test_scaled_brings_level_and_shells_to_the_targets(scans: list[Scan]) -> Non
         s: float(white_matter_level(next(x for x in scans if str(x.site) == s))) for s in "ab"
     }
     model = ScaledModel(make_card(levels, method="scaled"), np.stack([means["a"], means["b"]]))
-    made = render(model, scans[0], "b")
+    rendering = render(model, scans[0], "b")
     white = scans[0].white_matter
     for volumes in (GRADIENTS.is_b0, *(s.volumes for s in GRADIENTS.shells)):
-        ours = made.scan.signal[white][:, volumes].mean()
+        ours = rendering.scan.signal[white][:, volumes].mean()
         goal = scans[PEOPLE].signal[white][:, volumes].mean()
         assert ours == pytest.approx(goal, rel=0.03)
 
@@ -297,10 +299,10 @@ def test_scaled_brings_level_and_shells_to_the_targets(scans: list[Scan]) -> Non
 def test_unchanged_is_the_fit_at_any_gradients(scans: list[Scan]) -> None:
     model = UnchangedModel(make_card({"a": 1200.0, "b": 77.0}, method="unchanged"))
     other = make_gradients({700: 9, 1500: 11}, seed=3)
-    made = render(model, scans[0], "b", gradients=other)
+    rendering = render(model, scans[0], "b", gradients=other)
     expected = project(fit_coefficients(scans[0], order=ORDER), other).clip(min=0)
-    np.testing.assert_allclose(made.scan.signal.T[:, scans[0].mask.T].T, expected, rtol=1e-4)
-    assert not made.change.any()
+    np.testing.assert_allclose(rendering.scan.signal.T[:, scans[0].mask.T].T, expected, rtol=1e-4)
+    assert not rendering.change.any()
     with pytest.raises(ModelError, match="does not know"):
         render(model, scans[0], "c")
 

@@ -67,14 +67,14 @@ def _perfect(data: Path, out: Path, *, sidecar: bool = True, sites: str = "a") -
 
 def _evaluate(
     data: Path,
-    made: Mapping[str, Sequence[Path]],
+    derivatives: Mapping[str, Sequence[Path]],
     out: Path,
     *,
     to: str | None = None,
     **scores: Any,
 ) -> Evaluation:
     return evaluate_dataset(
-        data, Derivatives(made, to), out, scoring=Scoring(**scores), run=Run(nprocs=1)
+        data, Derivatives(derivatives, to), out, scoring=Scoring(**scores), run=Run(nprocs=1)
     )
 
 
@@ -167,11 +167,11 @@ def test_the_target_itself_turns_no_fibre(cohort: Path, tmp_path: Path) -> None:
 
 
 def test_a_changed_scan_is_scored_again_and_no_other(cohort: Path, tmp_path: Path) -> None:
-    made = shutil.copytree(cohort / "scaled", tmp_path / "made")
-    args = (cohort / "data", {"made": [made]}, tmp_path / "s")
+    copy = shutil.copytree(cohort / "scaled", tmp_path / "made")
+    args = (cohort / "data", {"made": [copy]}, tmp_path / "s")
     _evaluate(*args, kinds=["signal"])
     before = _times(tmp_path / "s" / "records")
-    [image] = made.glob("sub-05/ses-a/dwi/*_dwi.nii.gz")
+    [image] = copy.glob("sub-05/ses-a/dwi/*_dwi.nii.gz")
     loaded = load_image(image)
     nib.save(nib.Nifti1Image(1.1 * loaded.get_fdata(dtype=np.float32), loaded.affine), image)
     evaluation = _evaluate(*args, kinds=["signal"])
@@ -193,8 +193,8 @@ def test_without_pairs_the_rest_is_scored_and_reported(
 ) -> None:
     sites = {"01": "a", "02": "a", "03": "a", "04": "b", "05": "b", "06": "b"}
     data = write_travellers(tmp_path / "data", EVERYBODY, sites=sites)
-    made = shutil.copytree(data, tmp_path / "made")
-    words = ["evaluate", str(data), "--harmonized", str(made), "--to", "b"]
+    copy = shutil.copytree(data, tmp_path / "made")
+    words = ["evaluate", str(data), "--harmonized", str(copy), "--to", "b"]
     assert main([*words, "--out", str(tmp_path / "s"), "--nprocs", "1"]) == 0
     output = " ".join(capsys.readouterr().out.split())
     assert "no person who is scored has a comparable scan at the target site" in output
@@ -206,9 +206,9 @@ def test_without_pairs_the_rest_is_scored_and_reported(
 
 def test_a_second_scan_gives_a_floor(tmp_path: Path) -> None:
     data = write_travellers(tmp_path / "data", {"01": "", "02": ""}, runs=(1, 2))
-    made = shutil.copytree(data, tmp_path / "made")
+    copy = shutil.copytree(data, tmp_path / "made")
     evaluation = _evaluate(
-        data, {"made": [made]}, tmp_path / "s", kinds=["signal", "maps"], to="b"
+        data, {"made": [copy]}, tmp_path / "s", kinds=["signal", "maps"], to="b"
     )
     floors = evaluation.table.select("rmse_percent", method=RESCAN)
     noise = evaluation.table.mean("rmse_percent", method=NOISE)
@@ -250,8 +250,8 @@ def _of_other_people(_: Path, root: Path) -> tuple[dict[str, list[Path]], str]:
 
 
 def _silent(cohort: Path, root: Path) -> tuple[dict[str, list[Path]], str]:
-    made = _perfect(cohort / "data", root / "silent", sidecar=False)
-    return {"silent": [made]}, "the site that its scans were rendered as is unknown"
+    folder = _perfect(cohort / "data", root / "silent", sidecar=False)
+    return {"silent": [folder]}, "the site that its scans were rendered as is unknown"
 
 
 @pytest.mark.parametrize(
@@ -285,14 +285,14 @@ def test_wrong_options_are_refused_by_a_line(
 
 
 def test_directions_that_reveal_the_site_are_warned_of(cohort: Path, tmp_path: Path) -> None:
-    made = shutil.copytree(cohort / "data", tmp_path / "made")
+    copy = shutil.copytree(cohort / "data", tmp_path / "made")
     for who in SPLITS:
         gradients = make_gradients({1200: 24, 3000: 24})
         scan = make_scan(gradients, site=Site("a"))
-        write_raw(scan, made / f"sub-{who}/ses-a/dwi", f"sub-{who}_ses-a_dwi")
+        write_raw(scan, copy / f"sub-{who}/ses-a/dwi", f"sub-{who}_ses-a_dwi")
     evaluation = _evaluate(
         cohort / "data",
-        {"made": [made]},
+        {"made": [copy]},
         tmp_path / "s",
         kinds=["leakage"],
         to="b",
@@ -321,13 +321,13 @@ def test_what_cannot_be_scored_is_refused_by_a_line(
 
 
 def test_scans_on_other_grids_are_not_compared(cohort: Path, tmp_path: Path) -> None:
-    made = shutil.copytree(cohort / "scaled", tmp_path / "made")
-    for image in made.glob("sub-05/ses-a/dwi/*.nii.gz"):
+    copy = shutil.copytree(cohort / "scaled", tmp_path / "made")
+    for image in copy.glob("sub-05/ses-a/dwi/*.nii.gz"):
         loaded = load_image(image)
         affine = loaded.affine.copy()
         affine[0, 3] += 5
         nib.save(nib.Nifti1Image(np.asanyarray(loaded.dataobj), affine), image)
-    evaluation = _evaluate(cohort / "data", {"made": [made]}, tmp_path / "s", kinds=["signal"])
+    evaluation = _evaluate(cohort / "data", {"made": [copy]}, tmp_path / "s", kinds=["signal"])
     assert any(
         "a>b: the person's scans are on different grids" in note for note in evaluation.notes
     )
@@ -354,9 +354,9 @@ def test_names_that_mean_something_else_are_refused(cohort: Path, name: str) -> 
 
 def test_two_renderings_of_a_scan_are_not_one_method(cohort: Path, tmp_path: Path) -> None:
     again = shutil.copytree(cohort / "scaled", tmp_path / "again")
-    made = {"scaled": [cohort / "scaled", again]}
+    derivatives = {"scaled": [cohort / "scaled", again]}
     with pytest.raises(DatasetError, match="two folders of the method scaled"):
-        pair_scans(find_scans(cohort / "data").scans, Derivatives(made))
+        pair_scans(find_scans(cohort / "data").scans, Derivatives(derivatives))
 
 
 def test_scans_of_one_file_name_are_kept_apart(cohort: Path, tmp_path: Path) -> None:
@@ -373,9 +373,9 @@ def test_scans_of_one_file_name_are_kept_apart(cohort: Path, tmp_path: Path) -> 
         names = {"dwi": "dwi.nii.gz", "mask": "mask.nii.gz", "wm_mask": "wm.nii.gz"}
         rows.append(facts | {key: f"{files.subject}/{files.site}/{n}" for key, n in names.items()})
     manifest = write_table(tmp_path / "manifest.tsv", rows)
-    kinds, made = ("signal", "maps", "leakage", "biology"), {"scaled": [cohort / "scaled"]}
-    listed = _evaluate(manifest, made, tmp_path / "s", kinds=kinds)
-    known = _evaluate(cohort / "data", made, tmp_path / "t", kinds=kinds)
+    kinds, derivatives = ("signal", "maps", "leakage", "biology"), {"scaled": [cohort / "scaled"]}
+    listed = _evaluate(manifest, derivatives, tmp_path / "s", kinds=kinds)
+    known = _evaluate(cohort / "data", derivatives, tmp_path / "t", kinds=kinds)
     metrics = [s[:5] for s in known.table.scores if "age" not in s.metric]
     assert [s[:5] for s in listed.table.scores if "age" not in s.metric] == metrics
     values = [s.value for s in known.table.scores if "age" not in s.metric]
@@ -411,10 +411,10 @@ def test_maps_are_scored_where_there_is_no_scan(cohort: Path, tmp_path: Path) ->
         values[10, 11, 9] = np.nan
         return values
 
-    made = _write_maps(cohort / "data", tmp_path / "maps", with_a_hole)
+    maps_folder = _write_maps(cohort / "data", tmp_path / "maps", with_a_hole)
     evaluation = _evaluate(
         cohort / "data",
-        {"maps": [made]},
+        {"maps": [maps_folder]},
         tmp_path / "s",
         kinds=["signal", "maps"],
         to="b",
@@ -424,10 +424,10 @@ def test_maps_are_scored_where_there_is_no_scan(cohort: Path, tmp_path: Path) ->
 
 
 def test_maps_of_a_method_that_are_not_named_are_not_scored(cohort: Path, tmp_path: Path) -> None:
-    made = _write_maps(cohort / "data", tmp_path / "maps", lambda values: values)
+    maps_folder = _write_maps(cohort / "data", tmp_path / "maps", lambda values: values)
     evaluation = _evaluate(
         cohort / "data",
-        {"maps": [made]},
+        {"maps": [maps_folder]},
         tmp_path / "s",
         kinds=["maps"],
         maps=["md"],
@@ -490,11 +490,11 @@ def test_every_visit_has_an_age_and_a_mean_of_its_own(tmp_path: Path) -> None:
 
 
 def test_maps_on_another_grid_are_refused(cohort: Path, tmp_path: Path) -> None:
-    made = _write_maps(cohort / "data", tmp_path / "maps", lambda values: values[1:])
+    maps_folder = _write_maps(cohort / "data", tmp_path / "maps", lambda values: values[1:])
     with pytest.raises(SitelessError, match="expected a map on the grid of"):
         _evaluate(
             cohort / "data",
-            {"maps": [made]},
+            {"maps": [maps_folder]},
             tmp_path / "s",
             kinds=["maps"],
             to="b",
@@ -541,9 +541,9 @@ def test_a_table_of_labels_that_is_none_is_refused(cohort: Path, tmp_path: Path)
     path = tmp_path / "atlas_dseg.nii.gz"
     nib.save(nib.Nifti1Image(scan.white_matter.astype(np.int16), scan.affine), path)
     write_table(tmp_path / "atlas_dseg.tsv", [{"index": "first", "name": "left"}])
-    made = {"scaled": [cohort / "scaled"]}
+    derivatives = {"scaled": [cohort / "scaled"]}
     with pytest.raises(DatasetError, match="expected a whole number and a name"):
-        _evaluate(cohort / "data", made, tmp_path / "s", kinds=["maps"], labels=path)
+        _evaluate(cohort / "data", derivatives, tmp_path / "s", kinds=["maps"], labels=path)
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = write_travellers(root / "my data")
     fit_model(data, root / "scaled.safetensors", Scaled(), run=Run(nprocs=1))
     harmonize_dataset(data, root / "scaled", root / "scaled.safetensors", "b", run=Run(nprocs=1))
-    made = {"scaled": [root / "scaled"]}
+    derivatives = {"scaled": [root / "scaled"]}
     kinds: list[Kind] = ["signal", "maps", "leakage", "biology"]
-    evaluate_dataset(data, made, root / "scores", scoring=Scoring(kinds), run=Run(nprocs=1))
+    evaluate_dataset(data, derivatives, root / "scores", scoring=Scoring(kinds), run=Run(nprocs=1))
     return root
 
 
@@ -53,9 +53,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(study: Path) -> Path:
-    made, scores = [study / "scaled"], study / "scores"
+    derivatives, scores = [study / "scaled"], study / "scores"
     return write_report(
-        study / "my data", made, study / "report", scores=scores, run=Run(nprocs=1)
+        study / "my data", derivatives, study / "report", scores=scores, run=Run(nprocs=1)
     )
 
 
@@ -96,21 +96,21 @@ def test_what_is_there_is_kept_and_what_has_changed_is_made_again(
     study: Path, pair: Path, tmp_path: Path
 ) -> None:
     data = shutil.copytree(pair, tmp_path / "data")
-    model, made = study / "scaled.safetensors", tmp_path / "made"
-    harmonize_dataset(data, made, model, "b", run=Run(nprocs=1))
-    page = write_report(data, [made], tmp_path / "out", run=Run(nprocs=1))
+    model, out = study / "scaled.safetensors", tmp_path / "made"
+    harmonize_dataset(data, out, model, "b", run=Run(nprocs=1))
+    page = write_report(data, [out], tmp_path / "out", run=Run(nprocs=1))
     first = _times(page.parent)
-    assert write_report(data, [made], tmp_path / "out", run=Run(nprocs=1)) == page
+    assert write_report(data, [out], tmp_path / "out", run=Run(nprocs=1)) == page
     assert {p for p, t in _times(page.parent).items() if first[p] != t} == {page}
     write_visit(data, "01", "a", None, seed=77)
-    harmonize_dataset(data, made, model, "b", run=Run(nprocs=1))
-    write_report(data, [made], tmp_path / "out", run=Run(nprocs=1))
+    harmonize_dataset(data, out, model, "b", run=Run(nprocs=1))
+    write_report(data, [out], tmp_path / "out", run=Run(nprocs=1))
     second = _times(page.parent)
     changed = {path.name for path, t in second.items() if first[path] != t}
     assert changed == {"index.html", "sub-01.html", "sub-01.json"}
     table = data / "participants.tsv"
     table.write_text(table.read_text().replace("\t37\t", "\t75\t"))
-    write_report(data, [made], tmp_path / "out", run=Run(nprocs=1))
+    write_report(data, [out], tmp_path / "out", run=Run(nprocs=1))
     changed = {path.name for path, t in _times(page.parent).items() if second[path] != t}
     assert changed == {"index.html", "sub-02.html", "sub-02.json"}
     assert _summaries(page)[-1]["age"] == 75
@@ -119,9 +119,9 @@ def test_what_is_there_is_kept_and_what_has_changed_is_made_again(
 def test_the_same_scans_give_the_same_bytes_whatever_the_processes(
     study: Path, report: Path, tmp_path: Path
 ) -> None:
-    made, scores = [study / "scaled"], study / "scores"
+    derivatives, scores = [study / "scaled"], study / "scores"
     again = write_report(
-        study / "my data", made, tmp_path / "out", scores=scores, run=Run(nprocs=2)
+        study / "my data", derivatives, tmp_path / "out", scores=scores, run=Run(nprocs=2)
     )
     for page in report.parent.glob("*.html"):
         assert (again.parent / page.name).read_bytes() == page.read_bytes()
@@ -182,9 +182,11 @@ def test_the_command_says_where_the_page_is_and_never_touches_data(
 def test_errors_are_reported_before_anything_is_written(
     study: Path, tmp_path: Path, to: str | None, scores: Path | None, problem: str
 ) -> None:
-    made = Derivatives({"scaled": [study / "scaled"]}, to)
+    derivatives = Derivatives({"scaled": [study / "scaled"]}, to)
     with pytest.raises(SitelessError, match=problem):
-        write_report(study / "my data", made, tmp_path / "out", scores=scores, run=Run(nprocs=1))
+        write_report(
+            study / "my data", derivatives, tmp_path / "out", scores=scores, run=Run(nprocs=1)
+        )
     assert not (tmp_path / "out").exists()
 
 
@@ -287,14 +289,14 @@ def test_scans_that_failed_are_named_on_the_page(
 
 
 def test_uncertainty_is_shown_where_it_is_known(study: Path, tmp_path: Path) -> None:
-    made = shutil.copytree(study / "scaled", tmp_path / "made")
-    deviation = next(made.rglob("*_stat-std_dwimap.nii.gz"))
+    copy = shutil.copytree(study / "scaled", tmp_path / "made")
+    deviation = next(copy.rglob("*_stat-std_dwimap.nii.gz"))
     image = load_image(deviation)
     values = np.asarray(image.dataobj) + 1
     values[:, :, : values.shape[2] // 2] = 0
     nib.save(nib.Nifti1Image(values, image.affine, image.header), deviation)
     originals = find_scans(study / "my data").scans
-    renderings = find_renderings(originals, Derivatives({"m": [made]}))
+    renderings = find_renderings(originals, Derivatives({"m": [copy]}))
     [rendering] = [
         scan for scan in renderings if scan.image and scan.image.dwi.parent == deviation.parent
     ]
@@ -396,9 +398,9 @@ def test_scans_whose_files_have_one_name_are_kept_apart(study: Path, tmp_path: P
         who = {"subject": files.subject, "site": files.site, "dwi": folder / "data.nii.gz"}
         rows.append({**who, **paths})
     write_table(tmp_path / "scans.tsv", rows)
-    model, made = study / "scaled.safetensors", tmp_path / "made"
-    harmonize_dataset(tmp_path / "scans.tsv", made, model, "b", run=Run(nprocs=1))
-    page = write_report(tmp_path / "scans.tsv", [made], tmp_path / "out", run=Run(nprocs=1))
+    model, out = study / "scaled.safetensors", tmp_path / "made"
+    harmonize_dataset(tmp_path / "scans.tsv", out, model, "b", run=Run(nprocs=1))
+    page = write_report(tmp_path / "scans.tsv", [out], tmp_path / "out", run=Run(nprocs=1))
     assert {summary["name"] for summary in _summaries(page)} == {
         f"sub-{row['subject']}_ses-{row['site']}" for row in rows
     }

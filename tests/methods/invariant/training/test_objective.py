@@ -130,10 +130,10 @@ def test_the_weights_are_the_papers_with_its_signs_corrected(
 def test_the_projection_is_dipys() -> None:
     gradients = make_gradients({1200: 20, 3000: 20})
     scan = make_scan(gradients)
-    made = fitted_scan(scan, replace(PREPARATION, tissue="brain"))
+    training_scan = fitted_scan(scan, replace(PREPARATION, tissue="brain"))
     coefficients = fit_coefficients(scan, order=ORDER)
     values = torch.from_numpy(coefficients.values)
-    ours = values @ torch.from_numpy(made.mixing)
+    ours = values @ torch.from_numpy(training_scan.mixing)
     count = count_coefficients(ORDER)
     for index, shell in enumerate(gradients.shells):
         sphere = Sphere(xyz=gradients.directions[shell.volumes])
@@ -141,7 +141,7 @@ def test_the_projection_is_dipys() -> None:
         dipys = sh_to_sf(
             of_shell, sphere, sh_order_max=ORDER, basis_type="tournier07", legacy=False
         )
-        columns = torch.from_numpy(made.shell == index + 1)
+        columns = torch.from_numpy(training_scan.shell == index + 1)
         torch.testing.assert_close(
             ours[:, columns], torch.from_numpy(dipys).float(), rtol=1e-4, atol=0.05
         )

@@ -89,14 +89,14 @@ def _scan() -> Scan:
 def test_patches_do_not_see_the_volumes_that_they_are_judged_by() -> None:
     scan, parts = _scan(), 3
     number = part_volumes(scan.gradients, parts)
-    *made, _ = make_parts(scan, None, PREPARATION, parts=parts)
-    for index, scan_part in enumerate(made):
+    *scan_parts, _ = make_parts(scan, None, PREPARATION, parts=parts)
+    for index, scan_part in enumerate(scan_parts):
         changed = np.array(scan.signal)
         changed[..., (number == index) & ~scan.gradients.is_b0] *= 1.5
         other = make_parts(scan.with_signal(changed), None, PREPARATION, parts=parts)[index]
         np.testing.assert_array_equal(other.values, scan_part.values)
         np.testing.assert_allclose(other.signal[:, 1:], 1.5 * scan_part.signal[:, 1:], rtol=1e-5)
-    columns = sum(scan_part.signal.shape[1] - 1 for scan_part in made)
+    columns = sum(scan_part.signal.shape[1] - 1 for scan_part in scan_parts)
     assert columns == (~scan.gradients.is_b0).sum()
 
 
@@ -134,10 +134,10 @@ def test_the_signal_is_rid_of_the_field_and_keeps_its_sharpness() -> None:
     weights[0, 0, 0] = np.log(1.25)  # the first cosine is constant, the first feature b0
     field = replace(flat_fields(1, 5), weights=weights)
     profiles = SiteProfiles(("a",), np.array([4.0]), field, ORDER, np.zeros((1, 5)))
-    plain, made = (make_parts(scan, p, PREPARATION, parts=3) for p in (None, profiles))
+    plain, corrected = (make_parts(scan, p, PREPARATION, parts=3) for p in (None, profiles))
     coefficients = fit_coefficients(scan, order=ORDER).values / plain[0].level
     inside = np.searchsorted(scan.voxels, plain[0].voxels)
-    for before, after in zip(plain[:-1], made[:-1], strict=True):
+    for before, after in zip(plain[:-1], corrected[:-1], strict=True):
         assert after.values.dtype == after.signal.dtype == np.float32
         moved = before.signal - coefficients[inside] @ before.mixing * (1 - 1 / 1.25)
         np.testing.assert_allclose(after.signal, moved, atol=1e-5)
