@@ -18,8 +18,9 @@ def test_group_learns_and_participant_renders(
     study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "derivatives v1.0"
-    assert _bids(study, out, "participant") == 1
-    assert "there is no model yet; run `siteless-bids" in capsys.readouterr().err
+    for memory in ([], ["--mem-mb", "1"]):  # for which scans need not be read
+        assert _bids(study, out, "participant", *memory) == 1
+        assert "there is no model yet; run `siteless-bids" in capsys.readouterr().err
     assert not out.exists()
     quick = ["--epochs", "1", "--nprocs", "1", "-w", str(tmp_path / "work")]
     assert _bids(study, out, "group", *quick) == 0

@@ -16,11 +16,12 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from phantoms import load_image, make_gradients, make_scan, write_raw, write_table
+from siteless.acquisition import show_bs
 from siteless.bids import ScanSelection, find_scans, read_scan
 from siteless.cli import main
 from siteless.errors import OutputError, TrainingError
 from siteless.methods import Invariant, Rish, Scaled, harmonize, load_model, render
-from siteless.pipelines import FitFiles, Run, encode_dataset, fit_model
+from siteless.pipelines import FitFiles, Run, check_dataset, encode_dataset, fit_model
 from siteless.pipelines.fit._cohort import _split
 from training_scans import QUICK, write_study
 
@@ -339,6 +340,15 @@ def test_shells_that_all_sites_have_are_taken_as_they_are(tmp_path: Path) -> Non
     rendering = render(fitted, read_scan(find_scans(study).scans[1]), "a")
     assert (rendering.interpolated, rendering.left_out) == ((), (3000.0,))
     assert len(rendering.scan.gradients) == 42
+
+
+def test_a_fit_takes_the_shells_that_a_check_announces(tmp_path: Path) -> None:
+    shells = {"a": {1000: 20, 3000: 20}, "b": {2000: 20, 3000: 20}}  # either would do for both
+    study = write_study(tmp_path / "study", people=3, shells=shells)
+    report = check_dataset(study, order=4, run=Run(nprocs=1))
+    [problem] = [noted for noted in report.problems if noted.code == "differing-shells"]
+    fitted = fit_model(study, tmp_path / "m.safetensors", Scaled(), run=Run(nprocs=1))
+    assert f"interpolated at {show_bs(fitted.preparation.shells)};" in problem.remedy
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ class SiteFinder:
 
     tree: Tree
     site_from: str | None
-    _tables: dict[Path, dict[str, Row]] = field(default_factory=dict)
+    _tables: dict[Path, dict[str, Row]] = field(default_factory=dict, init=False)
 
     def find(self, image: BidsName) -> tuple[Row, Site | None]:
         """Return the attributes of a scan from the tables, and its site."""

@@ -35,8 +35,9 @@ def bids_main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_level(options: argparse.Namespace, others: Sequence[str]) -> int:
     model = options.model or options.out_dir / "model" / "model.safetensors"
+    command = _command(options, model)  # before `_chosen`, which may read the dataset
     chosen = _chosen(options)
-    words = [*_command(options, model), *chosen, *others]
+    words = [*command, *chosen, *others]
     make_parser().parse_args(words)  # rejects wrong options before scans are read
     if options.level == "group" and not options.skip_bids_validation:
         return main(["check", str(options.bids_dir), *chosen]) or main(words)

@@ -85,14 +85,13 @@ def run(options: argparse.Namespace) -> int:
             run=work,
         )
     _show(report, options.to, options.out)
-    if not (report.written or report.skipped) or options.no_report:
-        pass
-    elif options.dask or options.participant_label:  # other jobs may render the same dataset
-        words = ["siteless", "report", options.dataset, "--harmonized", options.out]
-        words += ["--model", options.model, "--out", options.out / "report"]
-        say(f"for a report of all scans: {shlex.join(map(str, words))}")
-    else:
-        report_at_end(options, [options.out], model=options.model)
+    if (report.written or report.skipped) and not options.no_report:
+        if options.dask or options.participant_label:  # other jobs may render the same dataset
+            words = ["siteless", "report", options.dataset, "--harmonized", options.out]
+            words += ["--model", options.model, "--out", options.out / "report"]
+            say(f"for a report of all scans: {shlex.join(map(str, words))}")
+        else:
+            report_at_end(options, [options.out], model=options.model)
     return 1 if report.errors else 0
 
 

@@ -28,12 +28,12 @@ def find_denoiser() -> str:
 
 
 def denoise(scan: Scan, denoiser: str) -> Scan:
-    """Denoise a scan within the brain, where it is not negative then, and leave the rest.
+    """Denoise a scan within the brain; the result is not negative there, and unchanged elsewhere.
 
     The scan must be as acquired: interpolation or smoothing makes noise look like signal. The
     window is the smallest cube of odd side with at least as many voxels as there are volumes. The
-    result does not depend on the number of threads. Of the denoiser that `find_denoiser` names,
-    any version is accepted.
+    result does not depend on the number of threads. The denoiser is named as by `find_denoiser`;
+    any version of that program is accepted.
     """
     kind = denoiser.rpartition(" ")[0]
     if kind not in _DENOISERS:

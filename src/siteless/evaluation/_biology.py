@@ -15,8 +15,8 @@ from scipy import ndimage
 from siteless.acquisition import Array
 from siteless.errors import DatasetError
 
-# Voxels. White matter around a lesion is farther than the first, as nearer voxels contain some of
-# it, and up to the second.
+# Voxels. White matter around a lesion lies between these distances; nearer voxels contain some of
+# the lesion.
 _NEAR, _FAR = 1, 3
 _LEAST_PEOPLE = 3
 _DRAWS = 2000
@@ -175,7 +175,7 @@ def change_per_year(
     A participant's change is the slope of a least-squares line. Participants whose ages differ by
     less than a quarter of a year are left out.
 
-    There must be at least 3 other participants. All arrays have shape (scan,), ages are in years.
+    At least 3 participants must remain. All arrays have shape (scan,); ages are in years.
 
     Examples
     --------

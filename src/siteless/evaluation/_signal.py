@@ -67,7 +67,7 @@ def block_means(where: Array, voxel_size: Array) -> sparse.csr_array:
     """Return means over blocks of 10 mm as a matrix, shape (block, voxel).
 
     Voxels are those of a mask, shape (x, y, z), in the order of ``values[where]``; blocks with few
-    of them are left out.
+    of them are left out. The voxel size is in mm.
     """
     places = np.argwhere(where) * voxel_size // BLOCK
     _, block, count = np.unique(places, axis=0, return_inverse=True, return_counts=True)

@@ -25,8 +25,8 @@ def common_bs(protocols: Iterable[Sequence[float]]) -> tuple[float, ...] | None:
     """Return b-values that scans with all these protocols can be interpolated to.
 
     The b-values shared by all are used if there are at least two. Otherwise the result is a
-    feasible protocol, with most shells and then with the highest b-value, or a single shared
-    b-value. It is None if nothing is feasible.
+    feasible protocol, with most shells and then with the highest b-value, the first of equals, or
+    a single shared b-value. It is None if nothing is feasible.
 
     Examples
     --------

@@ -15,8 +15,8 @@ _BLOCK = 1024
 def mean_kurtosis(signal: Array, table: Any) -> Array:
     """Fit the kurtosis model by weighted least squares and return the mean kurtosis.
 
-    The signal has shape (voxel, volume), the DIPY table b0 and at least two shells. The mean is
-    unbounded.
+    The signal has shape (voxel, volume); the DIPY table has b0 and at least two shells. The mean,
+    shape (voxel,), is unbounded, and zero where an eigenvalue is zero.
     """
     from dipy.reconst import dki
     from dipy.reconst.utils import dki_design_matrix

@@ -46,7 +46,7 @@ class LogLinear:
         return np.linalg.solve(squares, moments[..., None])[..., 0] / sizes
 
     def frame(self, numbers: Array) -> tuple[Array, Array]:
-        """Return eigenvalues and eigenvectors of the tensors with some parameters.
+        """Return eigenvalues and eigenvectors of the tensors, given parameters from `fit`.
 
         Eigenvalues have shape (voxel, 3), descending, mm2/s, above zero; eigenvectors are columns,
         shape (voxel, 3, 3).

@@ -40,8 +40,8 @@ class _Functions:
 def return_to_origin(signal: Array, table: Any) -> Array:
     """Fit MAP-MRI and return the return-to-origin probability, mm^-3.
 
-    It is that of a diffusion time of 1/(4 pi^2) s, and zero where there is no signal. The signal
-    has shape (voxel, volume), the DIPY table b0 and at least two shells.
+    It has shape (voxel,), is that of a diffusion time of 1/(4 pi^2) s, and zero where there is no
+    signal. The signal has shape (voxel, volume); the DIPY table has b0 and at least two shells.
     """
     from dipy.reconst.dti import design_matrix
 

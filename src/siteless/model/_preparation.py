@@ -15,7 +15,7 @@ class Preparation:
     """Processing of a scan before training or harmonization.
 
     A scan is denoised, unless the denoiser is empty, and interpolated to the b-values of `shells`,
-    s/mm2. Harmonics up to `order` are fitted, and those of the tissue are learned from.
+    s/mm2. Harmonics up to `order` are fitted; methods learn from those in the tissue.
     """
 
     shells: tuple[float, ...]

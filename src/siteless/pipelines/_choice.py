@@ -51,7 +51,7 @@ def read_splits(scans: Sequence[ScanFiles]) -> list[str | None]:
 
 
 def processes_within(memory: int, dataset: ScanSelection | Path | str, nprocs: int | None) -> int:
-    """Return how many processes that read scans fit into memory, in bytes, and at most nprocs."""
+    """Return how many processes that read scans fit into memory, bytes; at most `nprocs`."""
     study = ScanSelection.of(dataset).search()
     headers = (read_header(scan.dwi)[0] for scan in study.scans)
     largest = max((4 * math.prod(header.get_data_shape()) for header in headers), default=0)

@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
@@ -32,7 +32,7 @@ def run_all(
     *,
     nprocs: int | None,
     lost: Callable[[Item], Result] | None = None,
-) -> Iterator[tuple[int, Result]]:
+) -> Generator[tuple[int, Result], None, None]:
     """Apply a function to every item; yield positions and results as they are completed.
 
     Other processes must be able to import the function by name and to read the pickled items. With
@@ -87,7 +87,7 @@ def run_on_cluster(
     client: Any,
     *,
     lost: Callable[[Item], Result] | None = None,
-) -> Iterator[tuple[int, Result]]:
+) -> Generator[tuple[int, Result], None, None]:
     """Apply a function to every item on the workers of a cluster, like `run_all`.
 
     Workers must see the same files by the same paths. When one dies, its items are moved to

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -67,11 +67,12 @@ class Run:
             else:
                 waiting = not run.client.scheduler_info()["workers"]
                 finished = run_on_cluster(function, items, run.client, lost=lost)
-            show(0, len(items), "waiting for workers" if waiting else "")
             results: dict[int, Result] = {}
-            for position, result in finished:
-                results[position] = result
-                show(len(results), len(items), name(items[position]))
+            with closing(finished):  # ends other processes, also after an interrupt
+                show(0, len(items), "waiting for workers" if waiting else "")
+                for position, result in finished:
+                    results[position] = result
+                    show(len(results), len(items), name(items[position]))
         return [results[position] for position in range(len(items))]
 
     @contextmanager

@@ -16,8 +16,8 @@ class ScanFacts:
     """Properties of a scan for comparison with others; None for what is unknown or unreadable.
 
     Shells are pairs of a b-value and its number of directions, ascending. Voxel sizes are in mm.
-    The orientation names the directions of the image axes, such as ``LAS``. The brain mask is its
-    path, or how it was computed. The fingerprint is a hash of the signal.
+    The orientation names the directions of the image axes, such as ``LAS``. `brain_mask` is the
+    path of the mask, or how it was computed. The fingerprint is a hash of the signal.
     """
 
     path: Path

@@ -43,7 +43,10 @@ def find_version(program: str) -> str | None:
 
 
 def run_program(program: str, arguments: Sequence[str], folder: Path) -> str:
-    """Run an MRtrix3 program in a folder, and return its output; raise its first error message."""
+    """Run an MRtrix3 program in a folder, and return its output.
+
+    If it fails, the error contains the first message of the program.
+    """
     executable = shutil.which(program)
     if executable is None:
         raise SitelessError(

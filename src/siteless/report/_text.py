@@ -21,7 +21,7 @@ _MPPCA = Citation(
 def methods_text(
     provenance: Mapping[str, str], *, scans: int, people: int, sites: Sequence[str]
 ) -> str:
-    """Return sentences for the methods section, by the sidecars of harmonized scans."""
+    """Return sentences for the methods section, given provenance from the sidecars of scans."""
     studied = f"Diffusion MRI scans of {people} people ({scans} scans, sites {', '.join(sites)})"
     if "Method" not in provenance:
         return f"{studied} were harmonized with another tool."

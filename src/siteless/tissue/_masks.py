@@ -30,7 +30,7 @@ def brain_mask(b0: Array, voxel_size: Array) -> Array:
     """Find the brain in a mean b0 image.
 
     The signal is low far from the receive coils, so a threshold alone loses the deep brain;
-    closing and filling slice by slice recover it.
+    closing and filling slice by slice recover it. The voxel size is in mm.
     """
     from dipy.segment.mask import median_otsu
 

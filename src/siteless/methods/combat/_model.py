@@ -73,7 +73,8 @@ def require_neurocombat() -> None:
 def estimate(values: Array, sites: Sequence[int], columns: Array) -> Estimates:
     """Run neuroCombat and return its estimates.
 
-    Values, (scan, voxel), must vary within sites; covariates, (scan, column), are centred.
+    Values, (scan, voxel), must vary within sites, whose indices start from 0; covariates, (scan,
+    column), are centred.
     """
     from neuroCombat import neuroCombat
     from pandas import DataFrame

@@ -74,8 +74,9 @@ def surrounded(
     In a pass every voxel becomes the mean of its patch; after n passes the mean has a variance of
     2 n / 7 squared voxels along each axis.
 
-    Means are taken after each of the ascending numbers of `passes`. Their rows follow those of
-    voxels, and the patches of the wanted voxels have one more column for each number.
+    Means are taken after each of the ascending numbers of `passes`. Returned are values, in which
+    rows of means follow those of voxels, and neighbours of the patches of wanted voxels (a mask of
+    shape (voxel,)), with one more column for each number.
 
     Examples
     --------

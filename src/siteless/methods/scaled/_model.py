@@ -47,7 +47,10 @@ class ScaledModel(ScalingModel):
 
 
 def mean_attenuation(values: Array, order: int) -> Array:
-    """Return the ratio of each shell's mean to that of b0 in a scan's voxels, shape (shell,)."""
+    """Return the ratio of each shell's mean to that of b0, shape (shell,).
+
+    Values are coefficients of a scan's white matter, shape (voxel, channel).
+    """
     b0, *shells = values.mean(axis=0, dtype=float)[Channels.of(values, order).means]
     isotropic = 1 / np.sqrt(4 * np.pi)  # the harmonic of degree 0
     return np.asarray(np.array(shells) * isotropic / b0, dtype=np.float32)

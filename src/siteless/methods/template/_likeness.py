@@ -121,12 +121,18 @@ class Likeness:
 
 def _likeness(maps: BrainMaps, template: BrainMaps, alignment: Alignment) -> Likeness:
     """Compare a scan with a template, with and without an alignment."""
-    both = [maps.on_static(a) for a in (Alignment(maps.grid, template.grid), alignment)]
-    white = (overlap(each.white_matter > 0.5, template.white_matter > 0.5) for each in both)
-    fa = (correlation(each.fa, template.fa, template.image > 0) for each in both)
+    before = maps.on_static(Alignment(maps.grid, template.grid))
+    after = maps.on_static(alignment)
+    white, brain = template.white_matter > 0.5, template.image > 0
     lengths = 1 / np.linalg.svd(alignment.affine[:3, :3], compute_uv=False)
-    extremes = [float(lengths.min()), float(lengths.max())]
-    return Likeness(*white, *fa, *extremes)
+    return Likeness(
+        overlap_before=overlap(before.white_matter > 0.5, white),
+        overlap=overlap(after.white_matter > 0.5, white),
+        correlation_before=correlation(before.fa, template.fa, brain),
+        correlation=correlation(after.fa, template.fa, brain),
+        shrunk=float(lengths.min()),
+        stretched=float(lengths.max()),
+    )
 
 
 def lay(
@@ -142,7 +148,7 @@ def lay(
 
 
 def lay_well(maps: BrainMaps, template: BrainMaps, card: ModelCard) -> Alignment:
-    """Align a scan with a model's template; raise an error unless it matches like others do."""
+    """Align a scan with a model's template; raise an error if it matches badly."""
     alignment, likeness = lay(maps, template, same_space=card.settings["same_space"])
     if likeness.is_poor(Likeness(**card.summary["likeness"])):
         raise SignalError(

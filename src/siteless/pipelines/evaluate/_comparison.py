@@ -110,8 +110,9 @@ class Comparison:
     """All scans to compare."""
 
     originals: tuple[ScanFiles, ...]
-    renderings: tuple[RenderedScan, ...]  # and for each task the original scans
-    training: frozenset[str] | None  # who are not scored; None if no table names them
+    renderings: tuple[RenderedScan, ...]  # rendered scans, and for each task the original scans
+    # People who train models and adversaries, and are not scored; None if no table names them.
+    training: frozenset[str] | None
     notes: tuple[str, ...]  # on scans that cannot be compared
 
     @property

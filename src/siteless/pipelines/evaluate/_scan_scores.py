@@ -181,7 +181,7 @@ class _Reference:
     def compare(
         self, method: str, scan: Scan, maps: Mapping[str, Array], angle_map: Path | None = None
     ) -> Iterator[_Row]:
-        """Yield the errors of a scan at the volumes of the target, and write those of fibres."""
+        """Yield the errors of a scan at the volumes of the target, and write its map of angles."""
         if self.measures.include("signal"):
             yield from _rows(method, self.target.masks, partial(score_signal, scan, self.target))
         yield from self.compare_maps(method, maps)

@@ -28,7 +28,8 @@ def adapt_model(
     """Add a site to a model, and write the new model.
 
     Known sites, and renderings as them, are unchanged. Only training scans of the new site are
-    used, according to a ``split`` column if there is one.
+    used, according to a ``split`` column if there is one. Derived data of scans are stored in
+    `work`, by default a folder beside the new model. The method of the model must support this.
     """
     files = FitFiles(Path(out).absolute(), work and work.absolute())
     files.require_new()
