@@ -1,4 +1,4 @@
-"""Why BIDS is walked by us: indexing time of the libraries that are installed.
+"""Why siteless walks BIDS itself: indexing time of the libraries that are installed.
 
 ``pip install pybids bids2table ancpbids``, then ``python -m benchmarks.bids_libraries``.
 """

@@ -121,9 +121,9 @@ def denoised_copy(cohort: Path, out: Path) -> Path:
 def _denoise(files: ScanFiles, image: Path, denoiser: str) -> None:
     scan = read_scan(files)
     near = ndimage.binary_dilation(scan.white_matter, iterations=MARGIN) & scan.mask
-    made = denoise(replace(scan, mask=near), denoiser)
+    denoised = denoise(replace(scan, mask=near), denoiser)
     header, sidecar = make_header(scan.affine), read_sidecar(files)
-    write_dwi(image, made.signal, scan.gradients, header, scan.affine, sidecar)
+    write_dwi(image, denoised.signal, scan.gradients, header, scan.affine, sidecar)
 
 
 def fit(row: str, dataset: Path, folder: Path) -> None:
@@ -186,16 +186,18 @@ def score(cohort: Path, folder: Path) -> ScoreTable:
     kinds_of_scores: list[list[Kind]] = [["signal", "maps"], ["leakage"], ["orientation"]]
     errors, leakage, fibres = (Scoring(kinds, MAPS) for kinds in kinds_of_scores)
     few = ScanSelection(cohort, filters={"sub": set(FIBRES)})
-    parts = (
+    evaluations = (
         evaluate_dataset(cohort, places, folder / "scores", scoring=errors),
         evaluate_dataset(cohort, attacked, folder / "leakage", scoring=leakage, codes=codes),
         evaluate_dataset(few, scans, folder / "fibres", scoring=fibres),
     )
-    return ScoreTable(tuple(score for part in parts for score in part.table.scores))
+    return ScoreTable(
+        tuple(score for evaluation in evaluations for score in evaluation.table.scores)
+    )
 
 
 def print_tables(table: ScoreTable, folder: Path) -> None:
-    print_row("", *(title for title, *_ in COLUMNS), "source told", "of codes", "fit, minutes")
+    print_row("", *(title for title, *_ in COLUMNS), "source named", "of codes", "fit, minutes")
     print_row("---", *["---:"] * (len(COLUMNS) + 3))
     for method in table.methods(COLUMNS[-2][1]):
         cells = (show(table.mean(metric, method=method) * by, n) for _, metric, by, n in COLUMNS)
@@ -235,18 +237,20 @@ def print_slopes(cohort: Path, folder: Path) -> None:
 
 
 def _score_without_slope(rendered: RenderedScan, target: ScanFiles, cohort: Path) -> list[float]:
-    scan, made = read_scan(target), read_rendered_scan(rendered)
+    scan, rendering = read_scan(target), read_rendered_scan(rendered)
     truth = scan.with_signal(read_signal(noiseless_path(cohort, target))[0])
     white = scan.white_matter.T[scan.mask.T]
     places = np.column_stack([np.ones(white.sum()), scan.positions[white]])
     b0, true = (
         of.signal[..., of.gradients.is_b0].mean(axis=3).T[scan.white_matter.T]
-        for of in (made, truth)
+        for of in (rendering, truth)
     )
     slope = np.linalg.lstsq(places, np.log(true / b0), rcond=None)[0]
-    signal = made.signal.copy()
+    signal = rendering.signal.copy()
     signal.T[:, scan.white_matter.T] *= np.exp(places @ slope)
-    scores = score_signal(made.with_signal(signal), Target(scan, (), truth), scan.white_matter)
+    scores = score_signal(
+        rendering.with_signal(signal), Target(scan, (), truth), scan.white_matter
+    )
     return [scores[metric] for metric in BY_TASK[:2]]
 
 

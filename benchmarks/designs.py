@@ -95,7 +95,7 @@ COLUMNS = {
     "lesion": "lesion contrast",
     "fa_change": "change of FA",
     "md_change": "change of MD",
-    "told": "source told",
+    "told": "source named",
     "worse": "tasks worse than unchanged",
 }
 Rows = list[dict[str, Any]]
@@ -103,8 +103,8 @@ Rows = list[dict[str, Any]]
 
 def main(folder: Path, studies: Sequence[str], methods: Sequence[str]) -> None:
     for study in studies:
-        found = [judge(folder / study / str(seed), study, seed, methods) for seed in SEEDS]
-        print_study(study, found, methods)
+        scores = [judge(folder / study / str(seed), study, seed, methods) for seed in SEEDS]
+        print_study(study, scores, methods)
 
 
 def draw(study: str, seed: int) -> Cohort:
@@ -119,8 +119,8 @@ def draw(study: str, seed: int) -> Cohort:
 def judge(folder: Path, study: str, seed: int, methods: Sequence[str]) -> dict[str, Rows]:
     """Return the scores of each method by task and person; those that are known are read."""
     kept = folder / "scores.json"
-    found: dict[str, Rows] = json.loads(kept.read_text()) if kept.exists() else {}
-    missing = [name for name in methods if name not in found]
+    scores: dict[str, Rows] = json.loads(kept.read_text()) if kept.exists() else {}
+    missing = [name for name in methods if name not in scores]
     if missing:
         simulate_cohort(folder / "cohort", draw(study, seed))
     for name in missing:
@@ -129,12 +129,12 @@ def judge(folder: Path, study: str, seed: int, methods: Sequence[str]) -> dict[s
             dataset = denoised_copy(dataset, folder / DENOISED)
         path, work = folder / f"{name}.safetensors", folder / f"work-{dataset.name}"
         fit_model(dataset, path, METHODS[name], work=work, resume=path.exists())
-        found[name] = list(Judge.of(folder / "cohort", dataset, load_model(path)).scores())
-        kept.write_text(json.dumps(found))
-        print(study, seed, name, summary(found[name]), file=sys.stderr, flush=True)
-    for made in ("cohort", DENOISED, "work-cohort", f"work-{DENOISED}"):
-        shutil.rmtree(folder / made, ignore_errors=True)
-    return found
+        scores[name] = list(Judge.of(folder / "cohort", dataset, load_model(path)).scores())
+        kept.write_text(json.dumps(scores))
+        print(study, seed, name, summary(scores[name]), file=sys.stderr, flush=True)
+    for folder_name in ("cohort", DENOISED, "work-cohort", f"work-{DENOISED}"):
+        shutil.rmtree(folder / folder_name, ignore_errors=True)
+    return scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,23 +177,23 @@ class Judge:
 
     def scores(self) -> Iterator[dict[str, Any]]:
         """Score every test person in every task."""
-        told = self.source_told()
+        accuracy = self.leakage()
         others = [site for site in SITES if site != HUB]
         for source, goal in [*((HUB, site) for site in others), *((site, HUB) for site in others)]:
             for person in self.people:
                 target, about = self.targets[person, goal], self.attributes[person, source]
-                maps, made = self.rendered(person, source, goal, target)
+                maps, rendered_scan = self.rendered(person, source, goal, target)
                 region = affected(self.cohort, person, target)
                 yield {
                     "task": f"{source}>{goal}",
                     "age": float(about["age"]),
                     "group": about.get("group", ""),
-                    **scored(maps, made, target),
+                    **scored(maps, rendered_scan, target),
                     **means("found", maps, target.scan.white_matter),
                     **means("true", target.reference_maps, target.scan.white_matter),
                     "found_region": float(np.nanmean(maps["fa"][region])),
                     "true_region": float(np.nanmean(target.reference_maps["fa"][region])),
-                    "told": told,
+                    "told": accuracy,
                     **self.changes(person, source, goal),
                 }
 
@@ -204,8 +204,8 @@ class Judge:
         scan = self.sources[person, session].scan
         if isinstance(self.model, MapModel):
             return self.model.render_maps(scan, site, self.attributes[person, session]).maps, None
-        made = render(self.model, scan, site, gradients=target.scan.gradients).scan
-        return maps_within(made, MAPS, target.masks.values()), made
+        rendered_scan = render(self.model, scan, site, gradients=target.scan.gradients).scan
+        return maps_within(rendered_scan, MAPS, target.masks.values()), rendered_scan
 
     def changes(self, person: str, source: str, goal: str) -> dict[str, float]:
         """Return how much maps change from the first visit at a site to the second at another."""
@@ -213,18 +213,18 @@ class Judge:
             return {}
         before, after = (self.targets[person, goal + suffix] for suffix in ("", FOLLOW_UP))
         white = before.scan.white_matter & after.scan.white_matter
-        found = [
+        estimated = [
             self.rendered(person, session, goal, target)[0]
             for session, target in ((goal, before), (source + FOLLOW_UP, after))
         ]
         true = [target.reference_maps for target in (before, after)]
         return {
             f"{kind}_{name}_change": float(np.nanmean((late[name] - early[name])[white]))
-            for kind, (early, late) in (("found", found), ("true", true))
+            for kind, (early, late) in (("found", estimated), ("true", true))
             for name in ("fa", "md")
         }
 
-    def source_told(self) -> float | None:
+    def leakage(self) -> float | None:
         """Return the share of voxels whose source adversaries name, of scans rendered as the hub.
 
         It is None for a method that renders maps alone.
@@ -236,27 +236,29 @@ class Judge:
             gradients = self.targets[person, HUB].scan.gradients
             for site in SITES:
                 given = self.sources[person, site].scan
-                made = render(self.model, given, HUB, gradients=gradients).scan
-                white = made.white_matter.T[made.mask.T]
-                samples.append(Sample(person, site, fit_coefficients(made).values[white]))
+                rendered_scan = render(self.model, given, HUB, gradients=gradients).scan
+                white = rendered_scan.white_matter.T[rendered_scan.mask.T]
+                samples.append(Sample(person, site, fit_coefficients(rendered_scan).values[white]))
         return measure_leakage(samples).accuracy
 
 
 @lru_cache(maxsize=2)
 def test_targets(cohort: Path, given: Path) -> dict[tuple[str, str], Target]:
     """Read the scans of test people, of the cohort or a copy of it, once for all methods."""
-    found = read_targets(cohort, split="test", scans=given)
-    return {key: replace(target, maps=MAPS) for key, target in found.items()}
+    targets = read_targets(cohort, split="test", scans=given)
+    return {key: replace(target, maps=MAPS) for key, target in targets.items()}
 
 
-def scored(maps: Mapping[str, Array], made: Scan | None, target: Target) -> dict[str, float]:
+def scored(
+    maps: Mapping[str, Array], rendered_scan: Scan | None, target: Target
+) -> dict[str, float]:
     white = target.scan.white_matter
-    found = score_maps(maps, target, white)
-    if made:
-        found |= score_signal(made, target, white)
+    scores = score_maps(maps, target, white)
+    if rendered_scan:
+        scores |= score_signal(rendered_scan, target, white)
     if LESION in target.regions:
-        found["lesion"] = score_lesion(maps["md"], target)
-    return {name: found[name] for name in COLUMNS if name in found}
+        scores["lesion"] = score_lesion(maps["md"], target)
+    return {name: scores[name] for name in COLUMNS if name in scores}
 
 
 def affected(dataset: Path, person: str, target: Target) -> Array:
@@ -273,26 +275,26 @@ def means(kind: str, maps: Mapping[str, Array], where: Array) -> dict[str, float
 
 def summary(rows: Rows) -> dict[str, float]:
     """Average scores over tasks and people, with slopes and effects over those of the truth."""
-    found = {}
+    averages = {}
     for name in COLUMNS:
         known = [row[name] for row in rows if row.get(name) is not None]
         if known:
-            found[name] = float(np.mean(known))
+            averages[name] = float(np.mean(known))
     for name in ("fa", "md"):
         bias = [row[f"found_{name}"] / row[f"true_{name}"] - 1 for row in rows]
-        found[f"{name}_bias"] = 100 * float(np.mean(bias))
+        averages[f"{name}_bias"] = 100 * float(np.mean(bias))
         slopes = [by_task(rows, f"{kind}_{name}", slope) for kind in ("found", "true")]
-        found[f"{name}_age_slope"] = float(np.sum(slopes[0]) / np.sum(slopes[1]))
+        averages[f"{name}_age_slope"] = float(np.sum(slopes[0]) / np.sum(slopes[1]))
     if len({row["group"] for row in rows}) > 1:
         gaps = [by_task(rows, f"{kind}_region", group_gap) for kind in ("found", "true")]
-        found["group_effect"] = float(np.sum(gaps[0]) / np.sum(gaps[1]))
+        averages["group_effect"] = float(np.sum(gaps[0]) / np.sum(gaps[1]))
     for name in ("fa", "md"):
         if f"true_{name}_change" in rows[0]:
             sums = [
                 sum(row[f"{kind}_{name}_change"] for row in rows) for kind in ("found", "true")
             ]
-            found[f"{name}_change"] = sums[0] / sums[1]
-    return found
+            averages[f"{name}_change"] = sums[0] / sums[1]
+    return averages
 
 
 def by_task(rows: Rows, name: str, measure: Any) -> list[float]:
@@ -314,22 +316,31 @@ def worse(rows: Rows, plain: Rows) -> float:
     """Count the tasks whose FA or MD is farther from the truth than unchanged scans'."""
 
     def errors(of: Rows, name: str) -> Array:
-        return np.array(by_task(of, name, lambda own, n: float(np.mean([r[n] for r in own]))))
+        return np.array(
+            by_task(of, name, lambda task_rows, n: float(np.mean([r[n] for r in task_rows])))
+        )
 
     names = ("fa_block_percent", "md_block_percent")
     return float(np.any([errors(rows, n) > errors(plain, n) for n in names], axis=0).sum())
 
 
-def print_study(study: str, found: list[dict[str, Rows]], methods: Sequence[str]) -> None:
+def print_study(study: str, scores: list[dict[str, Rows]], methods: Sequence[str]) -> None:
     rows = {
-        name: [summary(one[name]) | {"worse": worse(one[name], one["unchanged"])} for one in found]
+        name: [
+            summary(of_seed[name]) | {"worse": worse(of_seed[name], of_seed["unchanged"])}
+            for of_seed in scores
+        ]
         for name in methods
     }
-    shown = [key for key in COLUMNS if any(key in row for own in rows.values() for row in own)]
-    print(f"\n{study}\n\n| | {' | '.join(COLUMNS[key] for key in shown)} |")
-    print(f"|---|{'---:|' * len(shown)}")
-    for name, own in rows.items():
-        cells = (cell([row[key] for row in own if key in row]) for key in shown)
+    titles = [
+        key
+        for key in COLUMNS
+        if any(key in row for summaries in rows.values() for row in summaries)
+    ]
+    print(f"\n{study}\n\n| | {' | '.join(COLUMNS[key] for key in titles)} |")
+    print(f"|---|{'---:|' * len(titles)}")
+    for name, summaries in rows.items():
+        cells = (cell([row[key] for row in summaries if key in row]) for key in titles)
         print(f"| `{name}` | {' | '.join(cells)} |", flush=True)
 
 

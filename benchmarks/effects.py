@@ -36,8 +36,8 @@ SHELLS, COMMON = "shells", (1000.0, 2000.0)
 
 def main(folder: Path | None = None) -> None:
     if folder is None:
-        with tempfile.TemporaryDirectory() as made:
-            main(Path(made))
+        with tempfile.TemporaryDirectory() as temporary:
+            main(Path(temporary))
         return
     heads = "".join(f"{method:>24}" for method in METHODS)
     print(f"{'RMSE, blocks, FA blocks, %':<28}{heads}{'worse':>12}")
@@ -58,12 +58,12 @@ def sites_that_differ_in(effect: str) -> tuple[Scanner, Scanner]:
     first, other = known["prisma30"], known["connectom60"]
     kept = ("noise", effect, *NO_DIFFERENCE)
     first = first.without(*(name for name in EFFECTS if name not in kept))
-    own = {name: getattr(other, name) for name in EFFECTS.get(effect, ())}
+    changes = {name: getattr(other, name) for name in EFFECTS.get(effect, ())}
     if effect == "noise":
-        own["snr"] = first.snr / 2  # the two differ too little to see
+        changes["snr"] = first.snr / 2  # the two differ too little to see
     if effect == SHELLS:
-        first, own = replace(first, shells=COMMON), {"shells": first.shells}
-    return replace(first, site="a"), replace(first, site="b", **own)
+        first, changes = replace(first, shells=COMMON), {"shells": first.shells}
+    return replace(first, site="a"), replace(first, site="b", **changes)
 
 
 def _fit_and_score(folder: Path, effect: str, method: str) -> Array:
@@ -77,19 +77,21 @@ def _fit_and_score(folder: Path, effect: str, method: str) -> Array:
 
 def _scores(model: Model, targets: dict[tuple[str, str], Target]) -> Array:
     """Return scores of test scans, in both directions if shells are the same: (scan, score)."""
-    found = []
+    rows = []
     for (person, source), scan in targets.items():
         [goal] = [t for (who, site), t in targets.items() if who == person and site != source]
         if not same_shells(
             [shell.b for shell in goal.scan.gradients.shells], model.preparation.shells
         ):
             continue
-        made = render(model, scan.scan, str(goal.scan.site), gradients=goal.scan.gradients).scan
+        rendered_scan = render(
+            model, scan.scan, str(goal.scan.site), gradients=goal.scan.gradients
+        ).scan
         where = goal.scan.white_matter
-        scores = score_signal(made, goal, where)
-        scores |= score_maps(maps_within(made, ["fa"], [where]), goal, where)
-        found.append([scores[name] for name in SCORES])
-    return np.array(found)
+        scores = score_signal(rendered_scan, goal, where)
+        scores |= score_maps(maps_within(rendered_scan, ["fa"], [where]), goal, where)
+        rows.append([scores[name] for name in SCORES])
+    return np.array(rows)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 method, and prints a row of scores for each: means over the test people and over the tasks, which
 lead from one site to each other and back. ``python -m benchmarks.harmonization DATASET LESIONS
 MODELS`` takes cohorts that are there already, and models of a folder; missing ones are fitted into
-it. ``benchmarks.scores`` tells what is scored.
+it. ``benchmarks.scores`` lists what is scored.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ Render = Callable[[Target, Target], Scan | Mapping[str, Array]]
 Targets = Mapping[tuple[str, str], Target]
 # By source and target site: scores by their names.
 Tasks = dict[str, dict[str, float]]
-# Of a method: a row of mean scores, and the tasks.
+# What a method has: a row of mean scores, and the tasks.
 Found = dict[str, Any]
 
 
@@ -115,15 +115,15 @@ def compare(dataset: Path, lesions: Path, models: Path) -> None:
     models.mkdir(parents=True, exist_ok=True)
     cohorts = [Sources(read_targets(dataset, split="test")), Sources(read_targets(lesions))]
     order = sorted(FITS, key=lambda name: not name.startswith("rish"))  # it stores most of a scan
-    found = {name: fit_and_score(name, dataset, models, *cohorts) for name in order}
+    results = {name: fit_and_score(name, dataset, models, *cohorts) for name in order}
     learned = load_model(models / f"{LEARNED}.safetensors")
     at_home_scaled: Render = partial(at_home, learned)
     others = {f"{LEARNED} at home, scaled": at_home_scaled, **LIMITS}
-    rows = {name: found[name]["row"] for name in FITS} | {
+    rows = {name: results[name]["row"] for name in FITS} | {
         name: score(method, *cohorts)["row"] for name, method in others.items()
     }
     print_scores(rows)
-    print_tasks({name: found[name]["tasks"] for name in FITS})
+    print_tasks({name: results[name]["tasks"] for name in FITS})
     measure_trust(dataset, lesions, learned)
 
 
@@ -138,14 +138,14 @@ class Sources:
         if denoiser not in self.denoised:
             print(f"denoising {len(self.targets)} scans", file=sys.stderr)
             self.denoised[denoiser] = {
-                key: replace(one, scan=denoise(one.scan, denoiser))
-                for key, one in self.targets.items()
+                key: replace(target, scan=denoise(target.scan, denoiser))
+                for key, target in self.targets.items()
             }
         return self.denoised[denoiser]
 
 
 def fit_and_score(name: str, dataset: Path, models: Path, *cohorts: Sources) -> Found:
-    """Fit and score a method, or take what an interrupted run has found of it."""
+    """Fit and score a method, or take what an interrupted run has scored."""
     path = models / f"{file_stem(name)}.safetensors"
     record = path.with_name(f"{path.stem}_scores.json")
     if not record.exists():
@@ -154,12 +154,12 @@ def fit_and_score(name: str, dataset: Path, models: Path, *cohorts: Sources) -> 
         denoiser = model.preparation.denoiser
         plain = replace(model.preparation, denoiser="")
         model = replace(model, card=replace(model.card, preparation=plain))
-        found = score(partial(rendered, model), *cohorts, denoiser=denoiser)
-        found["row"] |= {"fit-s": seconds}
+        result = score(partial(rendered, model), *cohorts, denoiser=denoiser)
+        result["row"] |= {"fit-s": seconds}
         if not denoiser:  # denoising needs more than any method
             memory = peak_memory("benchmarks.harmonization", "--one", str(dataset), str(path))
-            found["row"] |= {"memory": memory / 1e6}
-        record.write_text(json.dumps(found))
+            result["row"] |= {"memory": memory / 1e6}
+        record.write_text(json.dumps(result))
     print(f"{name} is done", file=sys.stderr)
     return json.loads(record.read_text())
 
@@ -186,7 +186,7 @@ def file_stem(name: str) -> str:
 
 
 def fit_if_missing(dataset: Path, path: Path, method: Method, *, work: Path) -> float:
-    """Return the seconds that the fit took, after scans were read; NaN where nothing tells."""
+    """Return the seconds that the fit took, after scans were read; NaN if that is unknown."""
     taken = path.with_name(f"{path.stem}_seconds.txt")
     if not path.exists():
         read = time.monotonic()
@@ -213,14 +213,14 @@ def rendered(model: Model, source: Target, goal: Target) -> Scan | Mapping[str, 
 def at_home(model: Model, source: Target, goal: Target) -> Scan:
     """Render a scan as its own site, then scale it: what a method gains that only denoises."""
     site = str(source.scan.site)
-    made = render(model, source.scan, site, gradients=goal.scan.gradients)
-    ratio = np.float32(model.level(str(goal.scan.site)) / made.levels[1])
-    return made.scan.with_signal(ratio * made.scan.signal)
+    rendering = render(model, source.scan, site, gradients=goal.scan.gradients)
+    ratio = np.float32(model.level(str(goal.scan.site)) / rendering.levels[1])
+    return rendering.scan.with_signal(ratio * rendering.scan.signal)
 
 
 def score_tasks(method: Render, sources: Targets, targets: Targets) -> Tasks:
     """Score a method in every task, as means over people."""
-    people, sites = (list(dict.fromkeys(part)) for part in zip(*targets, strict=True))
+    people, sites = (list(dict.fromkeys(labels)) for labels in zip(*targets, strict=True))
     others = [site for site in sites if site != HUB]
     pairs = [*((HUB, site) for site in others), *((site, HUB) for site in others)]
     return {
@@ -234,14 +234,14 @@ def score_tasks(method: Render, sources: Targets, targets: Targets) -> Tasks:
 
 def score_method(method: Render, source: Target, goal: Target) -> dict[str, float]:
     start = time.perf_counter()
-    made = method(source, goal)
+    harmonized = method(source, goal)
     seconds = time.perf_counter() - start
-    return score_given(made, goal) | {"scan-s": seconds}
+    return score_given(harmonized, goal) | {"scan-s": seconds}
 
 
 def mean_scores(scores: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    parts = list(scores)
-    return {name: float(np.mean([part[name] for part in parts])) for name in parts[0]}
+    rows = list(scores)
+    return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
 
 
 def print_scores(rows: Mapping[str, Mapping[str, float]]) -> None:
@@ -256,18 +256,20 @@ def print_scores(rows: Mapping[str, Mapping[str, float]]) -> None:
             f"{scores[title]:.{decimals}f}" if np.isfinite(scores.get(title, np.nan)) else "-"
             for title, (decimals, _) in columns.items()
         )
-        shown = zip(cells, widths.values(), strict=True)
-        print(f"{name:<28}" + "".join(f"{cell:>{width}}" for cell, width in shown))
+        padded = zip(cells, widths.values(), strict=True)
+        print(f"{name:<28}" + "".join(f"{cell:>{width}}" for cell, width in padded))
 
 
 def print_tasks(tasks: Mapping[str, Tasks]) -> None:
     print("\nRMSE to the target scan (to the noiseless target) of each task")
     titles = next(iter(tasks.values()))
     print(" " * 28 + "".join(f"{title:<15}" for title in titles))
-    for name, found in tasks.items():
-        if "scan" not in next(iter(found.values())):
+    for name, scores in tasks.items():
+        if "scan" not in next(iter(scores.values())):
             continue  # maps have none
-        cells = (f"{one['scan']:5.2f} ({one['truth']:5.2f})  " for one in found.values())
+        cells = (
+            f"{of_task['scan']:5.2f} ({of_task['truth']:5.2f})  " for of_task in scores.values()
+        )
         print(f"{name:<28}" + "".join(cells))
 
 

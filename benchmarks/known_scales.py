@@ -40,8 +40,8 @@ EFFECTS = ("gain", "echo-time", "receive", "nonlinearity", "blur", "position")
 
 def main(folder: Path | None = None) -> None:
     if folder is None:
-        with tempfile.TemporaryDirectory() as made:
-            main(Path(made))
+        with tempfile.TemporaryDirectory() as temporary:
+            main(Path(temporary))
         return
     different, same = folder / "different", folder / "same"
     for out in (different, same):
@@ -52,7 +52,7 @@ def main(folder: Path | None = None) -> None:
     print("\nwithout any difference between the sites: RMSE to the target over that of unchanged")
     before = _rmse(same, _fitted(same, "unchanged"))
     for method in (
-        name for name, one in METHODS.items() if issubclass(one.model_type(), SignalModel)
+        name for name, kind in METHODS.items() if issubclass(kind.model_type(), SignalModel)
     ):
         print(f"{method:12}{_rmse(same, _fitted(same, method)) / before:6.3f}")
 
@@ -82,12 +82,12 @@ def _rescale(dataset: Path, files: ScanFiles) -> None:
     truth = noiseless_path(dataset, files)
     scan = read_scan(files)
     clean = scan.with_signal(read_signal(truth)[0])
-    own = fit_coefficients(clean, fit="pseudo-inverse", order=8)
+    coefficients = fit_coefficients(clean, fit="pseudo-inverse", order=8)
     scales = known_scales(scan, 8)
     by_order = scales[:, 1 + coefficient_orders(8) // 2] * scales[:, :1]
-    values = own.values * np.hstack([scales[:, :1], *[by_order] * len(own.bs)])
+    values = coefficients.values * np.hstack([scales[:, :1], *[by_order] * len(coefficients.bs)])
     signal = np.zeros_like(clean.signal)
-    signal.T[:, scan.mask.T] = project(replace(own, values=values), scan.gradients).T
+    signal.T[:, scan.mask.T] = project(replace(coefficients, values=values), scan.gradients).T
     noise = np.random.default_rng(int(files.subject)).normal(
         scale=1000 / SNR, size=(2, *signal.shape)
     )
@@ -115,12 +115,12 @@ def _measure_scales(dataset: Path, model: Model, unchanged: Model) -> None:
         if site == "a":
             scan = read_scan(files)
             white = scan.white_matter.T[scan.mask.T]
-            found = model.gains(scan, model.preparation.coefficients(scan), "b")[white]
+            estimated = model.gains(scan, model.preparation.coefficients(scan), "b")[white]
             before, after = model.levels(scan, "b")
-            found[:, 0] *= after / before
+            estimated[:, 0] *= after / before
             known = known_scales(scan, model.preparation.order)[white]
             known = np.hstack([known[:, :1], *[known[:, 1:]] * len(model.preparation.shells)])
-            errors.append(np.median(np.abs(found / known - 1), axis=0))
+            errors.append(np.median(np.abs(estimated / known - 1), axis=0))
     b0, *orders = 100 * np.mean(errors, axis=0)
     print(f"\n{model.card.method}: median error of the scales in white matter, per cent")
     print(f"b0            {b0:5.2f}")
@@ -138,14 +138,14 @@ def _measure_scales(dataset: Path, model: Model, unchanged: Model) -> None:
 def _rmse(dataset: Path, model: Model) -> float:
     """Return the RMSE of test scans of the first site, rendered as the second, in per cent."""
     targets = read_targets(dataset, split="test")
-    found = []
+    errors = []
     for (person, site), files in _test_scans(dataset).items():
         if site == "a":
             goal = targets[person, "b"]
-            made = render(model, read_scan(files), "b", gradients=goal.scan.gradients)
-            scores = score_signal(made.scan, goal, goal.scan.white_matter)
-            found.append(scores["rmse_percent"])
-    return float(np.mean(found))
+            rendering = render(model, read_scan(files), "b", gradients=goal.scan.gradients)
+            scores = score_signal(rendering.scan, goal, goal.scan.white_matter)
+            errors.append(scores["rmse_percent"])
+    return float(np.mean(errors))
 
 
 def _noise_floor(dataset: Path) -> float:

@@ -14,12 +14,12 @@ def best_time(*functions: Callable[[], object], repeats: int = 7) -> list[float]
     """Return the shortest time of each function, in seconds; they take turns."""
     times: list[list[float]] = [[] for _ in functions]
     for _ in range(repeats):
-        for function, own in zip(functions, times, strict=True):
+        for function, samples in zip(functions, times, strict=True):
             time.sleep(0.1)  # BLAS threads of the last turn spin for a while before they rest
             start = time.perf_counter()
             function()
-            own.append(time.perf_counter() - start)
-    return [min(own) for own in times]
+            samples.append(time.perf_counter() - start)
+    return [min(samples) for samples in times]
 
 
 def matrix_product(size: int = 2048) -> Callable[[], object]:
@@ -30,7 +30,7 @@ def matrix_product(size: int = 2048) -> Callable[[], object]:
 
 def peak_memory(module: str, *words: str) -> int:
     """Return the peak resident memory, in bytes, of ``python -m module words`` (Linux)."""
-    # Not getrusage: what it tells of a child starts from the memory of the parent.
+    # Not getrusage: its peak of a child starts from the memory of the parent.
     code = (
         "import runpy, sys; from pathlib import Path; sys.argv = sys.argv[1:];"
         "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True);"
@@ -38,8 +38,8 @@ def peak_memory(module: str, *words: str) -> int:
         "print(status[status.index('VmHWM:') + 1])"
     )
     command = [sys.executable, "-c", code, module, *words]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return int(shown.split()[-1]) * 1024
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return int(output.split()[-1]) * 1024
 
 
 def row(what: str, value: str, aim: str = "") -> None:

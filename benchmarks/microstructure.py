@@ -30,7 +30,7 @@ def main() -> None:
     print(f"\nMaps of simulated white and grey matter, {scan.gradients}")
     print(f"{len(scan.voxels)} voxels; DIPY fits {len(few.voxels)} of them; one thread")
     with warnings.catch_warnings(), threadpool_limits(1):
-        warnings.simplefilter("ignore")  # of DIPY, on voxels of noise
+        warnings.simplefilter("ignore")  # DIPY warns on voxels of noise
         compare("rtop", scan, few, dipy_rtop, aim=50)
         compare("mk", scan, few, dipy_mk, aim=5)
 
@@ -39,10 +39,10 @@ def simulate() -> Scan:
     """Scan a person's white and grey matter, with noise."""
     person = Person("01", age=45, sex="F", split="train", seed=(7, 1))
     anatomy = make_anatomy(person, voxel_size=VOXEL_SIZE)
-    made = scan_person(person, anatomy, read_scanners()[SITE])
+    simulated = scan_person(person, anatomy, read_scanners()[SITE])
     solid = anatomy.on_grid(anatomy.tissue[:, :2].sum(axis=1) > 0.9)
     white = anatomy.on_grid(anatomy.white_matter) & solid
-    return Scan(made.signal, anatomy.affine, made.gradients, solid, white)
+    return Scan(simulated.signal, anatomy.affine, simulated.gradients, solid, white)
 
 
 def thinned(scan: Scan, count: int) -> Scan:
@@ -68,8 +68,8 @@ def compare(
     row(f"{name}, DIPY", f"{peer:.0f} voxels/s")
     row(f"{name}, siteless", f"{speed:.0f} voxels/s")
     row(f"{name}, times as fast as DIPY", f"{speed / peer:.1f}", f"aim: at least {aim:.0f}")
-    expected, found = dipy(table, signal), compute_maps(few, [name])[name].T[few.mask.T]
-    deviation = np.abs(found - expected) / np.maximum(np.abs(expected), 1e-12)
+    expected, estimated = dipy(table, signal), compute_maps(few, [name])[name].T[few.mask.T]
+    deviation = np.abs(estimated - expected) / np.maximum(np.abs(expected), 1e-12)
     for what, percentile, limit in (("median", 50, "1 %"), ("99th percentile", 99, "5 %")):
         value = np.percentile(deviation, percentile)
         row(f"{name}, relative deviation, {what}", f"{value:.1e}", f"aim: at most {limit}")

@@ -36,11 +36,11 @@ Person = tuple[ScanFiles, Survey]
 def main() -> None:
     print("| people a site | not shrunk | siteless | stated | limit | none |")
     print("|---:|---:|---:|---:|---:|---:|")
-    found = np.array([list(errors_of(seed)) for seed in SEEDS])
-    for number, means, spreads in zip(
-        NUMBERS, found.mean(axis=0), found.std(axis=0, ddof=1), strict=True
+    errors = np.array([list(errors_of(seed)) for seed in SEEDS])
+    for number, means, deviations in zip(
+        NUMBERS, errors.mean(axis=0), errors.std(axis=0, ddof=1), strict=True
     ):
-        cells = (f"{m:.2f} ± {s:.2f}" for m, s in zip(means, spreads, strict=True))
+        cells = (f"{m:.2f} ± {s:.2f}" for m, s in zip(means, deviations, strict=True))
         print(f"| {number} | {' | '.join(cells)} |")
 
 
@@ -51,17 +51,17 @@ def errors_of(seed: int) -> Iterator[tuple[float, float, float, float, float]]:
     truth = profiles_of(surveys_of(travelling, seed))
     people = surveys_of(unpaired, seed + 100)
     largest = profiles_of(people)
-    places = np.concatenate([one.position for _, one in people])
+    places = np.concatenate([person_survey.position for _, person_survey in people])
     places = places[:: max(1, len(places) // PLACES)]
     expected = fields(truth, places)
     for number in NUMBERS:
-        chosen = [one for site in SITES for one in of_site(people, site)[:number]]
+        chosen = [person for site in SITES for person in of_site(people, site)[:number]]
         learned = profiles_of(chosen)
         raw = replace(learned, field=unshrunk(learned.field))
         yield (
             rms(fields(raw, places) - expected),
             rms(fields(learned, places) - expected),
-            100 * float(np.sqrt(np.mean([one.error**2 for one in learned.verdict]))),
+            100 * float(np.sqrt(np.mean([verdict.error**2 for verdict in learned.verdict]))),
             limit(truth.field, largest.field, number),
             rms(expected),
         )
@@ -82,19 +82,19 @@ def survey_of(files: ScanFiles) -> Survey:
 
 
 def of_site(people: Sequence[Person], site: str) -> list[Person]:
-    return [one for one in people if str(one[0].site) == site]
+    return [person for person in people if str(person[0].site) == site]
 
 
 def profiles_of(people: Sequence[Person]) -> SiteProfiles:
     attributes = [files.attributes for files, _ in people]
-    covariates = [Covariate.of(name, [one[name] for one in attributes]) for name in COVARIATES]
+    covariates = [Covariate.of(name, [row[name] for row in attributes]) for name in COVARIATES]
     design = Design.of(
         [str(files.site) for files, _ in people],
         [files.subject for files, _ in people],
         SITES,
         covariate_columns(covariates, attributes),
     )
-    return learn_profiles([one for _, one in people], SITES, ORDER, design)
+    return learn_profiles([person_survey for _, person_survey in people], SITES, ORDER, design)
 
 
 def unshrunk(field: Field) -> Field:

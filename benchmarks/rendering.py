@@ -80,29 +80,29 @@ def measure_memory(root: Path) -> None:
 
 
 def measure_many(root: Path) -> None:
-    one = scans_per_minute(root, nprocs=1, cores=1)
-    row("scans a minute, one process on one core", f"{one:.1f}")
+    single = scans_per_minute(root, nprocs=1, cores=1)
+    row("scans a minute, one process on one core", f"{single:.1f}")
     both = scans_per_minute(root, nprocs=1, cores=2)
-    row("scans a minute, one process on two cores", f"{both:.1f}", f"({both / one:.2f} times)")
-    two = scans_per_minute(root, nprocs=2, cores=2)
+    row("scans a minute, one process on two cores", f"{both:.1f}", f"({both / single:.2f} times)")
+    double = scans_per_minute(root, nprocs=2, cores=2)
     row(
         "scans a minute, two processes on two cores",
-        f"{two:.1f}",
-        f"aim: 1.8 times one core ({two / one:.2f} times)",
+        f"{double:.1f}",
+        f"aim: 1.8 times one core ({double / single:.2f} times)",
     )
 
 
 def scans_per_minute(root: Path, *, nprocs: int, cores: int) -> float:
     command = [sys.executable, "-m", "benchmarks.rendering", str(root), str(SCANS), str(nprocs)]
     allowed = sorted(os.sched_getaffinity(0))[:cores]
-    shown = subprocess.run(
+    output = subprocess.run(
         command,
         capture_output=True,
         text=True,
         check=True,
         preexec_fn=lambda: os.sched_setaffinity(0, allowed),
     ).stdout
-    return float(shown)
+    return float(output)
 
 
 def render_many(root: Path, scans: int, nprocs: int) -> None:
@@ -121,7 +121,7 @@ def render_many(root: Path, scans: int, nprocs: int) -> None:
 
 
 def write_manifest(root: Path, scans: int) -> Path:
-    """List the same scan as of several people."""
+    """List the same scan for several people."""
     manifest = root / f"{scans}.tsv"
     rows = [f"{n}\ta\tscan.nii.gz\tbrain.nii.gz\twhite.nii.gz" for n in range(scans)]
     manifest.write_text("\n".join(["subject\tsite\tdwi\tmask\twm_mask", *rows]) + "\n")
@@ -131,18 +131,20 @@ def write_manifest(root: Path, scans: int) -> Path:
 def make_model(scan: Scan) -> InvariantModel:
     """Make a model of the default sizes whose units are the scan's."""
     level = white_matter_level(scan)
-    own = fit_coefficients(scan, order=ORDER)
-    values = own.values[scan.white_matter.T[scan.mask.T]] / np.float32(level)
+    coefficients = fit_coefficients(scan, order=ORDER)
+    values = coefficients.values[scan.white_matter.T[scan.mask.T]] / np.float32(level)
     preset = PRESETS["siteless"]
     settings = preset.network(
         sites=2,
         neighbours=len(FACES) + len(preset.surroundings),
-        shells=len(own.bs),
+        shells=len(coefficients.bs),
         order=ORDER,
     )
     torch.manual_seed(0)
     network = Autoencoder(settings)
-    mean, scale = (torch.from_numpy(one).expand(2, -1) for one in (values.mean(0), values.std(0)))
+    mean, scale = (
+        torch.from_numpy(array).expand(2, -1) for array in (values.mean(0), values.std(0))
+    )
     network.set_units(mean, scale)
     site = LearnedSite(
         level=level,
@@ -153,7 +155,7 @@ def make_model(scan: Scan) -> InvariantModel:
     card = ModelCard(
         method="invariant",
         sites={"a": site, "b": site},
-        preparation=Preparation(own.bs, ORDER, "laplace-beltrami", "white-matter"),
+        preparation=Preparation(coefficients.bs, ORDER, "laplace-beltrami", "white-matter"),
         seed=0,
         settings={"network": asdict(settings), "training": asdict(preset)},
         summary={},
@@ -163,6 +165,6 @@ def make_model(scan: Scan) -> InvariantModel:
 
 
 if __name__ == "__main__":
-    place, number, *processes = sys.argv[1:]
+    folder, number, *processes = sys.argv[1:]
     if int(number):
-        render_many(Path(place), int(number), int(processes[0]) if processes else 1)
+        render_many(Path(folder), int(number), int(processes[0]) if processes else 1)

@@ -20,7 +20,7 @@ from siteless.evaluation import (
 )
 
 LESION = "lesion"
-# Of each score, its decimals and what it is. All are in the target's white matter.
+# The decimals and the meaning of each score. All are in the target's white matter.
 SCORES = {
     "scan": (2, "RMSE to the target scan, % of its median b0"),
     "truth": (2, "RMSE to the noiseless target, % of the scan's median b0"),
@@ -33,7 +33,7 @@ SCORES = {
     "cv-md": (2, "MD of voxels: coefficient of variation to the target scan, %"),
     "lesion": (3, "MD in lesions over MD around them, over the noiseless target's; 0.5 if erased"),
 }
-# Of each score, the metric that it shows, and by what it is multiplied.
+# The metric that each score shows, and the factor that multiplies it.
 _METRICS = {
     "scan": ("rmse_percent", 1),
     "truth": ("rmse_truth_percent", 1),
@@ -93,11 +93,11 @@ def score_given(given: Scan | Mapping[str, Array], target: Target) -> dict[str, 
     if isinstance(given, Scan):
         signal = score_signal(given, target, white)
         given = maps_within(given, target.maps, target.masks.values())
-    found = signal | score_maps(given, target, white)
+    values = signal | score_maps(given, target, white)
     scores = {
-        name: factor * found[metric]
+        name: factor * values[metric]
         for name, (metric, factor) in _METRICS.items()
-        if metric in found
+        if metric in values
     }
     if LESION in target.regions:
         scores["lesion"] = score_lesion(given["md"], target)
@@ -107,5 +107,7 @@ def score_given(given: Scan | Mapping[str, Array], target: Target) -> dict[str, 
 def score_lesion(md: Array, target: Target) -> float:
     """Return by how much lesions stand out, relative to the noiseless target: 1 is best."""
     masks = target.regions[LESION], target.scan.white_matter
-    found, true = (lesion_contrast(one, *masks) for one in (md, target.reference_maps["md"]))
-    return found / true
+    measured, true = (
+        lesion_contrast(values, *masks) for values in (md, target.reference_maps["md"])
+    )
+    return measured / true

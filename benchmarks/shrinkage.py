@@ -80,12 +80,12 @@ def measure(
 
 def kept_amplitude(scan: Scan, clean: Scan) -> float:
     """Return the part of a clean scan's harmonics of degree 2 that a scan has."""
-    found, true = (fit_coefficients(one, fit="pseudo-inverse") for one in (scan, clean))
+    fitted, true = (fit_coefficients(source, fit="pseudo-inverse") for source in (scan, clean))
     pairs = [
-        (found.shell(shell)[:, 1:6], true.shell(shell)[:, 1:6]) for shell in range(len(true.bs))
+        (fitted.shell(shell)[:, 1:6], true.shell(shell)[:, 1:6]) for shell in range(len(true.bs))
     ]
-    shown = sum(float((own * expected).sum()) for own, expected in pairs)
-    return shown / sum(float(np.square(expected).sum()) for _, expected in pairs)
+    product = sum(float((measured * expected).sum()) for measured, expected in pairs)
+    return product / sum(float(np.square(expected).sum()) for _, expected in pairs)
 
 
 def mean_fa(scan: Scan) -> float:

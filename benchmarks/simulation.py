@@ -75,10 +75,10 @@ class watched_memory:  # noqa: N801 - used as a function
 
     def _watch(self) -> None:
         while not self.done.wait(0.2):
-            shown = subprocess.run(
+            process = subprocess.run(
                 ["ps", "-eo", "pid,ppid,rss"], capture_output=True, text=True, check=True
             )
-            processes = [tuple(map(int, line.split())) for line in shown.stdout.splitlines()[1:]]
+            processes = [tuple(map(int, line.split())) for line in process.stdout.splitlines()[1:]]
             family = {threading.main_thread().native_id}
             for pid, parent, _ in sorted(processes):
                 if parent in family:
@@ -99,8 +99,8 @@ def measure_cohort(dataset: Path) -> None:
     }
     for name in names:
         values = [means[site][name] for site in means]
-        shown = "  ".join(f"{site} {means[site][name]:.3g}" for site in means)
-        row(f"{name}", f"{np.mean(values):.3g}", shown)
+        of_sites = "  ".join(f"{site} {means[site][name]:.3g}" for site in means)
+        row(f"{name}", f"{np.mean(values):.3g}", of_sites)
     fa = [means[site]["FA"] for site in means]
     row("largest difference of mean FA between sites", f"{np.ptp(fa) / np.mean(fa):.1%}")
     print("Difference of a white-matter voxel between two scans (median), and of the means:")
@@ -172,17 +172,17 @@ def print_differences(scans: tuple[ScanFiles, ...]) -> None:
     """Compare the last person's scans: sites with each other, and with their rescans."""
     last = [files for files in scans if files.subject == scans[-1].subject]
     maps = {(str(files.site), files.entities.get("run", "1")): _maps(files) for files in last}
-    for (one, run), (other, again) in combinations(maps, 2):
-        same_site = one == other
+    for (site, run), (other, again) in combinations(maps, 2):
+        same_site = site == other
         if same_site or (run == again == "1"):
-            pair = f"{one} and its rescan" if same_site else f"{one} and {other}"
-            first, second = maps[one, run], maps[other, again]
-            shown = [
+            pair = f"{site} and its rescan" if same_site else f"{site} and {other}"
+            first, second = maps[site, run], maps[other, again]
+            differences = [
                 f"{name} {np.median(2 * np.abs(a - b) / (a + b)):.1%} "
                 f"(mean {2 * abs(a.mean() - b.mean()) / (a.mean() + b.mean()):.1%})"
                 for name, a, b in zip(("FA", "MD", "b0"), first, second, strict=True)
             ]
-            print(f"  {pair:<30}" + "  ".join(shown))
+            print(f"  {pair:<30}" + "  ".join(differences))
 
 
 def _maps(files: ScanFiles) -> tuple[Array, Array, Array]:

@@ -51,9 +51,9 @@ def measure(dataset: Path, limit: float = UNLIMITED) -> float:
     command += [str(dataset), str(work), str(limit)]
     spent = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
     size = sum(path.stat().st_size for path in work.rglob("*") if path.is_file()) / 1e9
-    shown = "none" if limit == UNLIMITED else f"{limit:.2f}"
+    limit_gb = "none" if limit == UNLIMITED else f"{limit:.2f}"
     scans = len(find_scans(dataset).scans)
-    print(f"| {scans} | {shown} | {spent} | {size:.2f} |", flush=True)
+    print(f"| {scans} | {limit_gb} | {spent} | {size:.2f} |", flush=True)
     return size
 
 

@@ -66,10 +66,10 @@ def repeat_steps(learner: _Trainer, count: int) -> None:
 
 def compare_speed(dataset: Path) -> None:
     settings = PRESETS["siteless"].on("cpu")
-    lesson = read_lesson(dataset, settings)
-    learner = _Trainer(lesson, settings, seed=0, device="cpu")
-    same = PlainLoop(lesson, replace(settings, batch=128))
-    papers = PlainLoop(lesson, PRESETS["paper"])
+    training_set = read_training_set(dataset, settings)
+    learner = _Trainer(training_set, settings, seed=0, device="cpu")
+    same = PlainLoop(training_set, replace(settings, batch=128))
+    papers = PlainLoop(training_set, PRESETS["paper"])
     matrix = torch.randn(2048, 2048)
     ours, same_loss, papers_loss, product = best_time(
         lambda: repeat_steps(learner, 5),
@@ -85,17 +85,17 @@ def compare_speed(dataset: Path) -> None:
         row("default over plain", f"{speed / plain:.1f}", "aim: at least 10")
     share = speed * count_operations(learner) * product / (2 * 2048**3)
     row("model FLOP/s over float32 matrix-multiply FLOP/s", f"{share:.2f}", "aim: at least 0.5")
-    race(lesson, dataset)
+    race(training_set, dataset)
 
 
-def race(lesson: TrainingSet, dataset: Path) -> None:
+def race(training_set: TrainingSet, dataset: Path) -> None:
     """Time how long the default takes to the best RMSE of the paper's preset in a plain loop."""
     paper = PRESETS["paper"]
-    original = read_lesson(dataset, paper)
+    original = read_training_set(dataset, paper)
     plain = PlainLoop(original, paper)
     goal, seconds = plain.best_within(PATIENCE)
     row("plain loop, paper's preset: best validation RMSE, %", f"{goal:.2f}", f"{seconds:.0f} s")
-    learner = _Trainer(lesson, PRESETS["siteless"].on("cpu"), seed=0, device="cpu")
+    learner = _Trainer(training_set, PRESETS["siteless"].on("cpu"), seed=0, device="cpu")
     start = time.perf_counter()
     while learner.update < learner.total:
         learner.step()
@@ -107,7 +107,7 @@ def race(lesson: TrainingSet, dataset: Path) -> None:
     row("default: seconds to the same", f"{reached:.1f}", f"{seconds / reached:.0f} times as fast")
 
 
-def read_lesson(dataset: Path, settings: TrainingSettings) -> TrainingSet:
+def read_training_set(dataset: Path, settings: TrainingSettings) -> TrainingSet:
     """Read two training people and the one who validates, at every site."""
     scans = find_scans(dataset).scans
     train = sorted({s.subject for s in scans if s.attributes["split"] == "train"})[:2]
@@ -117,8 +117,8 @@ def read_lesson(dataset: Path, settings: TrainingSettings) -> TrainingSet:
         if files.subject in train or split == "val":
             scan = read_scan(files)
             preparation = Preparation(BS, ORDER, settings.fit, "white-matter")
-            own = preparation.coefficients(scan)
-            parts[split].append(make_training_scan(scan, own, preparation))
+            coefficients = preparation.coefficients(scan)
+            parts[split].append(make_training_scan(scan, coefficients, preparation))
     return TrainingSet(parts["train"], parts["val"], sorted({str(s.site) for s in scans}))
 
 
@@ -143,24 +143,26 @@ def _weights(module: torch.nn.Module) -> int:
 class PlainLoop:
     """What one would write first: patches copied out, a DataLoader, a matrix for each patch."""
 
-    def __init__(self, lesson: TrainingSet, settings: TrainingSettings) -> None:
-        self.learner = _Trainer(lesson, settings, seed=0, device="cpu")
+    def __init__(self, training_set: TrainingSet, settings: TrainingSettings) -> None:
+        self.learner = _Trainer(training_set, settings, seed=0, device="cpu")
         self.settings = settings
         trained = [p for p in self.learner.objective.parameters() if p.requires_grad]
         self.optimiser = torch.optim.Adam(trained, lr=settings.learning_rate)
         self.opponent = torch.optim.Adam(
             self.learner.adversary.parameters(), lr=settings.learning_rate
         )
-        volumes = max(scan.signal.shape[1] for scan in lesson.scans)
+        volumes = max(scan.signal.shape[1] for scan in training_set.scans)
         parts = [
-            self._materialise(number, scan, lesson.sites, volumes)
-            for number, scan in enumerate(lesson.scans)
+            self._materialise(number, scan, training_set.sites, volumes)
+            for number, scan in enumerate(training_set.scans)
         ]
         patches = TensorDataset(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
-        self.mixing = torch.stack([_padded(scan.mixing, volumes) for scan in lesson.scans])
-        self.shell = torch.stack([_padded(scan.shell[None], volumes)[0] for scan in lesson.scans])
+        self.mixing = torch.stack([_padded(scan.mixing, volumes) for scan in training_set.scans])
+        self.shell = torch.stack(
+            [_padded(scan.shell[None], volumes)[0] for scan in training_set.scans]
+        )
         self.measured = torch.stack(
-            [torch.arange(volumes) < scan.signal.shape[1] for scan in lesson.scans]
+            [torch.arange(volumes) < scan.signal.shape[1] for scan in training_set.scans]
         )
         self.batches = _endless(DataLoader(patches, settings.batch, shuffle=True))
 
@@ -209,7 +211,7 @@ class PlainLoop:
         self.optimiser.step()
 
     def _doubt(self, code: Tensor, site: Tensor) -> Tensor:
-        """Teach the adversary, and return its loss."""
+        """Train the adversary, and return its loss."""
         learner, settings = self.learner, self.settings
         site, code = site[settings.judged], code[settings.judged]
         somewhere = torch.randint(learner.network.settings.sites, site.shape)
@@ -244,7 +246,7 @@ def _padded(array: Array, volumes: int) -> Tensor:
 
 
 def measure_memory(dataset: Path, model: Path) -> None:
-    """Watch the memory that is a fit's own: not that of files mapped into it."""
+    """Watch the memory of a fit, without the files that are mapped into it."""
     command = [sys.executable, "-m", "siteless", "fit", dataset, "--model", model]
     process = subprocess.Popen(
         [*map(str, command), "--minutes", "0.5"],
@@ -272,8 +274,8 @@ def _own_memory(pid: int) -> int:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
         return 0
-    own = int(status.get("RssAnon", "0 kB").split()[0]) * 1024
-    return own + sum(_own_memory(int(child)) for child in children)
+    memory = int(status.get("RssAnon", "0 kB").split()[0]) * 1024
+    return memory + sum(_own_memory(int(child)) for child in children)
 
 
 if __name__ == "__main__":

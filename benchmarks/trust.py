@@ -29,12 +29,14 @@ def main(dataset: Path, model: Path, lesions: Path | None = None) -> None:
 
 
 def measure_renderings(dataset: Path, model: Model) -> None:
-    """Print what renderings of the test people's scans are worth, at home and as every site."""
+    """Print how good renderings of the test people's scans are, at home and as every site."""
     scans = [f for f in find_scans(dataset).scans if f.attributes["split"] == "test"]
     by_place = {(files.subject, str(files.site)): files for files in scans}
     for site in model.card.sites:
-        own = [files for files in scans if str(files.site) == site]
-        before, after = np.mean([_errors_at_home(dataset, files, model) for files in own], axis=0)
+        at_site = [files for files in scans if str(files.site) == site]
+        before, after = np.mean(
+            [_errors_at_home(dataset, files, model) for files in at_site], axis=0
+        )
         row(
             f"at home, {site}: error of the scan, and of the rendering",
             f"{before:.2f} %",
@@ -46,14 +48,14 @@ def measure_renderings(dataset: Path, model: Model) -> None:
         scan = read_scan(files)
         for site in model.card.sites:
             goal = by_place[files.subject, site]
-            made = render(model, scan, site, gradients=read_scan(goal).gradients)
-            spread, error = _spread_and_error(made, _noiseless(dataset, goal))
+            rendering = render(model, scan, site, gradients=read_scan(goal).gradients)
+            deviation, error = _deviation_and_error(rendering, _noiseless(dataset, goal))
             correlations.append(
-                [spearmanr(s, e)[0] for s, e in zip(spread.T, error.T, strict=True)]
+                [spearmanr(s, e)[0] for s, e in zip(deviation.T, error.T, strict=True)]
             )
-            weights = [len(group) for group in _groups(made.scan)]
-            for part, one in zip(pooled, (spread, error), strict=True):
-                part.append(np.sqrt(np.average(np.square(one), axis=1, weights=weights)))
+            weights = [len(group) for group in _groups(rendering.scan)]
+            for arrays, quantity in zip(pooled, (deviation, error), strict=True):
+                arrays.append(np.sqrt(np.average(np.square(quantity), axis=1, weights=weights)))
             if site != str(files.site):
                 steps.append(_steps(scan, render(model, scan, site)))
     for name, values in zip(
@@ -66,30 +68,32 @@ def measure_renderings(dataset: Path, model: Model) -> None:
             f"{values.mean():.2f}",
             f"(from {values.min():.2f} to {values.max():.2f})",
         )
-    spread, error = (np.concatenate(part) for part in pooled)
-    row("the same of all volumes, over all scans together", f"{spearmanr(spread, error)[0]:.2f}")
+    deviation, error = (np.concatenate(arrays) for arrays in pooled)
+    row(
+        "the same of all volumes, over all scans together", f"{spearmanr(deviation, error)[0]:.2f}"
+    )
     row(
         "uncertainty as a part of the true error",
-        f"{np.sqrt((spread**2).mean() / (error**2).mean()):.2f}",
+        f"{np.sqrt((deviation**2).mean() / (error**2).mean()):.2f}",
     )
     row("largest step of the scale at the boundary", f"{100 * np.abs(steps).max():.2f} %")
 
 
 def measure_lesions(dataset: Path, model: Model) -> None:
-    found, elsewhere = [], []
+    inside, elsewhere = [], []
     for files in find_scans(dataset).scans:
         masks = (dataset / "derivatives" / "truth" / f"sub-{files.subject}").rglob(
             "*label-lesion_mask.nii.gz"
         )
         for mask in masks:
             lesion = read_signal(mask)[0] > 0
-            made = render(model, read_scan(files), next(iter(model.card.sites)))
-            found.append(made.unfamiliar[lesion & made.rendered].mean())
-            elsewhere.append(made.unfamiliar[made.rendered & ~lesion].mean())
+            rendering = render(model, read_scan(files), next(iter(model.card.sites)))
+            inside.append(rendering.unfamiliar[lesion & rendering.rendered].mean())
+            elsewhere.append(rendering.unfamiliar[rendering.rendered & ~lesion].mean())
     row(
         "lesion voxels that are flagged",
-        f"{100 * np.mean(found):.0f} %",
-        f"(at least {100 * np.min(found):.0f} % of a lesion)",
+        f"{100 * np.mean(inside):.0f} %",
+        f"(at least {100 * np.min(inside):.0f} % of a lesion)",
     )
     row(
         "other voxels that are flagged",
@@ -101,10 +105,13 @@ def measure_lesions(dataset: Path, model: Model) -> None:
 def _errors_at_home(dataset: Path, files: ScanFiles, model: Model) -> tuple[float, float]:
     """Return the RMSE of a scan and of its rendering at home, in per cent of its level."""
     scan = read_scan(files)
-    made = render(model, scan, str(files.site))
-    truth, where = _noiseless(dataset, files), made.rendered
-    errors = (np.square(one.signal[where] - truth[where]).mean() for one in (scan, made.scan))
-    before, after = (100 * float(np.sqrt(error)) / made.levels[0] for error in errors)
+    rendering = render(model, scan, str(files.site))
+    truth, where = _noiseless(dataset, files), rendering.rendered
+    errors = (
+        np.square(volumes.signal[where] - truth[where]).mean()
+        for volumes in (scan, rendering.scan)
+    )
+    before, after = (100 * float(np.sqrt(error)) / rendering.levels[0] for error in errors)
     return before, after
 
 
@@ -117,23 +124,26 @@ def _groups(scan: Scan) -> Iterator[Array]:
     yield from (shell.volumes for shell in scan.gradients.shells)
 
 
-def _spread_and_error(made: Rendering, truth: Array) -> tuple[Array, Array]:
+def _deviation_and_error(rendering: Rendering, truth: Array) -> tuple[Array, Array]:
     """Return both for b0 and each shell of the rendered voxels, in units of the level."""
-    where, level = made.rendered, made.levels[1]
-    difference = (made.scan.signal[where] - truth[where]) / level
-    errors = [np.sqrt(np.square(difference[:, g]).mean(axis=1)) for g in _groups(made.scan)]
-    return made.spread[where] / level, np.stack(errors, axis=1)
+    where, level = rendering.rendered, rendering.levels[1]
+    difference = (rendering.scan.signal[where] - truth[where]) / level
+    errors = [np.sqrt(np.square(difference[:, g]).mean(axis=1)) for g in _groups(rendering.scan)]
+    return rendering.spread[where] / level, np.stack(errors, axis=1)
 
 
-def _steps(scan: Scan, made: Rendering) -> list[float]:
+def _steps(scan: Scan, rendering: Rendering) -> list[float]:
     """Return how the scale of b0 and each shell differs between the two sides of the boundary."""
-    where = made.rendered
+    where = rendering.rendered
     rims = (
         where & ndimage.binary_dilation(~where),
         scan.mask & ~where & ndimage.binary_dilation(where),
     )
     scales = [
-        [made.scan.signal[rim][:, g].sum() / scan.signal[rim][:, g].sum() for g in _groups(scan)]
+        [
+            rendering.scan.signal[rim][:, g].sum() / scan.signal[rim][:, g].sum()
+            for g in _groups(scan)
+        ]
         for rim in rims
     ]
     return [inner / outer - 1 for inner, outer in zip(*scales, strict=True)]

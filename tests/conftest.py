@@ -7,30 +7,30 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from lessons import QUICK, SHELLS
 from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
 from siteless.methods import Invariant
 from siteless.pipelines import Run, _parallel, fit_model
+from training_scans import QUICK, SHELLS
 
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=40)
 settings.load_profile("ci")
 
 # Folders of the tests that take longest. Files are given out in the order of tests, and a long one
-# that comes last would be waited for alone.
-_FIRST = [Path(__file__).with_name(room) for room in ("end_to_end", "experiments", "pipelines")]
+# at the end would leave the other processes idle.
+_FIRST = [Path(__file__).with_name(name) for name in ("end_to_end", "experiments", "pipelines")]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest."""
-    items.sort(key=lambda item: _place(item.path))
+    items.sort(key=lambda item: _order(item.path))
 
 
-def _place(path: Path) -> int:
-    return next((n for n, room in enumerate(_FIRST) if room in path.parents), len(_FIRST))
+def _order(path: Path) -> int:
+    return next((n for n, folder in enumerate(_FIRST) if folder in path.parents), len(_FIRST))
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _one_process_unless_told() -> Iterator[None]:
+def _one_process_by_default() -> Iterator[None]:
     """Start no process that a test does not ask for: the suite has a process a core itself."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_parallel, "available_cpus", lambda: 1)

@@ -46,9 +46,9 @@ class _Builder:
         """Write a healthy scan of a new person, and return the image's path without endings."""
         seed = len(self.people)
         gradients = scan.pop("gradients", None) or make_gradients(SHELLS, seed=seed)
-        made = make_scan(gradients, seed=seed, **scan)
+        phantom = make_scan(gradients, seed=seed, **scan)
         folder = self.root / f"sub-{label}" / "dwi"
-        write_raw(made, folder, f"sub-{label}_dwi")
+        write_raw(phantom, folder, f"sub-{label}_dwi")
         age = (25 if site == "north" else 60) + seed % 5
         sex = "M" if site == "north" else "F"
         row = {"participant_id": f"sub-{label}", "age": age, "sex": sex, "site": site}
@@ -171,14 +171,14 @@ def _plant_in_masks(build: _Builder) -> None:
     holes[9:11, 10:12, 8:10] = False
     shifted = affine.copy()
     shifted[0, 3] += 5
-    for label, code, mask, place in (
+    for label, code, mask, mask_affine in (
         ("holes", "mask-holes", holes, affine),
         ("empty", "mask", np.zeros_like(brain), affine),
         ("othergrid", "mask", brain[:-2], affine),
         ("shifted", "mask", brain, shifted),
     ):
         build.add(label)
-        build.mask(label, mask, place)
+        build.mask(label, mask, mask_affine)
         build.expect(code, f"sub-{label}_desc-brain_mask.nii.gz")
 
 

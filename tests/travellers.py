@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lessons import SHELLS
 from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
 from siteless.acquisition import Site
+from training_scans import SHELLS
 
 SPLITS = {"01": "train", "02": "train", "03": "train", "04": "val", "05": "test", "06": "test"}
 GAINS = {"a": 1.0, "b": 1.3}
@@ -26,10 +26,10 @@ def write_travellers(
     ]
     write_table(root / "participants.tsv", people)
     for number, who in enumerate(splits):
-        own = (sites or {}).get(who, "ab")
-        rows = [{"session_id": f"ses-{site}", "site": site} for site in own]
+        of_person = (sites or {}).get(who, "ab")
+        rows = [{"session_id": f"ses-{site}", "site": site} for site in of_person]
         write_table(root / f"sub-{who}" / f"sub-{who}_sessions.tsv", rows)
-        for site in own:
+        for site in of_person:
             for run in runs:
                 write_visit(root, who, site, run, seed=seed + 10 * number + (run or 0))
     return root

@@ -31,17 +31,17 @@ def main() -> int:
     trees = {path: ast.parse(path.read_text()) for path in paths}
     functions = [(path, node) for path, tree in trees.items() for node in _functions(tree)]
     lengths = [_length(node) for _, node in functions]
-    long = [_place(p, n) for p, n in functions if _length(n) > MOST_LINES]
-    wide = [_place(p, n) for p, n in functions if _count_parameters(n) > MOST_PARAMETERS]
-    named = [place for path in paths for place in _naming_methods(path)]
+    long = [_location(p, n) for p, n in functions if _length(n) > MOST_LINES]
+    wide = [_location(p, n) for p, n in functions if _count_parameters(n) > MOST_PARAMETERS]
+    naming = [location for path in paths for location in _naming_methods(path)]
     lines = sum(len(path.read_text().splitlines()) for path in paths)
     print(f"modules {len(paths)}, lines {lines}, functions {len(functions)}")
     print(f"lines of a function: median {statistics.median(lengths):g}, longest {max(lengths)}")
     print(f"functions over {MOST_LINES} lines: {len(long)}", *long, sep="\n  ")
     print(f"functions of more than {MOST_PARAMETERS} parameters: {len(wide)}", *wide, sep="\n  ")
-    print(f"places that name a method outside methods/: {len(named)}", *named, sep="\n  ")
+    print(f"lines that name a method outside methods/: {len(naming)}", *naming, sep="\n  ")
     print(f"runs of {REPEATED} lines that stand twice: {len(_repeated(paths))}")
-    return 1 if long or wide or named else 0
+    return 1 if long or wide or naming else 0
 
 
 def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef]:
@@ -56,11 +56,11 @@ def _length(node: ast.FunctionDef) -> int:
 
 
 def _count_parameters(node: ast.FunctionDef) -> int:
-    named = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-    return len([argument for argument in named if argument.arg not in ("self", "cls")])
+    parameters = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    return len([argument for argument in parameters if argument.arg not in ("self", "cls")])
 
 
-def _place(path: Path, node: ast.FunctionDef) -> str:
+def _location(path: Path, node: ast.FunctionDef) -> str:
     return f"{path.relative_to(SOURCE)}:{node.lineno} {node.name}"
 
 
@@ -76,15 +76,15 @@ def _naming_methods(path: Path) -> Iterator[str]:
 
 def _repeated(paths: list[Path]) -> list[tuple[str, ...]]:
     """Return the runs of lines, without imports and blank ones, that stand more than once."""
-    places: dict[tuple[str, ...], int] = defaultdict(int)
+    counts: dict[tuple[str, ...], int] = defaultdict(int)
     for path in paths:
         code = [line.strip() for line in path.read_text().splitlines()]
         code = [
             line for line in code if len(line) > 3 and not line.startswith(("from ", "import "))
         ]
         for start in range(len(code) - REPEATED + 1):
-            places[tuple(code[start : start + REPEATED])] += 1
-    return [run for run, count in places.items() if count > 1]
+            counts[tuple(code[start : start + REPEATED])] += 1
+    return [run for run, count in counts.items() if count > 1]
 
 
 if __name__ == "__main__":

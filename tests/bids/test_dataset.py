@@ -48,22 +48,22 @@ def test_scans_with_and_without_sessions_are_found_in_order(scan: Scan, root: Pa
 
 
 def test_phase_images_are_passed_over(scan: Scan, root: Path) -> None:
-    for part in ("mag", "phase"):
-        _write(scan, root, f"sub-01_part-{part}_dwi")
+    for quantity in ("mag", "phase"):
+        _write(scan, root, f"sub-01_part-{quantity}_dwi")
     assert [files.name for files in find_scans(root).scans] == ["sub-01_part-mag_dwi"]
 
 
-@pytest.mark.parametrize("place", ["", "sub-01", "sub-01/ses-a", "sub-01/ses-a/dwi"])
-def test_gradients_are_inherited_from_every_level(scan: Scan, root: Path, place: str) -> None:
+@pytest.mark.parametrize("folder", ["", "sub-01", "sub-01/ses-a", "sub-01/ses-a/dwi"])
+def test_gradients_are_inherited_from_every_level(scan: Scan, root: Path, folder: str) -> None:
     image = _write(scan, root, "sub-01_ses-a_dir-AP_dwi")
-    prefix = "" if not place else "sub-01_" if place == "sub-01" else "sub-01_ses-a_"
+    prefix = "" if not folder else "sub-01_" if folder == "sub-01" else "sub-01_ses-a_"
     for end in ("bval", "bvec", "json"):
-        own = image.with_name(f"sub-01_ses-a_dir-AP_dwi.{end}")
-        own.rename(root / place / f"{prefix}dir-AP_dwi.{end}")
-    other = root / place / f"{prefix}dir-PA_dwi.bvec"
+        beside_image = image.with_name(f"sub-01_ses-a_dir-AP_dwi.{end}")
+        beside_image.rename(root / folder / f"{prefix}dir-AP_dwi.{end}")
+    other = root / folder / f"{prefix}dir-PA_dwi.bvec"
     other.write_text("applies to another scan")
     [files] = find_scans(root).scans
-    assert files.bvec == root / place / f"{prefix}dir-AP_dwi.bvec"
+    assert files.bvec == root / folder / f"{prefix}dir-AP_dwi.bvec"
     assert len(read_scan(files).gradients) == len(scan.gradients)
 
 
@@ -146,8 +146,8 @@ def test_masks_are_found_beside_and_in_derivatives(scan: Scan, root: Path) -> No
 def test_filters_choose_scans(scan: Scan, root: Path) -> None:
     for name in ("sub-01_ses-a_dwi", "sub-02_ses-a_dwi", "sub-02_ses-b_dwi"):
         _write(scan, root, name)
-    found = find_scans(root, filters={"sub": ["02"], "ses": ["b"]}).scans
-    assert [files.name for files in found] == ["sub-02_ses-b_dwi"]
+    scans = find_scans(root, filters={"sub": ["02"], "ses": ["b"]}).scans
+    assert [files.name for files in scans] == ["sub-02_ses-b_dwi"]
     assert len(find_scans(root, filters={"acq": [None]}).scans) == 3
     with pytest.raises(DatasetError, match="no scan has sub-09; choose of 01, 02"):
         find_scans(root, filters={"sub": ["02", "09"]})
@@ -158,9 +158,9 @@ def test_filters_choose_scans(scan: Scan, root: Path) -> None:
 def test_a_broken_table_is_noted_and_does_not_stop(scan: Scan, root: Path) -> None:
     _write(scan, root, "sub-01_dwi")
     (root / "participants.tsv").write_text("id,site\nsub-01,a\n")
-    found = find_scans(root)
-    assert [str(error.path) for error in found.errors] == [str(root / "participants.tsv")]
-    assert found.scans[0].site is None
+    dataset = find_scans(root)
+    assert [str(error.path) for error in dataset.errors] == [str(root / "participants.tsv")]
+    assert dataset.scans[0].site is None
 
 
 def test_folders_without_scans_are_refused(root: Path) -> None:
@@ -177,7 +177,7 @@ def test_single_files_are_no_dataset(scan: Scan, root: Path) -> None:
         find_scans(image)
 
 
-def test_rival_gradient_files_are_told(scan: Scan, root: Path) -> None:
+def test_ambiguous_gradient_files_are_an_error(scan: Scan, root: Path) -> None:
     image = _write(scan, root, "sub-01_acq-a_dir-AP_dwi")
     image.with_name("sub-01_acq-a_dir-AP_dwi.bvec").rename(root / "acq-a_dwi.bvec")
     (root / "dir-AP_dwi.bvec").write_text("0")
@@ -185,7 +185,7 @@ def test_rival_gradient_files_are_told(scan: Scan, root: Path) -> None:
     assert "acq-a_dwi.bvec and dir-AP_dwi.bvec both apply" in str(error)
 
 
-def test_scans_whose_outputs_would_clash_are_told(scan: Scan, root: Path) -> None:
+def test_scans_whose_outputs_would_clash_are_an_error(scan: Scan, root: Path) -> None:
     for desc in ("preproc", "denoised"):
         _write(scan, root, f"sub-01_desc-{desc}_dwi")
     [error] = find_scans(root).errors
@@ -193,12 +193,12 @@ def test_scans_whose_outputs_would_clash_are_told(scan: Scan, root: Path) -> Non
     assert find_scans(root, filters={"desc": ["preproc"]}).errors == ()
 
 
-def test_travellers_of_a_manifest_are_told_apart(scan: Scan, root: Path) -> None:
+def test_travellers_of_a_manifest_are_kept_apart(scan: Scan, root: Path) -> None:
     write_raw(scan, root, "x")
     rows = [{"subject": 1, "site": site, "dwi": "x.nii.gz"} for site in ("a", "b")]
-    found = find_scans(write_table(root / "scans.tsv", rows))
-    assert found.errors == ()
-    assert [files.entities["ses"] for files in found.scans] == ["a", "b"]
+    dataset = find_scans(write_table(root / "scans.tsv", rows))
+    assert dataset.errors == ()
+    assert [files.entities["ses"] for files in dataset.scans] == ["a", "b"]
 
 
 def test_sites_of_a_manifest_can_come_from_sessions(scan: Scan, root: Path) -> None:
@@ -222,8 +222,8 @@ def test_tables_are_read_as_people_write_them(scan: Scan, root: Path) -> None:
         _write(scan, root, name)
     text = 'Participant_ID\tSite\tnote\n01\tnorth\t5" coil\n\nsub-02\tNA\tn/a\nsub-03\tsouth\t"\n'
     (root / "participants.tsv").write_text(text)
-    found = find_scans(root)
-    assert [str(files.site) for files in found.scans] == ["north", "None", "south"]
+    dataset = find_scans(root)
+    assert [str(files.site) for files in dataset.scans] == ["north", "None", "south"]
     (root / "participants.tsv").write_text(text + "sub-01\twest\tagain\n")
     assert "sub-01 is listed twice" in str(find_scans(root).errors[0])
 
@@ -288,14 +288,14 @@ def test_an_explicit_bvec_goes_before_a_world_table(scan: Scan, root: Path) -> N
     np.testing.assert_allclose(read_scan(files).gradients.bvecs, scan.gradients.bvecs, atol=1e-5)
 
 
-@pytest.mark.parametrize("told", [{"Name": "qsiprep"}, [{"Name": "QSIPrep"}], 3])
+@pytest.mark.parametrize("generated_by", [{"Name": "qsiprep"}, [{"Name": "QSIPrep"}], 3])
 def test_qsiprep_is_known_by_whatever_form_its_description_has(
-    lps_scan: Scan, root: Path, told: dict[str, str] | int | list[dict[str, str]]
+    lps_scan: Scan, root: Path, generated_by: dict[str, str] | int | list[dict[str, str]]
 ) -> None:
     _qsiprep(lps_scan, root)
-    (root / "dataset_description.json").write_text(json.dumps({"GeneratedBy": told}))
+    (root / "dataset_description.json").write_text(json.dumps({"GeneratedBy": generated_by}))
     [files] = find_scans(root).scans
-    assert files.written_by_qsiprep == (told != 3)
+    assert files.written_by_qsiprep == (generated_by != 3)
 
 
 def _qsiprep(scan: Scan, root: Path) -> Path:

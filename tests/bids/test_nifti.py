@@ -131,7 +131,7 @@ def test_truncated_files_are_named(tmp_path: Path, keep: int) -> None:
 
 def test_a_flipped_bit_is_noticed_by_the_checksum(tmp_path: Path) -> None:
     path = tmp_path / "scan.nii.gz"
-    # Stored without compression, so that only the checksum can tell.
+    # Stored without compression, so that only the checksum shows it.
     stored = bytearray(gzip.compress(_image(np.int16).to_bytes(), compresslevel=0))
     stored[700] ^= 1
     path.write_bytes(stored)
@@ -145,8 +145,8 @@ def test_damaged_headers_are_read_or_refused_but_never_crash(
 ) -> None:
     path = tmp_path_factory.mktemp("header") / "scan.nii"
     content = bytearray(_image(np.int16).to_bytes())
-    for place, value in changes:
-        content[place] = value
+    for offset, value in changes:
+        content[offset] = value
     path.write_bytes(content)
     with suppress(SitelessError), np.errstate(all="ignore"):
         signal, affine = read_signal(path)

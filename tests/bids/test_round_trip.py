@@ -125,8 +125,8 @@ def test_mrtrix_reads_the_same_header(written: tuple[ScanFiles, Path, Path], opt
         stem = str(path).removesuffix(".nii.gz")
         gradients = ["-fslgrad", f"{stem}.bvec", f"{stem}.bval"]
         command = ["mrinfo", "-quiet", option, str(path), *gradients]
-        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        return [float(word) for word in shown.split()]
+        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        return [float(word) for word in output.split()]
 
     assert mrinfo(image)
     np.testing.assert_allclose(mrinfo(image), mrinfo(files.dwi), atol=1e-6)
@@ -136,8 +136,8 @@ def test_the_validator_accepts_the_derivative(written: tuple[ScanFiles, Path, Pa
     _, _, out = written
     validator = Path(sys.executable).with_name("bids-validator-deno")
     command: list[str | Path] = [validator, "--format", "json", out]
-    shown = subprocess.run(command, capture_output=True, text=True, check=False)
-    issues = json.loads(shown.stdout)["issues"]["issues"]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    issues = json.loads(process.stdout)["issues"]["issues"]
     assert [issue for issue in issues if issue["severity"] == "error"] == []
 
 

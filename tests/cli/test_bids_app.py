@@ -26,8 +26,8 @@ def test_group_learns_and_participant_renders(
     assert _bids(study, out, "group", *quick) == 0
     assert (out / "model" / "model.safetensors").is_file()
     assert (tmp_path / "work").is_dir()
-    shown = capsys.readouterr()
-    assert "4 scans of 2 sites: 0 errors" in shown.out
+    output = capsys.readouterr()
+    assert "4 scans of 2 sites: 0 errors" in output.out
     words = ["participant", "--participant-label", "01", "--session-label", "a", "--n_cpus", "1"]
     assert _bids(study, out, *words, "-v") == 0
     assert "1 scan rendered as average" in capsys.readouterr().out

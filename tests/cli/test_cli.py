@@ -32,15 +32,15 @@ def _run(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_check_reports_in_lines_when_piped(manifest: Path, tmp_path: Path) -> None:
-    shown = _run("check", manifest, "--json", tmp_path / "out.json")
-    assert shown.returncode == 1
-    [error, *sites, summary] = shown.stdout.splitlines()
+    process = _run("check", manifest, "--json", tmp_path / "out.json")
+    assert process.returncode == 1
+    [error, *sites, summary] = process.stdout.splitlines()
     assert sites == ["site a: 3 scans, by scans.tsv", "site b: 3 scans, by scans.tsv"]
     assert error.endswith("write lines 1, 2, -3 of the file as x, y, z, then check again")
     assert error.startswith(f"error: {manifest.parent / 's1.bvec'}: the gradient table does not")
     assert "z has the wrong sign" in error
     assert summary == "6 scans of 2 sites: 1 error, 0 warnings"
-    assert "6 of 6" in shown.stderr
+    assert "6 of 6" in process.stderr
     assert (
         json.loads((tmp_path / "out.json").read_text())["problems"][0]["code"] == "gradient-axes"
     )
@@ -135,10 +135,10 @@ def test_reports_are_not_written_into_a_dataset(
 
 
 def test_a_terminal_gets_a_table(manifest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = Console(record=True, width=100, force_terminal=True, file=io.StringIO())
-    monkeypatch.setattr("siteless.cli._console.stdout", lambda: shown)
+    console = Console(record=True, width=100, force_terminal=True, file=io.StringIO())
+    monkeypatch.setattr("siteless.cli._console.stdout", lambda: console)
     assert main(["check", str(manifest), "--nprocs", "1"]) == 1
-    text = shown.export_text()
+    text = console.export_text()
     for words in ("Errors", "what is wrong", "s1.bvec", "z has the wrong sign", "site a: 3 scans"):
         assert words in text
     assert "Warnings" not in text
@@ -146,9 +146,9 @@ def test_a_terminal_gets_a_table(manifest: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_reader_that_leaves_early_is_no_error(manifest: Path) -> None:
     command = f"{sys.executable} -m siteless check '{manifest}' --nprocs 1 | true"
-    shown = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
-    assert "Traceback" not in shown.stderr
-    assert "BrokenPipe" not in shown.stderr
+    process = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert "Traceback" not in process.stderr
+    assert "BrokenPipe" not in process.stderr
 
 
 @pytest.mark.parametrize("words", [["--help"], ["check", "--help"], ["--version"]])
@@ -163,8 +163,8 @@ except SystemExit as stop:
 heavy = {{"numpy", "scipy", "nibabel", "dipy", "rich", "torch"}} & set(sys.modules)
 assert not heavy, heavy
 """
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert shown.returncode == 0, shown.stderr
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
 
 
 def test_interrupted_work_ends_with_a_line(

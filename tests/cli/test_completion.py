@@ -30,8 +30,8 @@ def complete(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., set[str]
 
     def complete(*words: str) -> set[str]:
         command = ["bash", "--norc", "-c", ask, "bash", *words]
-        shown = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-        return set(shown.stdout.split())
+        process = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+        return set(process.stdout.split())
 
     return complete
 

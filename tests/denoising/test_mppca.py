@@ -100,9 +100,11 @@ def test_nan_outside_of_the_brain_stays_there(denoiser: str) -> None:
     holed = np.where(scan.mask[..., None], scan.signal, np.nan)
     holed[0, 0, 0], holed[-1, -1, -1] = np.inf, -np.inf
     expected = denoise(scan.with_signal(emptied), denoiser).signal[scan.mask]
-    found = denoise(scan.with_signal(holed), denoiser).signal
-    assert np.array_equal(found[scan.mask], expected)
-    assert np.array_equal(found[~scan.mask], holed[~scan.mask].astype(np.float32), equal_nan=True)
+    denoised = denoise(scan.with_signal(holed), denoiser).signal
+    assert np.array_equal(denoised[scan.mask], expected)
+    assert np.array_equal(
+        denoised[~scan.mask], holed[~scan.mask].astype(np.float32), equal_nan=True
+    )
 
 
 @either
@@ -152,7 +154,7 @@ def test_dipy_is_found_where_dwidenoise_is_missing_but_does_not_take_its_place()
     assert "\n" not in str(it.value)
 
 
-def test_version_is_what_the_program_tells(only_programs: Path) -> None:
+def test_version_is_what_the_program_prints(only_programs: Path) -> None:
     _program(only_programs, "echo '== dwidenoise 3.0.4-12-gab =='; echo 64 bit")
     assert find_denoiser() == "MRtrix3 dwidenoise 3.0.4-12-gab"
     _program(only_programs, "echo something else")
@@ -173,7 +175,7 @@ def test_found_denoiser_can_be_used() -> None:
         ("kill -9 $$", "exit status -9"),
     ],
 )
-def test_failures_of_the_program_are_told_in_one_line(
+def test_failures_of_the_program_are_one_line(
     only_programs: Path, script: str, reason: str
 ) -> None:
     _program(only_programs, script)
@@ -182,7 +184,7 @@ def test_failures_of_the_program_are_told_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_temporary_files_are_removed_and_a_missing_place_for_them_is_told(
+def test_temporary_files_are_removed_and_a_missing_folder_for_them_is_an_error(
     only_programs: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scratch = tmp_path_factory.mktemp("scratch [1]")

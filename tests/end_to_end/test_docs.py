@@ -26,13 +26,13 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(page.name for page in DOCS.glob("*.md"))
 SITES = ("berlin", "leeds")
 
-# What is not run, by the words that tell it, and why.
+# Commands that are not run, by words that identify them, and why.
 NOT_RUN = {
     "siteless reproduce": "takes a quarter of an hour: a slow test runs it",
     "--dask": "needs a scheduler: tests/pipelines/test_cluster.py starts one",
     "--device cuda": "needs a GPU",
     "--preset small": "takes a minute: the tiny preset of the five-minute start is run",
-    "check cohort": "is of the small preset",
+    "check cohort": "needs the small preset",
     "on_harmony": "needs ds004712, preprocessed",
     "sdsu": "needs ds005664, preprocessed",
     "masivar": "needs ds003416, preprocessed",
@@ -78,8 +78,10 @@ def _blocks(page: str, language: str) -> list[str]:
 def _commands(page: str, language: str = "console") -> list[str]:
     """List what a page shows of siteless, without comments and where output goes."""
     text = "\n".join(_blocks(page, language)).replace("\\\n", " ")
-    found = re.findall(r"^(?:.*(?:\|\||exec \S+) )?(siteless(?:-bids)? .*)$", text, re.MULTILINE)
-    return [re.split(r" +#| >>? ", command)[0].strip() for command in found]
+    commands = re.findall(
+        r"^(?:.*(?:\|\||exec \S+) )?(siteless(?:-bids)? .*)$", text, re.MULTILINE
+    )
+    return [re.split(r" +#| >>? ", command)[0].strip() for command in commands]
 
 
 def _is_run(command: str) -> bool:
@@ -103,8 +105,8 @@ def my_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
         new / "sub-05" / "sub-05_sessions.tsv", [{"session_id": "ses-x", "site": "leipzig"}]
     )
     _write_visit(new, "sub-05", "x")
-    told = '{"Name": "out", "BIDSVersion": "1.9.0", "GeneratedBy": [{"Name": "QSIPrep"}]}'
-    (root / "derivatives" / "qsiprep" / "dataset_description.json").write_text(told)
+    description = '{"Name": "out", "BIDSVersion": "1.9.0", "GeneratedBy": [{"Name": "QSIPrep"}]}'
+    (root / "derivatives" / "qsiprep" / "dataset_description.json").write_text(description)
     return root
 
 
@@ -160,9 +162,9 @@ def test_commands_run(
         exec(code, {})
     for command in [*BEFORE.get(page, ()), *filter(_is_run, _commands(page))]:
         ended = _run(*shlex.split(command))
-        shown = capsys.readouterr()
-        assert ended == 0, f"{command}\n{shown.out}{shown.err}"
-        assert shown.out, command
+        output = capsys.readouterr()
+        assert ended == 0, f"{command}\n{output.out}{output.err}"
+        assert output.out, command
     for path in re.findall(r"`(as_\S+\.nii\.gz)`", (DOCS / page).read_text()):
         assert (tmp_path / path).exists()
 
@@ -184,8 +186,8 @@ def _quick(name: str, *words: str) -> list[str]:
 
 
 def test_what_is_not_run_is_still_shown() -> None:
-    shown = [command for page in PAGES for command in _commands(page)]
-    assert all(any(words in command for command in shown) for words in NOT_RUN)
+    commands = [command for page in PAGES for command in _commands(page)]
+    assert all(any(words in command for command in commands) for words in NOT_RUN)
 
 
 def test_public_datasets_are_listed_with_their_sites(
@@ -205,12 +207,12 @@ def test_public_datasets_are_listed_with_their_sites(
             for session in sessions:
                 _touch(Path(folder), person, session)
     exec("\n".join(_blocks("openneuro.md", "python")), {})
-    found = {
+    listed = {
         table: {(s.subject, s.entities["ses"], str(s.site), s.attributes["split"]) for s in scans}
         for table in ("on_harmony", "sdsu", "masivar")
         if (scans := siteless.find_scans(f"{table}.tsv").scans)
     }
-    assert found == {
+    assert listed == {
         "on_harmony": {
             ("03286", "OXF1PRI001", "OXF1PRI", "train"),
             ("03286", "NOT1ACH001", "NOT1ACH", "train"),
@@ -243,5 +245,5 @@ def _touch(root: Path, person: str, session: str) -> None:
 
 
 def test_the_interface_lists_every_public_name() -> None:
-    shown = re.findall(r"auto\w+:: (\w+)$", (DOCS / "api.md").read_text(), flags=re.MULTILINE)
-    assert sorted(shown) == sorted(siteless.__all__)
+    documented = re.findall(r"auto\w+:: (\w+)$", (DOCS / "api.md").read_text(), flags=re.MULTILINE)
+    assert sorted(documented) == sorted(siteless.__all__)

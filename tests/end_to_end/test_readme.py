@@ -40,7 +40,7 @@ def _blocks(language: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def shown(folder: Path) -> list[tuple[str, int | str | None, str, str]]:
+def runs(folder: Path) -> list[tuple[str, int | str | None, str, str]]:
     """Run every command as it is written, but for less time.
 
     The experiment takes a quarter of an hour and the demo some minutes: slow tests run them.
@@ -87,8 +87,8 @@ def _run(folder: Path, words: list[str]) -> tuple[str, int | str | None, str, st
     return " ".join(words), code, out.getvalue(), err.getvalue()
 
 
-def test_siteless_commands_run(shown: list[tuple[str, int | str | None, str, str]]) -> None:
-    for command, code, out, err in shown:
+def test_siteless_commands_run(runs: list[tuple[str, int | str | None, str, str]]) -> None:
+    for command, code, out, err in runs:
         assert code == 0, f"{command}\n{out}{err}"
         assert out, command
 
@@ -99,13 +99,13 @@ def test_programs_are_installed() -> None:
         assert subprocess.run(command, capture_output=True, check=True).stdout
 
 
-@pytest.mark.usefixtures("shown")
+@pytest.mark.usefixtures("runs")
 def test_python_runs(folder: Path) -> None:
     [code] = _blocks("python")
     checks = "assert signal.shape == (len(coefficients.values), len(scan.gradients))"
     command = [sys.executable, "-c", f"{code}\n{checks}"]
-    shown = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert shown.returncode == 0, shown.stderr
+    process = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
 
 
 def test_make_commands_are_there() -> None:

@@ -34,30 +34,30 @@ def report(manifest: Path) -> CheckReport:
 
 
 def test_the_wrong_tables_are_named_with_their_axis_and_no_other(report: CheckReport) -> None:
-    found = {p.path.stem: p.what for p in report.problems if p.code == "gradient-axes"}
-    assert set(found) == set(WRONG)
+    problems = {p.path.stem: p.what for p in report.problems if p.code == "gradient-axes"}
+    assert set(problems) == set(WRONG)
     for name, axis in WRONG.items():
-        assert axis in found[name]
+        assert axis in problems[name]
 
 
 @pytest.mark.slow
 def test_each_of_24_tables_is_judged_right_on_every_scan(manifest: Path) -> None:
-    mended = {
+    corrections = {
         name: AxisError((0, 1, 2), "xyz".index(axis[0]), 1.0) for name, axis in WRONG.items()
     }
     changes = [AxisError(o, f, 1.0) for o, f in product(permutations(range(3)), (None, 0, 1, 2))]
     for scan in map(read_scan, find_scans(manifest).scans):
         bvals, bvecs = scan.gradients.to_fsl(scan.affine)
-        right = bvecs @ mended.get(scan.name, changes[0]).matrix.T
+        right = bvecs @ corrections.get(scan.name, changes[0]).matrix.T
         for change in changes:
             stored = right @ np.linalg.inv(change.matrix).T
             table = GradientTable.from_fsl(bvals, stored, scan.affine)
-            found = find_axis_error(replace(scan, gradients=table))
+            error = find_axis_error(replace(scan, gradients=table))
             if change is changes[0]:
-                assert found is None, scan.name
+                assert error is None, scan.name
             else:
-                assert found is not None, (scan.name, str(change))
-                assert np.array_equal(found.matrix, change.matrix), (scan.name, str(change))
+                assert error is not None, (scan.name, str(change))
+                assert np.array_equal(error.matrix, change.matrix), (scan.name, str(change))
 
 
 def test_weak_volumes_are_b0_as_scanners_store_them(manifest: Path) -> None:

@@ -27,11 +27,11 @@ assert abs(brightness(scan) / brightness(there) - 1) > 0.1
     # One thread, as two wait for each other where other tests run beside this one.
     places = {"MPLBACKEND": "Agg", "TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", code + checks]
-    shown = subprocess.run(
+    process = subprocess.run(
         command, env=os.environ | places, cwd=tmp_path, capture_output=True, text=True
     )
-    assert shown.returncode == 0, shown.stderr
-    assert "prisma30: " in shown.stdout
+    assert process.returncode == 0, process.stderr
+    assert "prisma30: " in process.stdout
 
 
 def test_no_output_is_stored(cells: list[dict[str, Any]]) -> None:

@@ -22,14 +22,14 @@ def test_line_is_scipys() -> None:
     rng = np.random.default_rng(0)
     age = rng.uniform(20, 80, 40)
     values = 0.5 - 0.002 * age + 0.02 * rng.standard_normal(40)
-    found = linear_effect(values, age, list(map(str, range(40))))
+    effect = linear_effect(values, age, list(map(str, range(40))))
     expected = stats.linregress(age, values)
-    assert found.slope == pytest.approx(expected.slope)
-    assert found.correlation == pytest.approx(expected.rvalue)
+    assert effect.slope == pytest.approx(expected.slope)
+    assert effect.correlation == pytest.approx(expected.rvalue)
     width = 2 * 1.96 * expected.stderr
-    assert found.slope_high - found.slope_low == pytest.approx(width, rel=0.25)
-    assert found.slope_low < found.slope < found.slope_high
-    assert found.people == 40
+    assert effect.slope_high - effect.slope_low == pytest.approx(width, rel=0.25)
+    assert effect.slope_low < effect.slope < effect.slope_high
+    assert effect.people == 40
 
 
 def test_scanning_people_again_does_not_narrow_the_interval() -> None:
@@ -47,10 +47,10 @@ def test_interval_of_a_slope_holds_the_truth() -> None:
     held = 0
     for study in range(200):
         age, people = np.repeat(rng.uniform(20, 80, 25), 2), np.repeat(np.arange(25), 2)
-        own = np.repeat(rng.standard_normal(25), 2)
-        values = 0.03 * age + own + 0.2 * rng.standard_normal(50)
-        found = linear_effect(values, age, list(map(str, people)), seed=study)
-        held += found.slope_low < 0.03 < found.slope_high
+        of_person = np.repeat(rng.standard_normal(25), 2)
+        values = 0.03 * age + of_person + 0.2 * rng.standard_normal(50)
+        effect = linear_effect(values, age, list(map(str, people)), seed=study)
+        held += effect.slope_low < 0.03 < effect.slope_high
     assert 0.86 < held / 200 < 0.99
 
 
@@ -61,9 +61,9 @@ def test_effects_repeat() -> None:
 
 
 def test_equal_values_have_no_correlation() -> None:
-    found = linear_effect(np.ones(4), np.arange(4.0), list("abcd"))
-    assert found.slope == pytest.approx(0, abs=1e-12)
-    assert np.isnan(found.correlation)
+    effect = linear_effect(np.ones(4), np.arange(4.0), list("abcd"))
+    assert effect.slope == pytest.approx(0, abs=1e-12)
+    assert np.isnan(effect.correlation)
 
 
 @pytest.mark.parametrize(
@@ -88,37 +88,37 @@ def followed(
     people: int,
     *,
     change: float = -0.01,
-    spread: float = 0.0,
+    change_sd: float = 0.0,
     visits: int = 3,
 ) -> tuple[Array, Array, Array]:
     """Values of people who differ in level, more with age than each changes."""
     first = rng.uniform(20, 80, (people, 1))
     years = np.sort(rng.uniform(0.0, 6.0, (people, visits)), axis=1) + np.arange(visits)
-    own = change + spread * rng.standard_normal((people, 1))
-    values = 0.05 * first + rng.standard_normal((people, 1)) + own * years
+    changes = change + change_sd * rng.standard_normal((people, 1))
+    values = 0.05 * first + rng.standard_normal((people, 1)) + changes * years
     values += 0.02 * rng.standard_normal(values.shape)
     subjects = np.repeat(np.arange(people), visits)
     return values.ravel(), (first + years).ravel(), subjects
 
 
 def test_change_is_the_mean_of_peoples_lines() -> None:
-    values, ages, people = followed(np.random.default_rng(0), 12, spread=0.02)
+    values, ages, people = followed(np.random.default_rng(0), 12, change_sd=0.02)
     order = np.random.default_rng(1).permutation(len(values))
-    found = change_per_year(values[order], ages[order], people[order].tolist())
+    estimate = change_per_year(values[order], ages[order], people[order].tolist())
     slopes = [stats.linregress(ages[people == p], values[people == p]).slope for p in range(12)]
-    assert found.per_year == pytest.approx(np.mean(slopes))
+    assert estimate.per_year == pytest.approx(np.mean(slopes))
     width = 2 * 1.96 * stats.sem(slopes)
-    assert found.high - found.low == pytest.approx(width, rel=0.15)
-    assert found.people == 12
+    assert estimate.high - estimate.low == pytest.approx(width, rel=0.15)
+    assert estimate.people == 12
     assert linear_effect(values, ages, people.tolist()).slope > 0  # people differ the other way
 
 
 def test_levels_of_people_are_no_change() -> None:
     values, ages, people = followed(np.random.default_rng(2), 8)
     moved = values + 9.0 * np.random.default_rng(3).standard_normal(8)[people]
-    found, expected = (change_per_year(v, ages, people.tolist()) for v in (moved, values))
-    assert found.per_year == pytest.approx(expected.per_year)
-    assert found.low == pytest.approx(expected.low)
+    estimate, expected = (change_per_year(v, ages, people.tolist()) for v in (moved, values))
+    assert estimate.per_year == pytest.approx(expected.per_year)
+    assert estimate.low == pytest.approx(expected.low)
 
 
 def test_people_seen_once_or_in_one_visit_are_no_change() -> None:
@@ -132,9 +132,9 @@ def test_people_seen_once_or_in_one_visit_are_no_change() -> None:
 def test_interval_of_a_change_holds_the_truth() -> None:
     rng, held = np.random.default_rng(5), 0
     for study in range(200):
-        values, ages, people = followed(rng, 25, spread=0.02, visits=2)
-        found = change_per_year(values, ages, people.tolist(), seed=study)
-        held += found.low < -0.01 < found.high
+        values, ages, people = followed(rng, 25, change_sd=0.02, visits=2)
+        estimate = change_per_year(values, ages, people.tolist(), seed=study)
+        held += estimate.low < -0.01 < estimate.high
     assert 0.86 < held / 200 < 0.99
 
 
@@ -154,13 +154,13 @@ def test_no_change_without_people_who_came_again(
 
 
 def test_agreement_is_the_published_one() -> None:
-    found = intraclass_correlation(JUDGED)
-    assert found.absolute == pytest.approx(0.29, abs=0.005)
-    assert found.consistency == pytest.approx(0.71, abs=0.005)
+    agreement = intraclass_correlation(JUDGED)
+    assert agreement.absolute == pytest.approx(0.29, abs=0.005)
+    assert agreement.consistency == pytest.approx(0.71, abs=0.005)
     # Mean squares of the paper: 11.24 between targets, 32.49 between judges, 1.02 residual.
-    assert found.people_sd**2 == pytest.approx((11.24 - 1.02) / 4, abs=0.01)
-    assert found.site_sd**2 == pytest.approx((32.49 - 1.02) / 6, abs=0.01)
-    assert found.residual_sd**2 == pytest.approx(1.02, abs=0.005)
+    assert agreement.people_sd**2 == pytest.approx((11.24 - 1.02) / 4, abs=0.01)
+    assert agreement.site_sd**2 == pytest.approx((32.49 - 1.02) / 6, abs=0.01)
+    assert agreement.residual_sd**2 == pytest.approx(1.02, abs=0.005)
 
 
 def test_offset_of_a_site_lowers_absolute_agreement_only() -> None:
@@ -175,25 +175,27 @@ def test_offset_of_a_site_lowers_absolute_agreement_only() -> None:
 def test_agreement_finds_the_parts_of_values() -> None:
     rng = np.random.default_rng(0)
     people, sites = rng.standard_normal((4000, 1)), np.array([-1.0, 0.0, 1.0])
-    found = intraclass_correlation(2 * people + 3 * sites + 0.5 * rng.standard_normal((4000, 3)))
-    np.testing.assert_allclose(
-        [found.people_sd, found.site_sd, found.residual_sd], [2, 3, 0.5], rtol=0.04
+    agreement = intraclass_correlation(
+        2 * people + 3 * sites + 0.5 * rng.standard_normal((4000, 3))
     )
-    assert found.consistency == pytest.approx(4 / 4.25, abs=0.005)
-    assert found.absolute == pytest.approx(4 / 13.25, abs=0.02)
+    np.testing.assert_allclose(
+        [agreement.people_sd, agreement.site_sd, agreement.residual_sd], [2, 3, 0.5], rtol=0.04
+    )
+    assert agreement.consistency == pytest.approx(4 / 4.25, abs=0.005)
+    assert agreement.absolute == pytest.approx(4 / 13.25, abs=0.02)
 
 
 def test_sites_that_agree_on_everything_agree_fully() -> None:
-    found = intraclass_correlation(np.tile([[1.0], [2.0], [4.0]], 3))
-    assert found.absolute == pytest.approx(1)
-    assert found.consistency == pytest.approx(1)
-    assert found.site_sd == found.residual_sd == 0
+    agreement = intraclass_correlation(np.tile([[1.0], [2.0], [4.0]], 3))
+    assert agreement.absolute == pytest.approx(1)
+    assert agreement.consistency == pytest.approx(1)
+    assert agreement.site_sd == agreement.residual_sd == 0
 
 
 def test_parts_below_zero_are_zero() -> None:
-    found = intraclass_correlation(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]))
-    assert found.people_sd == found.site_sd == 0
-    assert found.consistency == pytest.approx(-1)
+    agreement = intraclass_correlation(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]))
+    assert agreement.people_sd == agreement.site_sd == 0
+    assert agreement.consistency == pytest.approx(-1)
 
 
 @pytest.mark.parametrize(

@@ -26,23 +26,23 @@ lit_pairs = pairs.filter(lambda voxels: any(observed for _, observed in voxels))
 def test_errors_by_hand(
     estimated: list[float], observed: list[float], expected: list[float]
 ) -> None:
-    found = relative_errors(np.array(estimated), np.array(observed))
-    assert list(found) == ["pe", "ape", "pe_median", "ape_median", "ape_floored", "cv"]
-    assert list(found.values()) == pytest.approx(expected, abs=1e-12)
+    errors = relative_errors(np.array(estimated), np.array(observed))
+    assert list(errors) == ["pe", "ape", "pe_median", "ape_median", "ape_floored", "cv"]
+    assert list(errors.values()) == pytest.approx(expected, abs=1e-12)
 
 
 @given(lit_pairs)
 def test_errors_one_voxel_at_a_time(voxels: list[tuple[float, float]]) -> None:
-    found = relative_errors(*np.array(voxels).T)
+    errors = relative_errors(*np.array(voxels).T)
     relative = [(e - o) / o for e, o in voxels if o]
     mean = fmean(o for _, o in voxels)
-    assert found["pe"] == pytest.approx(fmean(relative), abs=1e-9)
-    assert found["ape"] == pytest.approx(fmean(map(abs, relative)))
-    assert found["pe_median"] == pytest.approx(median(relative))
-    assert found["ape_median"] == pytest.approx(median(map(abs, relative)))
+    assert errors["pe"] == pytest.approx(fmean(relative), abs=1e-9)
+    assert errors["ape"] == pytest.approx(fmean(map(abs, relative)))
+    assert errors["pe_median"] == pytest.approx(median(relative))
+    assert errors["ape_median"] == pytest.approx(median(map(abs, relative)))
     floored = fmean(abs(e - o) / max(o, mean / 10) for e, o in voxels)
-    assert found["ape_floored"] == pytest.approx(floored)
-    assert found["cv"] == pytest.approx(fmean((e - o) ** 2 for e, o in voxels) ** 0.5 / mean)
+    assert errors["ape_floored"] == pytest.approx(floored)
+    assert errors["cv"] == pytest.approx(fmean((e - o) ** 2 for e, o in voxels) ** 0.5 / mean)
 
 
 @given(lit_pairs, st.floats(1e-4, 1e4))
@@ -60,11 +60,11 @@ def test_a_map_has_no_error_to_itself(voxels: list[tuple[float, float]]) -> None
 
 @pytest.mark.parametrize("estimated", [0.0, 1.0])
 def test_a_map_of_zeros_has_no_relative_error(estimated: float) -> None:
-    found = relative_errors(np.full(3, estimated), np.zeros(3))
-    assert not np.isfinite(list(found.values())).any()
+    errors = relative_errors(np.full(3, estimated), np.zeros(3))
+    assert not np.isfinite(list(errors.values())).any()
 
 
 def test_whole_numbers_are_as_good_as_others() -> None:
-    found = relative_errors(np.array([3, 1], dtype=np.uint8), np.array([2, 2], dtype=np.uint8))
-    assert found["pe"] == 0
-    assert found["ape"] == 0.5
+    errors = relative_errors(np.array([3, 1], dtype=np.uint8), np.array([2, 2], dtype=np.uint8))
+    assert errors["pe"] == 0
+    assert errors["ape"] == 0.5

@@ -43,42 +43,42 @@ def information(shift: float) -> float:
 
 
 def test_values_without_site_leak_nothing() -> None:
-    found = measure_leakage(travellers(12, "abc"))
-    assert found.chance == 1 / 3
-    assert found.accuracy == pytest.approx(1 / 3, abs=0.02)
-    assert -0.01 < found.nats < 0.001
-    assert found.nats_low <= found.nats <= found.nats_high
-    assert (found.people, found.voxels) == (12, 12 * 3 * 400)
+    leakage = measure_leakage(travellers(12, "abc"))
+    assert leakage.chance == 1 / 3
+    assert leakage.accuracy == pytest.approx(1 / 3, abs=0.02)
+    assert -0.01 < leakage.nats < 0.001
+    assert leakage.nats_low <= leakage.nats <= leakage.nats_high
+    assert (leakage.people, leakage.voxels) == (12, 12 * 3 * 400)
 
 
 def test_site_as_a_feature_leaks_all() -> None:
-    found = measure_leakage(travellers(8, "abcd", shift=100.0))
-    assert found.accuracy == 1
-    assert np.log(4) - 0.02 < found.nats <= np.log(4)
+    leakage = measure_leakage(travellers(8, "abcd", shift=100.0))
+    assert leakage.accuracy == 1
+    assert np.log(4) - 0.02 < leakage.nats <= np.log(4)
 
 
 @pytest.mark.parametrize("shift", [1.0, 2.0])
 def test_bound_is_below_the_information_and_close_to_it(shift: float) -> None:
-    found = measure_leakage(travellers(20, voxels=2000, shift=shift))
+    leakage = measure_leakage(travellers(20, voxels=2000, shift=shift))
     truth = information(shift)
     # Twice the sampling error of 80,000 voxels' cross-entropy, which is below 0.6 nats a voxel.
-    assert 0.9 * truth < found.nats < truth + 2 * 0.6 / np.sqrt(80_000)
-    assert found.accuracy == pytest.approx(stats.norm.cdf(shift / 2), abs=0.01)
+    assert 0.9 * truth < leakage.nats < truth + 2 * 0.6 / np.sqrt(80_000)
+    assert leakage.accuracy == pytest.approx(stats.norm.cdf(shift / 2), abs=0.01)
 
 
 def test_what_is_a_persons_is_not_a_sites() -> None:
     rng = np.random.default_rng(3)
     offsets = 5 * rng.standard_normal((24, 1, 8))
     values = offsets + rng.standard_normal((24, 300, 8))
-    samples = [Sample(f"{n:02}", "ab"[n % 2], one) for n, one in enumerate(values)]
-    found = measure_leakage(samples)
-    assert found.accuracy < 0.7
-    assert found.nats < 0.05
+    samples = [Sample(f"{n:02}", "ab"[n % 2], row) for n, row in enumerate(values)]
+    leakage = measure_leakage(samples)
+    assert leakage.accuracy < 0.7
+    assert leakage.nats < 0.05
     # The same voxels, as if each part of a person's were somebody else's: a split by voxel.
     parts = [
-        Sample(f"{one.subject}-{part}", one.site, one.values[part::10])
-        for one in samples
-        for part in range(10)
+        Sample(f"{sample.subject}-{block}", sample.site, sample.values[block::10])
+        for sample in samples
+        for block in range(10)
     ]
     assert measure_leakage(parts).accuracy > 0.9
 
@@ -86,23 +86,23 @@ def test_what_is_a_persons_is_not_a_sites() -> None:
 def test_sites_count_equally() -> None:
     # A rare site: naming the common one always would be right for 90 % of the voxels.
     samples = travellers(20, shift=0.0)
-    kept = [one for one in samples if one.site == "a" or one.subject < "04"]
-    found = measure_leakage(kept)
-    assert found.accuracy == pytest.approx(0.5, abs=0.05)
-    assert found.nats < 0.005
+    kept = [sample for sample in samples if sample.site == "a" or sample.subject < "04"]
+    leakage = measure_leakage(kept)
+    assert leakage.accuracy == pytest.approx(0.5, abs=0.05)
+    assert leakage.nats < 0.005
 
 
 @pytest.mark.parametrize("training", [[f"{person:02}" for person in range(6)], None])
 def test_tested_people_do_not_change_the_adversary(training: list[str] | None) -> None:
     samples = _leakage._in_order(travellers(shift=1.0))
     adversary, tested = next(_leakage._adversaries(samples, training, 0))
-    people = {one.subject for one in tested}
+    people = {sample.subject for sample in tested}
     changed = [
-        replace(one, values=-7 * one.values + 3) if one.subject in people else one
-        for one in samples
+        replace(sample, values=-7 * sample.values + 3) if sample.subject in people else sample
+        for sample in samples
     ]
     again, tested_again = next(_leakage._adversaries(changed, training, 0))
-    assert people == {one.subject for one in tested_again}
+    assert people == {sample.subject for sample in tested_again}
     assert people.isdisjoint(training or ())
     assert adversary.confidence == again.confidence
     np.testing.assert_array_equal(adversary.centre, again.centre)
@@ -118,17 +118,17 @@ def test_everybody_is_tested_once_by_an_adversary_that_has_not_seen_them(
     learn = _leakage._learn
 
     def watched(some: Sequence[Sample], *rest: Any) -> _Trained:
-        learned.append({one.subject for one in some})
+        learned.append({sample.subject for sample in some})
         return learn(some, *rest)
 
     monkeypatch.setattr(_leakage, "_learn", watched)
     tested = [others for _, others in _leakage._adversaries(samples, None, 0)]
     assert len(tested) == 5
-    assert sorted(one.subject for others in tested for one in others) == [
-        one.subject for one in samples
+    assert sorted(sample.subject for others in tested for sample in others) == [
+        sample.subject for sample in samples
     ]
     for others, seen in zip(tested, learned, strict=True):
-        assert seen.isdisjoint(one.subject for one in others)
+        assert seen.isdisjoint(sample.subject for sample in others)
 
 
 def test_seeds_repeat_whatever_the_order_and_threads() -> None:
@@ -148,7 +148,7 @@ def test_seeds_repeat_whatever_the_order_and_threads() -> None:
 def test_units_of_features_do_not_matter() -> None:
     samples = travellers(6, shift=1.0)
     unit = np.array([1e-4, 1.0, 1e4], dtype=np.float32)
-    scaled = [replace(one, values=one.values * unit) for one in samples]
+    scaled = [replace(sample, values=sample.values * unit) for sample in samples]
     ours, theirs = measure_leakage(samples), measure_leakage(scaled)
     assert theirs.nats == pytest.approx(ours.nats, abs=0.01)
 
@@ -157,25 +157,29 @@ def test_a_feature_that_is_constant_while_learning_is_left_out() -> None:
     samples = travellers(6, shift=1.0)
     learners = ["00", "01", "02"]
 
-    def with_constant(one: Sample, value: float) -> Sample:
-        column = np.full((len(one.values), 1), value, dtype=np.float32)
-        return replace(one, values=np.hstack([one.values, column]))
+    def with_constant(sample: Sample, value: float) -> Sample:
+        column = np.full((len(sample.values), 1), value, dtype=np.float32)
+        return replace(sample, values=np.hstack([sample.values, column]))
 
-    other = [with_constant(one, 5.0 if one.subject in learners else 1e6) for one in samples]
-    same = [with_constant(one, 5.0) for one in samples]
+    other = [
+        with_constant(sample, 5.0 if sample.subject in learners else 1e6) for sample in samples
+    ]
+    same = [with_constant(sample, 5.0) for sample in samples]
     assert measure_leakage(other, training=learners) == measure_leakage(same, training=learners)
 
 
 def test_one_learning_person_a_site_is_enough_and_one_tested_gives_no_interval() -> None:
     samples = [
-        Sample(f"{site}{number}", site, one.values)
+        Sample(f"{site}{number}", site, sample.values)
         for number in range(2)
-        for site, one in zip("ab", travellers(1, voxels=2000, shift=4.0, seed=number), strict=True)
+        for site, sample in zip(
+            "ab", travellers(1, voxels=2000, shift=4.0, seed=number), strict=True
+        )
     ]
-    found = measure_leakage(samples, training=["a0", "b0"])
-    assert found.accuracy > 0.9
-    assert found.nats < np.log(2)
-    assert np.isnan([found.nats_low, found.accuracy_high]).all()
+    leakage = measure_leakage(samples, training=["a0", "b0"])
+    assert leakage.accuracy > 0.9
+    assert leakage.nats < np.log(2)
+    assert np.isnan([leakage.nats_low, leakage.accuracy_high]).all()
 
 
 def test_interval_holds_the_mean_of_new_people() -> None:
@@ -184,8 +188,8 @@ def test_interval_holds_the_mean_of_new_people() -> None:
     scans = np.ones((12, 2))
     truth, held = 0.3, 0
     for study in range(200):
-        own = truth + 0.1 * rng.standard_normal((12, 1, 1))
-        low, high = _leakage._interval(scans, np.broadcast_to(own, (12, 2, 2)), study)
+        distances = truth + 0.1 * rng.standard_normal((12, 1, 1))
+        low, high = _leakage._interval(scans, np.broadcast_to(distances, (12, 2, 2)), study)
         held += low[0] < truth < high[0]
     assert 0.86 < held / 200 < 0.99
 

@@ -29,7 +29,7 @@ def given_metrics() -> list[str]:
     names += score_angles(Angles(degrees, degrees), degrees > 0)
     of_fa = [*score_maps(target.reference_maps, target, where), *summarise_map("fa", degrees)]
     kinds = {name.partition("_")[2] for name in of_fa}
-    return [*names, *(f"{shown}_{kind}" for shown in MAPS for kind in kinds)]
+    return [*names, *(f"{map_name}_{kind}" for map_name in MAPS for kind in kinds)]
 
 
 def test_every_metric_is_described(given_metrics: list[str]) -> None:
@@ -42,15 +42,15 @@ def test_every_metric_is_described(given_metrics: list[str]) -> None:
         assert meaning
 
 
-def test_units_are_of_what_is_measured(given_metrics: list[str]) -> None:
+def test_units_are_those_of_what_is_measured(given_metrics: list[str]) -> None:
     for name in given_metrics:
         unit, _ = describe_metric(name)
         assert (unit == "%") == (name.endswith("percent") or name.startswith(("shell", "block_")))
         assert (unit == "degree") == name.startswith("angle")
-    for shown, kind in MAPS.items():
-        for part in ("mean", "sd", "p50"):
-            assert describe_metric(f"{shown}_{part}")[0] == kind.units
-        assert describe_metric(f"{shown}_cv")[0] == "1"
+    for map_name, kind in MAPS.items():
+        for statistic in ("mean", "sd", "p50"):
+            assert describe_metric(f"{map_name}_{statistic}")[0] == kind.units
+        assert describe_metric(f"{map_name}_cv")[0] == "1"
 
 
 @pytest.mark.parametrize(
@@ -61,11 +61,11 @@ def test_ends_of_an_interval_have_the_unit_of_what_is_between(name: str) -> None
 
 
 def test_a_map_is_named_in_its_metrics() -> None:
-    for shown in MAPS:
-        assert describe_metric(f"{shown}_ape")[1].startswith(f"{shown}: mean of |")
+    for map_name in MAPS:
+        assert describe_metric(f"{map_name}_ape")[1].startswith(f"{map_name}: mean of |")
 
 
 @pytest.mark.parametrize("name", ["rmsee", "fa_rmse", "xx_mean", "rmse_b", "shell_error_bx"])
-def test_metrics_that_there_are_not_are_unknown(name: str) -> None:
+def test_names_that_are_no_metrics_are_unknown(name: str) -> None:
     with pytest.raises(KeyError):
         describe_metric(name)

@@ -87,10 +87,10 @@ def test_angles_have_no_sign_and_do_not_depend_on_axes_or_amplitudes(
     seed: int, rotation: Array
 ) -> None:
     rng = np.random.default_rng(seed)
-    found, expected = rng.normal(size=(2, 7, 3, 3))
-    angles = peak_angles(found, expected)
+    estimated, expected = rng.normal(size=(2, 7, 3, 3))
+    angles = peak_angles(estimated, expected)
     signs, sizes = rng.choice([-1, 1], size=(7, 3, 1)), rng.uniform(0.1, 2, size=(7, 3, 1))
-    other = peak_angles(found @ rotation.T, signs * sizes * expected @ rotation.T)
+    other = peak_angles(estimated @ rotation.T, signs * sizes * expected @ rotation.T)
     np.testing.assert_allclose(astuple(other), astuple(angles), atol=1e-9)
     assert (angles.closest <= angles.largest).all()
     assert (angles.closest >= 0).all()
@@ -106,9 +106,9 @@ def test_peaks_are_at_no_angle_to_themselves(seed: int) -> None:
 
 def test_angles_are_unknown_where_there_is_no_maximum() -> None:
     none, x, y = np.zeros(3), np.array([1.0, 0, 0]), np.array([0, 1.0, 0])
-    found = np.array([[none, none], [x, none], [x, y], [x, none]])
+    estimated = np.array([[none, none], [x, none], [x, y], [x, none]])
     expected = np.array([[x, none], [none, none], [y, none], [y, x]])
-    angles = peak_angles(found, expected)
+    angles = peak_angles(estimated, expected)
     np.testing.assert_array_equal(angles.closest, [np.nan, np.nan, 90, 0])
     np.testing.assert_array_equal(angles.largest, [np.nan, np.nan, 90, 90])
 
@@ -165,8 +165,8 @@ def test_fibres_are_found_where_they_are_and_turn_as_they_are_turned(engine: str
     truth = as_peaks(np.concatenate([FIBRES, FIBRES @ turn.T]))
     assert (peak_angles(fods.peaks, truth).largest < 1).all()
     turned = peak_angles(as_peaks(FIBRES @ turn.T), as_peaks(FIBRES)).largest
-    found = peak_angles(fods.peaks[4:], fods.peaks[:4]).largest
-    np.testing.assert_allclose(found, turned, atol=1)
+    between_halves = peak_angles(fods.peaks[4:], fods.peaks[:4]).largest
+    np.testing.assert_allclose(between_halves, turned, atol=1)
 
 
 @either
@@ -215,11 +215,11 @@ def test_axes_are_those_of_mrtrix_with_an_fsl_table(tmp_path: Path, flip: float)
     run("sh2peaks", "white.nii", "peaks.nii", folder=tmp_path)
     image = nib.Nifti1Image.from_filename(tmp_path / "peaks.nii")
     theirs = np.asarray(image.dataobj)
-    # Flipped images come back from right to left; by their affine the voxels are told apart.
+    # Flipped images come back from right to left; their affine shows it.
     start = np.linalg.norm(image.affine[:3, 3] - affine[:3, 3]) < 1e-3
     theirs = theirs[:, 0, 0] if start else theirs[::-1, 0, 0]
-    found = find_fods(scan, responses, scan.mask).peaks
-    assert (peak_angles(found, theirs.reshape(-1, 3, 3)).largest < 0.1).all()
+    ours = find_fods(scan, responses, scan.mask).peaks
+    assert (peak_angles(ours, theirs.reshape(-1, 3, 3)).largest < 0.1).all()
 
 
 @either
@@ -264,8 +264,8 @@ def test_b_values_may_scatter_and_volumes_may_be_in_any_order(engine: str) -> No
         gradients=GradientTable(bvals[order], table.bvecs[order]),
     )
     responses = exact_responses(engine)
-    expected, found = (find_fods(one, responses, scan.mask) for one in (scan, mixed))
-    assert (peak_angles(found.peaks, expected.peaks).largest < 0.5).all()
+    expected, estimated = (find_fods(measured, responses, scan.mask) for measured in (scan, mixed))
+    assert (peak_angles(estimated.peaks, expected.peaks).largest < 0.5).all()
 
 
 @either
@@ -299,22 +299,22 @@ def make_tissues() -> Scan:
 
 @needs_cvxpy
 def test_dipys_responses_are_those_of_the_tissues() -> None:
-    found, exact = estimate_responses(make_tissues(), DIPY), exact_responses(DIPY)
-    assert found.b == exact.b
-    np.testing.assert_allclose(found.white, exact.white, atol=5e-3 * exact.white[0, 0])
-    np.testing.assert_allclose(found.grey, exact.grey, rtol=1e-5)
-    np.testing.assert_allclose(found.fluid, exact.fluid, rtol=1e-5)
+    estimated, exact = estimate_responses(make_tissues(), DIPY), exact_responses(DIPY)
+    assert estimated.b == exact.b
+    np.testing.assert_allclose(estimated.white, exact.white, atol=5e-3 * exact.white[0, 0])
+    np.testing.assert_allclose(estimated.grey, exact.grey, rtol=1e-5)
+    np.testing.assert_allclose(estimated.fluid, exact.fluid, rtol=1e-5)
 
 
 @needs_cvxpy
 @pytest.mark.parametrize(
-    ("part", "lacking"), [(slice(0, 150), "fluid"), (slice(90, 190), "white")]
+    ("kept", "lacking"), [(slice(0, 150), "fluid"), (slice(90, 190), "white")]
 )
-def test_scans_without_a_tissue_are_refused(part: slice, lacking: str) -> None:
+def test_scans_without_a_tissue_are_refused(kept: slice, lacking: str) -> None:
     scan = make_tissues()
     names = ("signal", "mask", "white_matter")
     with pytest.raises(SitelessError, match=f"found no {lacking}"):
-        estimate_responses(replace(scan, **{n: getattr(scan, n)[part] for n in names}), DIPY)
+        estimate_responses(replace(scan, **{n: getattr(scan, n)[kept] for n in names}), DIPY)
 
 
 @pytest.fixture(scope="module")
@@ -322,9 +322,9 @@ def person() -> tuple[Scan, Array]:
     """Give the scan of a simulated brain, and its true fibres as peaks in white matter."""
     someone = Person("01", age=45, sex="F", split="train", seed=(7, 1))
     anatomy = make_anatomy(someone, voxel_size=4.0)
-    shown = scan_person(someone, anatomy, read_scanners()["prisma30"])
-    white = white_matter_mask(shown.signal, shown.gradients, anatomy.mask)
-    scan = Scan(shown.signal, anatomy.affine, shown.gradients, anatomy.mask, white)
+    simulated = scan_person(someone, anatomy, read_scanners()["prisma30"])
+    white = white_matter_mask(simulated.signal, simulated.gradients, anatomy.mask)
+    scan = Scan(simulated.signal, anatomy.affine, simulated.gradients, anatomy.mask, white)
     truth = anatomy.directions * anatomy.populations[..., None]
     order = np.argsort(-anatomy.populations, axis=1)
     return scan, np.take_along_axis(truth, order[..., None], axis=1)
@@ -370,7 +370,7 @@ def test_bytes_do_not_depend_on_threads_or_on_chance(
             responses = estimate_responses(scan, engine)
             fods = find_fods(scan, responses, some)
         results.append([responses.white, responses.grey, responses.fluid, *astuple(fods)])
-    assert [one.tobytes() for one in results[0]] == [one.tobytes() for one in results[1]]
+    assert [array.tobytes() for array in results[0]] == [array.tobytes() for array in results[1]]
 
 
 @needs_cvxpy
@@ -395,10 +395,12 @@ def test_other_shells_are_refused(shells: dict[int, int]) -> None:
 
 def test_voxels_outside_of_the_brain_are_refused() -> None:
     scan = make_row(FIBRES[:, None])
-    part = replace(scan, mask=np.array([1, 1, 0, 0], bool)[:, None, None], white_matter=~scan.mask)
-    for where in (scan.mask, part.mask[:3]):
+    half_brain = replace(
+        scan, mask=np.array([1, 1, 0, 0], bool)[:, None, None], white_matter=~scan.mask
+    )
+    for where in (scan.mask, half_brain.mask[:3]):
         with pytest.raises(MaskError, match="expected voxels of the brain"):
-            find_fods(part, exact_responses(MRTRIX), where)
+            find_fods(half_brain, exact_responses(MRTRIX), where)
 
 
 @pytest.mark.parametrize("engine", ["", "mrtrix3", "FSL 6.0"])
@@ -425,7 +427,7 @@ def put_programs(folder: Path, script: str) -> None:
         (folder / program).chmod(0o755)
 
 
-def test_version_is_what_the_program_tells(only_programs: Path) -> None:
+def test_version_is_what_the_program_prints(only_programs: Path) -> None:
     put_programs(only_programs, "echo '== dwi2fod 3.0.4-12-gab =='; echo 64 bit")
     assert find_engine() == "MRtrix3 3.0.4-12-gab"
     put_programs(only_programs, "echo something else")
@@ -446,7 +448,7 @@ def test_dipy_is_found_where_a_program_is_missing_but_does_not_take_its_place(
 
 
 @pytest.mark.usefixtures("only_programs")
-def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_missing_program_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("siteless.evaluation._orientation.find_spec", lambda _: None)
     with pytest.raises(SitelessError, match=r"found no dwi2response.* and no CVXPY; install"):
         find_engine()
@@ -460,7 +462,7 @@ def test_found_engine_can_be_used() -> None:
     assert find_fods(scan, exact_responses(find_engine()), scan.mask).peaks.any()
 
 
-def test_failures_are_told_in_one_line_and_leave_no_files(
+def test_failures_are_one_line_and_leave_no_files(
     only_programs: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scratch = tmp_path_factory.mktemp("scratch [1]")

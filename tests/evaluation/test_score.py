@@ -22,31 +22,33 @@ tables = st.lists(
 
 
 @given(tables)
-def test_mean_is_of_the_scores_that_are_asked_for(table: ScoreTable) -> None:
+def test_mean_takes_the_scores_that_are_asked_for(table: ScoreTable) -> None:
     chosen = [
-        one.value
-        for one in table.scores
-        if (one.metric, one.region, one.method) == ("rmse", WHITE_MATTER, "rish")
+        score.value
+        for score in table.scores
+        if (score.metric, score.region, score.method) == ("rmse", WHITE_MATTER, "rish")
     ]
-    found = table.mean("rmse", method="rish")
-    assert math.isnan(found) if not chosen else found == pytest.approx(fmean(chosen), abs=1e-6)
+    mean = table.mean("rmse", method="rish")
+    assert math.isnan(mean) if not chosen else mean == pytest.approx(fmean(chosen), abs=1e-6)
 
 
 @given(tables)
 def test_selections_share_out_all_scores(table: ScoreTable) -> None:
     parts = [
-        one
+        score
         for metric in ("rmse", "fa_cv")
         for region in (WHITE_MATTER, "lesion")
         for task in table.tasks(metric)
-        for one in table.select(metric, region=region, task=task)
+        for score in table.select(metric, region=region, task=task)
     ]
     assert sorted(parts) == sorted(table.scores)
 
 
 @given(tables)
 def test_selections_keep_the_order(table: ScoreTable) -> None:
-    chosen = [one for one in table.scores if one.metric == "rmse" and one.region == "lesion"]
+    chosen = [
+        score for score in table.scores if score.metric == "rmse" and score.region == "lesion"
+    ]
     assert table.select("rmse", region="lesion") == chosen
 
 
@@ -66,7 +68,7 @@ def test_methods_and_tasks_follow_each_other_as_they_came() -> None:
     assert table.methods("fa_cv") == table.tasks("fa_cv") == []
 
 
-def test_white_matter_is_meant_unless_told() -> None:
+def test_white_matter_is_the_default_region() -> None:
     regions = {WHITE_MATTER: 1.0, "lesion": 5.0}
     table = ScoreTable(
         tuple(Score("01", "a>b", "rish", region, "rmse", v) for region, v in regions.items())

@@ -68,10 +68,10 @@ def test_a_scan_at_its_own_measurements_is_left_as_it_is(seed: int) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda own: turned(own, Rotation.from_euler("z", 1, degrees=True).as_matrix()),
-        lambda own: replace(own, bvals=own.bvals + 15 * ~own.is_b0),
-        lambda own: GradientTable(own.bvals[::-1], own.bvecs[::-1]),
-        lambda own: GradientTable(own.bvals[1:], own.bvecs[1:]),
+        lambda table: turned(table, Rotation.from_euler("z", 1, degrees=True).as_matrix()),
+        lambda table: replace(table, bvals=table.bvals + 15 * ~table.is_b0),
+        lambda table: GradientTable(table.bvals[::-1], table.bvecs[::-1]),
+        lambda table: GradientTable(table.bvals[1:], table.bvecs[1:]),
     ],
     ids=["turned", "other b", "other order", "fewer"],
 )
@@ -80,28 +80,28 @@ def test_other_measurements_are_projected(
 ) -> None:
     scan = smooth_scan(make_gradients(SHELLS))
     other = change(scan.gradients)
-    found = match_volumes(scan, other)
-    assert found is not scan
-    assert found.gradients is other
-    assert found.signal.shape == (*SHAPE, len(other))
+    projected = match_volumes(scan, other)
+    assert projected is not scan
+    assert projected.gradients is other
+    assert projected.signal.shape == (*SHAPE, len(other))
 
 
 @given(rotations, st.integers(1, 3))
 def test_smooth_signal_is_known_at_all_directions(rotation: Array, b0: int) -> None:
     scan = smooth_scan(make_gradients(SHELLS))
     other = turned(make_gradients({1000: 25, 2500: 31}, b0=b0, seed=5), rotation)
-    found, expected = match_volumes(scan, other), smooth_scan(other)
+    projected, expected = match_volumes(scan, other), smooth_scan(other)
     inside = scan.mask
-    np.testing.assert_allclose(found.signal[inside], expected.signal[inside], rtol=1e-4)
-    assert not found.signal[~inside].any()
+    np.testing.assert_allclose(projected.signal[inside], expected.signal[inside], rtol=1e-4)
+    assert not projected.signal[~inside].any()
 
 
 def test_each_b0_is_the_mean_of_all() -> None:
     gradients = make_gradients(SHELLS, b0=3)
     scan = smooth_scan(gradients, b0=np.array([700.0, 800.0, 1200.0]))
     other = make_gradients(SHELLS, b0=2, seed=9)
-    found = match_volumes(scan, other).signal[scan.mask][:, other.is_b0]
-    np.testing.assert_allclose(found, 900, rtol=1e-6)
+    b0s = match_volumes(scan, other).signal[scan.mask][:, other.is_b0]
+    np.testing.assert_allclose(b0s, 900, rtol=1e-6)
 
 
 @given(seeds)
@@ -121,8 +121,8 @@ def test_other_shells_are_refused() -> None:
 def test_a_table_of_fewer_shells_takes_those() -> None:
     scan = smooth_scan(make_gradients(SHELLS))
     other = make_gradients({2500: 30}, seed=4)
-    found, expected = match_volumes(scan, other).signal, smooth_scan(other).signal
-    np.testing.assert_allclose(found[scan.mask], expected[scan.mask], rtol=1e-4)
+    projected, expected = match_volumes(scan, other).signal, smooth_scan(other).signal
+    np.testing.assert_allclose(projected[scan.mask], expected[scan.mask], rtol=1e-4)
 
 
 @given(jittered_shells())
@@ -142,8 +142,8 @@ def plain_blocks(where: Array, voxel_size: Sequence[float]) -> list[list[tuple[i
     """Return the voxels of every block that has enough."""
     blocks = defaultdict(list)
     for voxel in zip(*(axis.tolist() for axis in np.nonzero(where)), strict=True):
-        place = tuple(n * size // BLOCK for n, size in zip(voxel, voxel_size, strict=True))
-        blocks[place].append(voxel)
+        block = tuple(n * size // BLOCK for n, size in zip(voxel, voxel_size, strict=True))
+        blocks[block].append(voxel)
     return [voxels for voxels in blocks.values() if len(voxels) >= LEAST_VOXELS]
 
 
@@ -156,8 +156,8 @@ def test_block_means_one_by_one(seed: int, voxel_size: Array, share: float) -> N
         fmean(values[voxel] for voxel in voxels)
         for voxels in plain_blocks(where, voxel_size.tolist())
     ]
-    found = block_means(where, voxel_size) @ values[where]
-    np.testing.assert_allclose(np.sort(found), np.sort(expected))
+    means = block_means(where, voxel_size) @ values[where]
+    np.testing.assert_allclose(np.sort(means), np.sort(expected))
 
 
 def test_noise_averages_out_of_blocks() -> None:
@@ -170,35 +170,35 @@ def test_noise_averages_out_of_blocks() -> None:
     assert np.sqrt(np.square(noise).mean()) == pytest.approx(expected, rel=0.05)
 
 
-def test_anisotropy_is_of_the_strongest_shell_over_b0() -> None:
+def test_anisotropy_is_measured_on_the_strongest_shell_over_b0() -> None:
     groups = {"b0": np.array([3]), "b1000": np.array([1]), "b3000": np.array([0, 2])}
     blocks = np.array([[10.0, 500, 30, 100], [40, 0, 40, 300]])
     assert anisotropy(blocks, groups) == pytest.approx((10 + 0) / 2 / 200)
 
 
-def noisy(clean: Scan, spread: Array | float, seed: int) -> Scan:
-    noise = np.random.default_rng(seed).normal(0, spread, clean.signal.shape)
+def noisy(clean: Scan, sigma: Array | float, seed: int) -> Scan:
+    noise = np.random.default_rng(seed).normal(0, sigma, clean.signal.shape)
     return clean.with_signal(clean.signal + noise)
 
 
 # The tolerance is three standard errors, of 150 voxels, or more.
-@pytest.mark.parametrize(("b0", "part"), [(1, 0.05), (2, 0.18), (16, 0.05)])
-@pytest.mark.parametrize("spread", [5.0, 20.0, 60.0])
-def test_noise_is_told_by_repeated_b0_or_by_what_harmonics_leave_over(
-    b0: int, part: float, spread: float
+@pytest.mark.parametrize(("b0", "tolerance"), [(1, 0.05), (2, 0.18), (16, 0.05)])
+@pytest.mark.parametrize("sigma", [5.0, 20.0, 60.0])
+def test_noise_is_estimated_from_repeated_b0_or_from_residuals_of_harmonics(
+    b0: int, tolerance: float, sigma: float
 ) -> None:
     clean = smooth_scan(make_gradients(SHELLS, b0=b0))
-    assert noise_level(noisy(clean, spread, 1), clean.mask) == pytest.approx(spread, rel=part)
+    assert noise_level(noisy(clean, sigma, 1), clean.mask) == pytest.approx(sigma, rel=tolerance)
 
 
 @pytest.mark.parametrize("b0", [1, 16])
 def test_noise_is_that_of_the_voxels_asked_for(b0: int) -> None:
     clean = smooth_scan(make_gradients(SHELLS, b0=b0))
-    spread = np.full(SHAPE, 10.0)
-    spread[:, 2:] = 40.0
-    scan = noisy(clean, spread[..., None], 2)
+    sigma = np.full(SHAPE, 10.0)
+    sigma[:, 2:] = 40.0
+    scan = noisy(clean, sigma[..., None], 2)
     for sd in (10.0, 40.0):
-        assert noise_level(scan, clean.mask & (spread == sd)) == pytest.approx(sd, rel=0.1)
+        assert noise_level(scan, clean.mask & (sigma == sd)) == pytest.approx(sd, rel=0.1)
 
 
 def test_few_directions_do_not_matter_to_repeated_b0() -> None:

@@ -34,8 +34,8 @@ def clean_scan(gradients: GradientTable = GRADIENTS) -> Scan:
     return make_scan(gradients, shape=SHAPE, snr=np.inf)
 
 
-def noisy(scan: Scan, seed: int = 0, spread: float = SPREAD) -> Scan:
-    noise = np.random.default_rng(seed).normal(0, spread, scan.signal.shape)
+def noisy(scan: Scan, seed: int = 0, sigma: float = SPREAD) -> Scan:
+    noise = np.random.default_rng(seed).normal(0, sigma, scan.signal.shape)
     return scan.with_signal(scan.signal + noise)
 
 
@@ -59,19 +59,19 @@ def truth_of(target: Target) -> Scan:
     return target.truth
 
 
-def plain_rmse(found: Array, expected: Array, volumes: list[int] | range) -> list[float]:
+def plain_rmse(estimated: Array, expected: Array, volumes: list[int] | range) -> list[float]:
     """Return each voxel's error, a number at a time; both have shape (voxel, volume)."""
     return [
-        sqrt(fmean((float(one[v]) - float(other[v])) ** 2 for v in volumes))
-        for one, other in zip(found, expected, strict=True)
+        sqrt(fmean((float(voxel[v]) - float(other[v])) ** 2 for v in volumes))
+        for voxel, other in zip(estimated, expected, strict=True)
     ]
 
 
 def plain_percentile(values: Sequence[float], percent: int) -> float:
     """Interpolate between the two values around a percentile."""
-    ordered, place = sorted(values), (len(values) - 1) * percent / 100
-    low = min(int(place), len(values) - 2)
-    return ordered[low] + (place - low) * (ordered[low + 1] - ordered[low])
+    ordered, rank = sorted(values), (len(values) - 1) * percent / 100
+    low = min(int(rank), len(values) - 2)
+    return ordered[low] + (rank - low) * (ordered[low + 1] - ordered[low])
 
 
 def plain_block_means(
@@ -80,9 +80,9 @@ def plain_block_means(
     """Return means over 10 mm cubes of at least 8 voxels; values of shape (x, y, z)."""
     blocks: dict[tuple[int, ...], list[float]] = {}
     for voxel in zip(*(axis.tolist() for axis in np.nonzero(where)), strict=True):
-        place = tuple(n * size // 10 for n, size in zip(voxel, voxel_size, strict=True))
-        blocks.setdefault(place, []).append(float(values[voxel]))
-    return {place: fmean(block) for place, block in blocks.items() if len(block) >= 8}
+        cube = tuple(n * size // 10 for n, size in zip(voxel, voxel_size, strict=True))
+        blocks.setdefault(cube, []).append(float(values[voxel]))
+    return {cube: fmean(block) for cube, block in blocks.items() if len(block) >= 8}
 
 
 def errors_of(scores: dict[str, float]) -> dict[str, float]:
@@ -94,19 +94,19 @@ def errors_of(scores: dict[str, float]) -> dict[str, float]:
 def test_errors_of_voxels_one_by_one(target: Target, white: Array, name: str, to: str) -> None:
     given_scan, expected = noisy(truth_of(target), seed=5), getattr(target, to)
     scores = score_signal(given_scan, target, white)
-    found, wanted = given_scan.signal[white], expected.signal[white]
-    errors = plain_rmse(found, wanted, range(len(GRADIENTS)))
+    given_signal, expected_signal = given_scan.signal[white], expected.signal[white]
+    errors = plain_rmse(given_signal, expected_signal, range(len(GRADIENTS)))
     assert scores[name] == pytest.approx(fmean(errors))
     assert scores[f"{name}_median"] == pytest.approx(plain_percentile(errors, 50))
     assert scores[f"{name}_p90"] == pytest.approx(plain_percentile(errors, 90))
     b = GRADIENTS.bvals.tolist()
-    for part in PARTS:
-        volumes = [volume for volume, own in enumerate(b) if own == float(part[1:])]
-        own = fmean(plain_rmse(found, wanted, volumes))
-        assert scores[f"{name}_{part}"] == pytest.approx(own)
+    for volume_kind in PARTS:
+        volumes = [volume for volume, bval in enumerate(b) if bval == float(volume_kind[1:])]
+        mean_error = fmean(plain_rmse(given_signal, expected_signal, volumes))
+        assert scores[f"{name}_{volume_kind}"] == pytest.approx(mean_error)
 
 
-def test_per_cent_are_of_the_median_b0_of_white_matter(target: Target, white: Array) -> None:
+def test_per_cents_refer_to_the_median_b0_of_white_matter(target: Target, white: Array) -> None:
     b0 = [fmean(map(float, voxel[:2])) for voxel in target.scan.signal[white]]
     level = plain_percentile(b0, 50)
     scores = score_signal(noisy(truth_of(target), seed=6), target, white)
@@ -116,8 +116,8 @@ def test_per_cent_are_of_the_median_b0_of_white_matter(target: Target, white: Ar
 
 
 @given(seeds, st.floats(0, 100))
-def test_a_scan_has_no_error_to_itself(seed: int, spread: float) -> None:
-    scan = noisy(clean_scan(make_gradients({1000: 8})), seed, spread)
+def test_a_scan_has_no_error_to_itself(seed: int, sigma: float) -> None:
+    scan = noisy(clean_scan(make_gradients({1000: 8})), seed, sigma)
     target = Target(scan)
     maps = maps_within(scan, target.maps, target.masks.values())
     signal = errors_of(score_signal(scan, target, scan.white_matter))
@@ -139,13 +139,13 @@ def test_the_truth_has_no_systematic_error(target: Target, white: Array) -> None
     assert scores["fa_cv"] > 0
 
 
-def test_systematic_errors_are_told_from_the_scan_without_a_truth(
+def test_systematic_errors_are_measured_against_the_scan_without_a_truth(
     target: Target, white: Array
 ) -> None:
     alone, other = Target(target.scan), noisy(truth_of(target), seed=7)
     scores = score_signal(other, alone, white)
     assert not [name for name in scores if "truth" in name]
-    means = [one.signal[white][:, 0:2].mean(dtype=float) for one in (other, target.scan)]
+    means = [scan.signal[white][:, 0:2].mean(dtype=float) for scan in (other, target.scan)]
     assert scores["shell_error_b0"] == pytest.approx(100 * (means[0] / means[1] - 1), abs=1e-4)
     assert score_signal(truth_of(target), alone, white)["block_percent"] > 0
 
@@ -171,19 +171,19 @@ def test_a_gain_is_no_error_of_a_scan_at_the_targets_level(gain: float) -> None:
 
 
 @given(st.floats(0.5, 1.5))
-def test_means_of_shells_tell_a_scale(scale: float) -> None:
+def test_means_of_shells_show_a_scale(scale: float) -> None:
     truth = clean_scan()
     target = Target(truth)
     weights = np.where(GRADIENTS.bvals == 2500, 1.0, scale)
     scores = score_signal(truth.with_signal(weights * truth.signal), target, truth.white_matter)
     error = 100 * (scale - 1)
-    found = [scores[f"shell_error_{part}"] for part in PARTS]
-    assert found == pytest.approx([error, error, 0], abs=1e-4)
+    shell_errors = [scores[f"shell_error_{volume_kind}"] for volume_kind in PARTS]
+    assert shell_errors == pytest.approx([error, error, 0], abs=1e-4)
     assert scores["shell_error"] == pytest.approx(2 / 3 * abs(error), abs=1e-4)
 
 
 @given(st.floats(0.2, 2.0))
-def test_anisotropy_tells_a_contrast_between_directions(contrast: float) -> None:
+def test_anisotropy_shows_a_contrast_between_directions(contrast: float) -> None:
     truth = clean_scan()
     signal = truth.signal.astype(float)
     strongest = GRADIENTS.bvals == 2500
@@ -197,8 +197,8 @@ def test_anisotropy_tells_a_contrast_between_directions(contrast: float) -> None
 def test_errors_of_blocks_one_by_one(target: Target, white: Array) -> None:
     scores = score_signal(target.scan, target, white)
     squares = []
-    for found, true in zip(target.scan.volumes, truth_of(target).volumes, strict=True):
-        difference = (found - true).reshape(SHAPE, order="F")
+    for measured, true in zip(target.scan.volumes, truth_of(target).volumes, strict=True):
+        difference = (measured - true).reshape(SHAPE, order="F")
         means = plain_block_means(difference, white, target.scan.voxel_size.tolist())
         squares += [mean**2 for mean in means.values()]
     expected = 100 * sqrt(fmean(squares)) / target.level
@@ -208,7 +208,9 @@ def test_errors_of_blocks_one_by_one(target: Target, white: Array) -> None:
 def test_scans_are_compared_at_the_volumes_of_the_target() -> None:
     scan, other = (clean_scan(make_gradients({1000: 40}, seed=seed)) for seed in (0, 8))
     target = Target(scan)
-    near, far = (score_signal(one, target, scan.white_matter) for one in (other, noisy(other)))
+    near, far = (
+        score_signal(compared, target, scan.white_matter) for compared in (other, noisy(other))
+    )
     assert 0 < near["rmse"] < SPREAD / 4 < far["rmse"]
     mean = np.nanmean(rmse_map(other, target))
     assert mean == pytest.approx(near["rmse"], rel=1e-4)
@@ -256,7 +258,7 @@ def test_a_region_without_blocks_has_the_other_scores(target: Target) -> None:
 
 
 def test_scores_are_numbers(target: Target) -> None:
-    given_scan = noisy(truth_of(target), seed=9, spread=60)
+    given_scan = noisy(truth_of(target), seed=9, sigma=60)
     maps = maps_within(given_scan, target.maps, target.masks.values())
     for where in target.masks.values():
         scores = score_signal(given_scan, target, where) | score_maps(maps, target, where)
@@ -266,12 +268,12 @@ def test_scores_are_numbers(target: Target) -> None:
 def test_maps_within_masks_are_those_of_the_brain(target: Target) -> None:
     scan, names = target.scan, ("fa", "md", "mk")
     lower = target.regions["lower"]
-    whole, part = compute_maps(scan, names), maps_within(scan, names, [lower])
+    whole, within = compute_maps(scan, names), maps_within(scan, names, [lower])
     inside = scan.white_matter | lower
     assert (scan.mask & ~inside).any()
     for name in names:
-        np.testing.assert_allclose(part[name][inside], whole[name][inside], rtol=1e-5)
-        assert not part[name][~inside].any()
+        np.testing.assert_allclose(within[name][inside], whole[name][inside], rtol=1e-5)
+        assert not within[name][~inside].any()
 
 
 def test_maps_of_a_target_are_those_of_its_scans(target: Target, white: Array) -> None:
@@ -300,12 +302,12 @@ def test_voxels_of_maps_are_compared_with_the_scan(target: Target, white: Array)
 
 
 def test_blocks_of_maps_are_compared_with_the_truth(target: Target, white: Array) -> None:
-    found, true = target.measured_maps["md"], target.reference_maps["md"]
+    measured, true = target.measured_maps["md"], target.reference_maps["md"]
     size = target.scan.voxel_size.tolist()
-    blocks, wanted = (plain_block_means(one, white, size) for one in (found, true))
-    error = sqrt(fmean((blocks[place] - wanted[place]) ** 2 for place in wanted))
-    scores = score_maps({"md": found}, target, white)
-    expected = 100 * error / fmean(wanted.values())
+    blocks, true_blocks = (plain_block_means(values, white, size) for values in (measured, true))
+    error = sqrt(fmean((blocks[block] - true_blocks[block]) ** 2 for block in true_blocks))
+    scores = score_maps({"md": measured}, target, white)
+    expected = 100 * error / fmean(true_blocks.values())
     assert expected > 0.1
     assert scores["md_block_percent"] == pytest.approx(expected, rel=1e-5)
 
@@ -317,14 +319,14 @@ def test_only_given_maps_are_scored(target: Target, white: Array) -> None:
 
 def test_a_map_is_summarised() -> None:
     values = np.random.default_rng(0).permutation(np.arange(101)).astype(np.float32)
-    found = summarise_map("md", values)
-    spread = sqrt(fmean((value - 50) ** 2 for value in range(101)))
-    assert found == pytest.approx(
-        {"md_mean": 50, "md_sd": spread, "md_p05": 5, "md_p50": 50, "md_p95": 95}
+    summary = summarise_map("md", values)
+    sd = sqrt(fmean((value - 50) ** 2 for value in range(101)))
+    assert summary == pytest.approx(
+        {"md_mean": 50, "md_sd": sd, "md_p05": 5, "md_p50": 50, "md_p95": 95}
     )
 
 
-def test_map_of_errors_is_of_white_matter(target: Target, white: Array) -> None:
+def test_map_of_errors_covers_white_matter(target: Target, white: Array) -> None:
     errors = rmse_map(noisy(truth_of(target), seed=5), target)
     assert errors.dtype == np.float32
     assert (np.isfinite(errors) == white).all()
@@ -332,14 +334,14 @@ def test_map_of_errors_is_of_white_matter(target: Target, white: Array) -> None:
     assert errors[white].mean(dtype=float) == pytest.approx(score, rel=1e-5)
 
 
-def test_angles_are_of_voxels_that_have_fibres() -> None:
+def test_angles_come_from_voxels_that_have_fibres() -> None:
     closest = np.array([np.nan, 10.0, 20.0, 30.0, 90.0])
     angles = Angles(closest, closest[::-1])
-    found = score_angles(angles, np.array([True, True, True, True, False]))
-    assert found["angle_closest_median"] == 20
-    assert found["angle_closest_p90"] == pytest.approx(28)
-    assert found["angle_largest_median"] == 25
-    assert found["angle_largest_p90"] == pytest.approx(30 + 0.7 * 60)
+    scores = score_angles(angles, np.array([True, True, True, True, False]))
+    assert scores["angle_closest_median"] == 20
+    assert scores["angle_closest_p90"] == pytest.approx(28)
+    assert scores["angle_largest_median"] == 25
+    assert scores["angle_largest_p90"] == pytest.approx(30 + 0.7 * 60)
 
 
 def test_without_fibres_there_are_no_angles() -> None:

@@ -115,7 +115,7 @@ def test_a_mistyped_hub_claims_no_folder(
     assert not (tmp_path / "out").exists()
 
 
-def test_models_depend_on_who_is_learned_from(tmp_path: Path) -> None:
+def test_models_depend_on_the_training_people(tmp_path: Path) -> None:
     keys = []
     for splits in (SPLITS, {**SPLITS, "03": "test", "05": "train"}):
         root = tmp_path / "data"

@@ -107,8 +107,8 @@ def test_noise_does_not_shrink_degrees_0_and_2(count: int, snr: int) -> None:
     mean = replace(fitted, values=sums / repeats)
     for shell in range(2):
         for degree in (slice(1), slice(1, 6)):
-            found, expected = mean.shell(shell)[:, degree], truth.shell(shell)[:, degree]
-            kept = (found * expected).sum() / np.square(expected).sum()
+            estimated, expected = mean.shell(shell)[:, degree], truth.shell(shell)[:, degree]
+            kept = (estimated * expected).sum() / np.square(expected).sum()
             assert kept == pytest.approx(1, abs=0.005)
 
 
@@ -166,9 +166,9 @@ def test_rish_is_the_sum_over_phases() -> None:
     starts, ends = (0, 1, 6), (1, 6, 15)
     for voxel in range(24):
         for shell in range(2):
-            own = coefficients.shell(shell)[voxel]
+            values = coefficients.shell(shell)[voxel]
             for index, (start, end) in enumerate(zip(starts, ends, strict=True)):
-                expected = sum(float(value) ** 2 for value in own[start:end])
+                expected = sum(float(value) ** 2 for value in values[start:end])
                 assert energies[voxel, shell, index] == pytest.approx(expected, rel=1e-5)
 
 

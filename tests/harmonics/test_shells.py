@@ -34,58 +34,59 @@ def _kurtotic(
 
 
 @given(seeds, st.sampled_from([(1000.0, 2000.0), (700.0, 2600.0), (1500.0, 2500.0)]))
-def test_signal_with_a_kurtosis_is_told_at_any_b_value_between(
+def test_signal_with_a_kurtosis_is_interpolated_at_any_b_value_between(
     seed: int, bs: tuple[float, float]
 ) -> None:
     scan = _kurtotic(make_gradients({1200: 45, 3000: 60}, seed=seed % 1000), seed)
-    found = at_shells(scan, bs)
-    expected = _kurtotic(found.gradients, seed)
-    assert tuple(shell.b for shell in found.gradients.shells) == bs
-    np.testing.assert_allclose(found.signal, expected.signal, atol=2.5)
+    interpolated = at_shells(scan, bs)
+    expected = _kurtotic(interpolated.gradients, seed)
+    assert tuple(shell.b for shell in interpolated.gradients.shells) == bs
+    np.testing.assert_allclose(interpolated.signal, expected.signal, atol=2.5)
 
 
 def test_a_shell_that_is_there_stays_and_one_that_is_not_needed_goes() -> None:
     scan = make_scan(make_gradients({700: 20, 1200: 30, 3000: 40}))
-    found = at_shells(scan, (1210.0, 3000.0))
-    np.testing.assert_array_equal(found.signal, scan.signal[..., np.r_[:2, 22:92]])
-    np.testing.assert_array_equal(found.gradients.b, scan.gradients.b[np.r_[:2, 22:92]])
+    interpolated = at_shells(scan, (1210.0, 3000.0))
+    np.testing.assert_array_equal(interpolated.signal, scan.signal[..., np.r_[:2, 22:92]])
+    np.testing.assert_array_equal(interpolated.gradients.b, scan.gradients.b[np.r_[:2, 22:92]])
     assert at_shells(scan, (700.0, 1200.0, 3000.0)) is scan
 
 
 def test_noise_grows_little_between_shells() -> None:
     table, bs = make_gradients({1000: 60, 3000: 60}), (1000.0, 2000.0)
     noisy, clean = (at_shells(make_scan(table, snr=snr), bs) for snr in (30.0, 1e6))
-    own, true = (make_scan(noisy.gradients, snr=snr) for snr in (30.0, 1e6))
+    measured, true = (make_scan(noisy.gradients, snr=snr) for snr in (30.0, 1e6))
 
-    def spread(scan: Scan, reference: Scan) -> float:
+    def deviation(scan: Scan, reference: Scan) -> float:
         strong, where = scan.gradients.shells[1].volumes, scan.white_matter
         return (scan.signal - reference.signal)[where][:, strong].std()
 
-    assert spread(noisy, clean) < 1.2 * spread(own, true)
+    assert deviation(noisy, clean) < 1.2 * deviation(measured, true)
 
 
 def test_a_dark_voxel_keeps_what_was_measured() -> None:
     scan = make_scan(make_gradients({1200: 30, 3000: 30}))
     signal = scan.signal.copy()
-    place = tuple(np.argwhere(scan.mask)[0])
-    signal[(*place, slice(0, 2))] = 0
-    found = at_shells(scan.with_signal(signal), (1000.0, 2000.0))
-    assert np.isfinite(found.signal).all()
-    np.testing.assert_array_equal(found.signal[place], signal[place])
+    voxel = tuple(np.argwhere(scan.mask)[0])
+    signal[(*voxel, slice(0, 2))] = 0
+    interpolated = at_shells(scan.with_signal(signal), (1000.0, 2000.0))
+    assert np.isfinite(interpolated.signal).all()
+    np.testing.assert_array_equal(interpolated.signal[voxel], signal[voxel])
     outside = ~scan.mask
-    np.testing.assert_array_equal(found.signal[outside], signal[outside])
+    np.testing.assert_array_equal(interpolated.signal[outside], signal[outside])
 
 
 @pytest.mark.parametrize(
-    ("found", "wanted"), [((1000,), (1000, 2000)), ((1000,), (800,)), ((1000, 2000), (1000, 3000))]
+    ("measured", "requested"),
+    [((1000,), (1000, 2000)), ((1000,), (800,)), ((1000, 2000), (1000, 3000))],
 )
-def test_what_shells_cannot_tell_is_refused(
-    found: tuple[int, ...], wanted: tuple[int, ...]
+def test_shells_that_cannot_be_interpolated_are_refused(
+    measured: tuple[int, ...], requested: tuple[int, ...]
 ) -> None:
-    assert shells_for(found, wanted) is None
-    table = make_gradients(dict.fromkeys(found, 20))
-    with pytest.raises(GradientTableError, match=f"the signal at b={wanted[0]}"):
-        table_at_shells(table, wanted)
+    assert shells_for(measured, requested) is None
+    table = make_gradients(dict.fromkeys(measured, 20))
+    with pytest.raises(GradientTableError, match=f"the signal at b={requested[0]}"):
+        table_at_shells(table, requested)
 
 
 def test_a_table_without_shells_is_refused() -> None:
@@ -102,18 +103,20 @@ _SHELLS = st.lists(_BS, min_size=1, max_size=4, unique=True).map(sorted)
 def test_all_scans_can_be_brought_to_what_is_common(given: list[list[float]]) -> None:
     chosen = common_bs(given)
     if chosen is None:
-        assert not any(all(shells_for(own, bs) is not None for own in given) for bs in given)
+        assert not any(
+            all(shells_for(measured, bs) is not None for measured in given) for bs in given
+        )
         return
-    for own in given:
-        table, kept = table_at_shells(make_gradients(dict.fromkeys(own, 6)), chosen)
+    for measured in given:
+        table, kept = table_at_shells(make_gradients(dict.fromkeys(measured, 6)), chosen)
         assert len(table) == len(kept) == 2 + 6 * len(chosen)
         assert same_shells([shell.b for shell in table.shells], chosen)
-    shared = [b for b in given[0] if all(same_b(b, own).any() for own in given)]
+    shared = [b for b in given[0] if all(same_b(b, measured).any() for measured in given)]
     if len(shared) > 1:
         assert chosen == tuple(shared)
 
 
-def test_shells_that_are_brought_elsewhere_or_left_out_are_told() -> None:
+def test_interpolated_and_unused_shells_are_listed() -> None:
     assert interpolated_bs((1000, 2000, 3000), (700, 1000, 2000)) == (700, 1000, 2000)
     assert interpolated_bs((1200, 3000), (1200, 2000)) == (2000,)
     assert unused_bs((700, 1000, 2000), (1000, 2000)) == (700,)
@@ -123,17 +126,17 @@ def test_shells_that_are_brought_elsewhere_or_left_out_are_told() -> None:
     assert common_bs([(1000, 3000), (1000, 2000, 2500)]) == (1000,)
 
 
-def test_a_scan_in_which_vectors_tell_the_b_values_is_told_too() -> None:
+def test_a_scan_whose_vectors_encode_the_b_values_is_interpolated_too() -> None:
     plain = make_scan(make_gradients({1200: 30, 3000: 30}), snr=1e6)
     length = np.sqrt(plain.gradients.b / 3000)
     weighted = ~plain.gradients.is_b0
     scaled = GradientTable(
         np.where(weighted, 3000.0, 0.0), plain.gradients.directions * length[:, None]
     )
-    one, other = (
+    first, other = (
         at_shells(plain.with_signal(plain.signal, gradients=table), (1000.0, 2000.0))
         for table in (plain.gradients, scaled)
     )
-    np.testing.assert_allclose(one.signal, other.signal, rtol=1e-4, atol=1e-2)
-    np.testing.assert_allclose(one.gradients.b, other.gradients.b)
+    np.testing.assert_allclose(first.signal, other.signal, rtol=1e-4, atol=1e-2)
+    np.testing.assert_allclose(first.gradients.b, other.gradients.b)
     assert fit_coefficients(other).bs == (1000.0, 2000.0)

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lessons import write_study
 from phantoms import load_image
 from siteless.cli import main
 from siteless.methods import METHODS, Invariant, Method
 from siteless.methods.invariant.training import PRESETS
 from siteless.model import Model
+from training_scans import write_study
 
 
 @pytest.fixture
@@ -76,13 +76,13 @@ def test_options_of_one_name_are_the_same_for_all_methods() -> None:
                 assert method.options()[name].metadata == other.options()[name].metadata
 
 
-def test_the_presets_that_may_be_chosen_are_those_there_are() -> None:
+def test_the_presets_to_choose_are_those_that_exist() -> None:
     assert tuple(PRESETS) == Invariant.options()["preset"].metadata["choices"]
 
 
 def test_settings_of_a_method_do_not_change() -> None:
     for method in METHODS.values():
-        made = method()
-        for one in fields(method):
+        instance = method()
+        for setting in fields(method):
             with pytest.raises(AttributeError):
-                setattr(made, one.name, np.nan)
+                setattr(instance, setting.name, np.nan)

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lessons import PREPARATION, QUICK, write_study
 from siteless.acquisition import Scan, Site
 from siteless.bids import ScanFiles, find_scans, read_scan
 from siteless.errors import DatasetError
@@ -18,6 +17,7 @@ from siteless.methods.cohort import Cohort
 from siteless.methods.store import ScanStore
 from siteless.model import _preparation
 from siteless.pipelines import FitFiles, Run, fit_model
+from training_scans import PREPARATION, QUICK, write_study
 
 SHAPE = (10, 10, 10, 20)
 
@@ -41,10 +41,10 @@ def _cohort(labels: Sequence[str], validating: int = 0) -> Cohort:
     return Cohort(scans[:split], scans[split:], (), (), sites, PREPARATION.shells, 4)
 
 
-def _budget(part: float, cohort: Cohort) -> Budget:
+def _budget(share: float, cohort: Cohort) -> Budget:
     size = budget._bytes_of(SHAPE, PREPARATION, with_signal=True)
     with patch.object(budget, "read_header", lambda _: (_Header(), None)):
-        limit = part * len(cohort.scans) * size
+        limit = share * len(cohort.scans) * size
         return Budget.within(limit, cohort, PREPARATION, with_signal=True)
 
 
@@ -54,16 +54,16 @@ def _budget(part: float, cohort: Cohort) -> Budget:
     st.integers(0, 3),
 )
 def test_sites_share_a_budget_alike_and_some_scans_validate(
-    labels: list[str], part: float, validating: int
+    labels: list[str], share: float, validating: int
 ) -> None:
     cohort = _cohort([*labels, *"abc"[:validating]], validating)
     try:
-        chosen = _budget(part, cohort)
+        chosen = _budget(share, cohort)
     except DatasetError:
         least = len(cohort.sites) + min(1, validating)
-        assert 0.8 * part * len(cohort.scans) < least
+        assert 0.8 * share * len(cohort.scans) < least
         return
-    if part > 1:
+    if share > 1:
         assert chosen == Budget()
     counts = {
         site: sum(chosen.keeps_signal(scan) for scan in cohort.learning if str(scan.site) == site)
@@ -74,7 +74,7 @@ def test_sites_share_a_budget_alike_and_some_scans_validate(
     assert all(counts[site] for site in set(labels))
     kept = sum(map(chosen.keeps_signal, cohort.validating))
     assert kept >= min(1, validating)
-    assert sum(counts.values()) + kept <= max(1, part) * len(cohort.scans)
+    assert sum(counts.values()) + kept <= max(1, share) * len(cohort.scans)
 
 
 def test_the_reference_group_comes_first() -> None:
@@ -131,14 +131,14 @@ def test_a_work_folder_stays_within_its_size(tmp_path: Path) -> None:
     with patch.multiple(budget, _BRAIN=brain, _WHITE_MATTER=white):
         preparation = replace(PREPARATION, order=6)
         whole = 12 * budget._bytes_of(scan.signal.shape, preparation, with_signal=True)
-        for part in (1.0, 0.6):
-            model = tmp_path / f"{part}.safetensors"
-            work_gb = part * whole / 1e9
+        for share in (1.0, 0.6):
+            model = tmp_path / f"{share}.safetensors"
+            work_gb = share * whole / 1e9
             fitted = fit_model(manifest, model, method, work_gb=work_gb, run=Run(nprocs=1))
-            sizes[part] = _size(FitFiles(model).work)
+            sizes[share] = _size(FitFiles(model).work)
             summary = fitted.card.summary
             assert summary["training_scans"] == {"a": 5, "b": 5}
-            assert (summary["network_scans"] < 10) == (part < 1)
+            assert (summary["network_scans"] < 10) == (share < 1)
             assert summary["validation_people"]
     assert sizes[0.6] < 1.1 * 0.6 * whole
     assert sizes[0.6] < 0.75 * sizes[1.0]
@@ -155,7 +155,9 @@ def test_patches_of_a_sample_lie_at_the_same_places(tmp_path: Path) -> None:
     first, second = (set(sampled.patches(scan).voxels.tolist()) for scan in files[:2])
     assert len(first) == 200
     assert len(first & second) > 150
-    full, part = whole.patches(files[0]), sampled.patches(files[0])
-    rows = np.searchsorted(full.voxels, part.voxels)
-    np.testing.assert_array_equal(full.signal[rows], part.signal)
-    np.testing.assert_array_equal(full.values[full.neighbours[rows]], part.values[part.neighbours])
+    full, sample = whole.patches(files[0]), sampled.patches(files[0])
+    rows = np.searchsorted(full.voxels, sample.voxels)
+    np.testing.assert_array_equal(full.signal[rows], sample.signal)
+    np.testing.assert_array_equal(
+        full.values[full.neighbours[rows]], sample.values[sample.neighbours]
+    )

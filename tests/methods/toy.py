@@ -29,15 +29,17 @@ class FactorModel(ScalingModel):
         """Nothing beside the card."""
         return {}
 
-    def gains(self, scan: Scan, own: Coefficients, site: str) -> Array:
+    def gains(self, scan: Scan, coefficients: Coefficients, site: str) -> Array:
         """Return the factor for the shells and one for b0, unless the scan is at home."""
         factor = 1.0 if site == str(scan.site) else self.card.settings["factor"]
-        gains = np.full((1, 1 + len(own.bs) * (own.order // 2 + 1)), factor, dtype=np.float32)
+        gains = np.full(
+            (1, 1 + len(coefficients.bs) * (coefficients.order // 2 + 1)), factor, dtype=np.float32
+        )
         gains[0, 0] = 1
         return gains
 
     def describe(self) -> list[tuple[str, str]]:
-        """Say the factor."""
+        """Describe the factor."""
         return [("factor", f"{self.card.settings['factor']:g}")]
 
 

@@ -70,8 +70,8 @@ def _dipy_mk(scan: Scan) -> Array:
 def test_return_to_origin_is_dipys_in_each_voxel(shells: dict[int, int], snr: int) -> None:
     scan = _noisy_scan(shells, snr)
     expected = _dipy_rtop(scan)
-    found = compute_maps(scan, ["rtop"])["rtop"][scan.mask]
-    np.testing.assert_allclose(found, expected.clip(0, MAPS["rtop"].highest), rtol=1e-6)
+    ours = compute_maps(scan, ["rtop"])["rtop"][scan.mask]
+    np.testing.assert_allclose(ours, expected.clip(0, MAPS["rtop"].highest), rtol=1e-6)
     assert expected.std() > 0.1 * expected.mean()
 
 
@@ -80,8 +80,8 @@ def test_return_to_origin_is_dipys_in_each_voxel(shells: dict[int, int], snr: in
 def test_kurtosis_is_dipys_in_each_voxel(shells: dict[int, int], snr: int) -> None:
     scan = _noisy_scan(shells, snr)
     expected = _dipy_mk(scan)
-    found = compute_maps(scan, ["mk"])["mk"][scan.mask]
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    ours = compute_maps(scan, ["mk"])["mk"][scan.mask]
+    np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
     assert expected.std() > 0.1
 
 
@@ -119,9 +119,9 @@ def test_a_small_b_is_none() -> None:
     bvals[0], bvecs[0] = 15, [0, 0.6, 0.8]
     weighted = replace(scan, gradients=GradientTable(bvals, bvecs))
     assert weighted.gradients.is_b0[0]
-    found = compute_maps(weighted, ["mk", "rtop"])
+    maps = compute_maps(weighted, ["mk", "rtop"])
     for name, values in compute_maps(scan, ["mk", "rtop"]).items():
-        np.testing.assert_array_equal(found[name], values)
+        np.testing.assert_array_equal(maps[name], values)
 
 
 def test_units_of_the_signal_do_not_matter() -> None:
@@ -143,21 +143,21 @@ def test_axes_of_the_scanner_do_not_matter() -> None:
 
 def test_a_voxel_does_not_depend_on_the_others() -> None:
     scan = make_scan(snr=15)
-    part = scan.mask & (np.random.default_rng(0).random(scan.mask.shape) < 0.1)
-    few = replace(scan, mask=part, white_matter=scan.white_matter & part)
+    mask = scan.mask & (np.random.default_rng(0).random(scan.mask.shape) < 0.1)
+    few = replace(scan, mask=mask, white_matter=scan.white_matter & mask)
     of_part = compute_maps(few, ["mk", "rtop"])
     for name, values in compute_maps(scan, ["mk", "rtop"]).items():
-        np.testing.assert_allclose(of_part[name][part], values[part], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(of_part[name][mask], values[mask], rtol=1e-5, atol=1e-6)
 
 
 def test_the_number_of_threads_does_not_change_a_byte() -> None:
     scan = make_scan(snr=15)
-    made = []
+    results = []
     for threads in (1, 2):
         with threadpool_limits(threads):
-            made.append(compute_maps(scan, ["rtop", "mk"]))
-    for name in made[0]:
-        np.testing.assert_array_equal(made[0][name], made[1][name])
+            results.append(compute_maps(scan, ["rtop", "mk"]))
+    for name in results[0]:
+        np.testing.assert_array_equal(results[0][name], results[1][name])
 
 
 def test_voxels_without_diffusion_are_finite() -> None:

@@ -62,7 +62,7 @@ def test_an_isotropic_voxel_has_the_kurtosis_that_it_was_given(kurtosis: float) 
     np.testing.assert_allclose(maps["fa"], 0, atol=2e-3)
 
 
-def test_strong_shells_tell_no_kurtosis() -> None:
+def test_strong_shells_do_not_count_for_kurtosis() -> None:
     shells = {1000: 20, 2500: 20, 9000: 20}
     scan = make_scan(make_gradients(shells), shape=SMALL)
     weaker = scan.gradients.b < 3000
@@ -80,7 +80,7 @@ def test_gaussian_diffusion_has_its_closed_forms() -> None:
     fa = np.sqrt(1.5 * ((diffusivity - mean) ** 2).sum() / (diffusivity**2).sum())
     np.testing.assert_allclose(maps["fa"], fa, rtol=1e-3)
     np.testing.assert_allclose(maps["md"], mean, rtol=1e-3)
-    # Of a Gaussian: 1 / sqrt(det(4 pi D t)), at t = 1 / (4 pi^2).
+    # A Gaussian has 1 / sqrt(det(4 pi D t)), at t = 1 / (4 pi^2).
     np.testing.assert_allclose(maps["rtop"], np.pi**1.5 / np.sqrt(diffusivity.prod()), rtol=0.06)
 
 
@@ -99,18 +99,18 @@ def test_return_to_origin_is_dipys() -> None:
 
 def test_maps_are_on_the_grid_within_range_and_the_same_for_any_threads() -> None:
     scan = make_scan(shape=SMALL, snr=4)
-    made = []
+    results = []
     for threads in (1, 2):
         with threadpool_limits(threads):
-            made.append(compute_maps(scan, ["mk", "md", "fa"]))
-    assert list(made[0]) == ["mk", "md", "fa"]
-    for name, values in made[0].items():
+            results.append(compute_maps(scan, ["mk", "md", "fa"]))
+    assert list(results[0]) == ["mk", "md", "fa"]
+    for name, values in results[0].items():
         assert values.shape == SMALL
         assert values.dtype == np.float32
         assert not values[~scan.mask].any()
         assert values.min() >= MAPS[name].lowest
         assert values.max() <= MAPS[name].highest
-        np.testing.assert_array_equal(values, made[1][name])
+        np.testing.assert_array_equal(values, results[1][name])
 
 
 def test_voxels_without_signal_are_zero() -> None:
@@ -122,18 +122,18 @@ def test_voxels_without_signal_are_zero() -> None:
 
 
 def test_maps_that_shells_do_not_support_are_refused() -> None:
-    one = make_gradients(ONE_SHELL)
-    require_maps(["fa", "md"], one)
+    single = make_gradients(ONE_SHELL)
+    require_maps(["fa", "md"], single)
     for name in ("mk", "rtop"):
         with pytest.raises(GradientTableError, match=f"{name} needs at least 2 shells, found b=1"):
-            require_maps(["fa", name], one)
+            require_maps(["fa", name], single)
     with pytest.raises(GradientTableError, match="a shell of at least 15 directions"):
         compute_maps(make_scan(make_gradients({700: 8, 1400: 10}), shape=SMALL), ["mk"])
     with pytest.raises(DatasetError, match="there is no map 'ad'; choose of fa, md, mk, rtop"):
-        require_maps(["fa", "ad"], one)
+        require_maps(["fa", "ad"], single)
     with pytest.raises(DatasetError, match="no map is named"):
-        require_maps([], one)
-    assert default_maps(one) == ("fa", "md")
+        require_maps([], single)
+    assert default_maps(single) == ("fa", "md")
     assert default_maps(make_gradients()) == ("fa", "md", "mk")
 
 

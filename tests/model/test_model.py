@@ -8,7 +8,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from lessons import BS, ORDER, SHELLS, make_card
 from phantoms import make_gradients, make_scan
 from siteless.acquisition import Scan, Site
 from siteless.errors import GradientTableError, MissingFileError, ModelError
@@ -18,6 +17,7 @@ from siteless.methods.invariant import InvariantModel
 from siteless.methods.invariant.network import Autoencoder, NetworkSettings
 from siteless.methods.patches import cut, index_neighbours
 from siteless.model import save_model
+from training_scans import BS, ORDER, SHELLS, make_card
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_anyone_can_read_the_file(model: InvariantModel, tmp_path: Path) -> None
     assert torch.equal(weights["offset"], model.network.offset)
 
 
-def test_the_identity_is_of_all_that_the_model_is(model: InvariantModel) -> None:
+def test_the_identity_depends_on_all_of_the_model(model: InvariantModel) -> None:
     assert len(model.identity) == 64
     other = InvariantModel(replace(model.card, seed=4), model.network)
     assert other.identity != model.identity
@@ -72,8 +72,8 @@ def test_the_identity_is_of_all_that_the_model_is(model: InvariantModel) -> None
     assert InvariantModel(model.card, changed).identity != model.identity
 
 
-def _flip(content: bytes, place: int) -> bytes:
-    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+def _flip(content: bytes, offset: int) -> bytes:
+    return content[:offset] + bytes([content[offset] ^ 1]) + content[offset + 1 :]
 
 
 @pytest.mark.parametrize(
@@ -103,19 +103,19 @@ def test_damaged_files_are_one_line(
     assert "\n" not in str(error.value)
 
 
-def test_files_of_other_programs_versions_and_none_are_told(
+def test_files_of_other_programs_and_versions_and_missing_files_are_named(
     model: InvariantModel, tmp_path: Path
 ) -> None:
     path = tmp_path / "model.safetensors"
     save_file({"weight": torch.zeros(3)}, path)
     with pytest.raises(ModelError, match="the file is of another program"):
         load_model(path)
-    told = json.dumps({"format": 99, **asdict(model.card)})
-    save_file({"weight": torch.zeros(3)}, path, metadata={"siteless": told})
+    header = json.dumps({"format": 99, **asdict(model.card)})
+    save_file({"weight": torch.zeros(3)}, path, metadata={"siteless": header})
     with pytest.raises(ModelError, match="of another version of siteless"):
         load_model(path)
-    for told in ("[]", "null", "3", "{"):
-        save_file({"weight": torch.zeros(3)}, path, metadata={"siteless": told})
+    for header in ("[]", "null", "3", "{"):
+        save_file({"weight": torch.zeros(3)}, path, metadata={"siteless": header})
         with pytest.raises(ModelError, match="the file is of another program"):
             load_model(path)
     with pytest.raises(MissingFileError, match="the model is not there"):
@@ -147,8 +147,10 @@ def test_codes_do_not_depend_on_gain(model: InvariantModel, scan: Scan) -> None:
 
 
 def test_a_site_that_was_not_learned_is_refused(model: InvariantModel, scan: Scan) -> None:
-    for site, told in ((Site("elsewhere"), "elsewhere"), (None, "which is unknown")):
-        with pytest.raises(ModelError, match=f"not learned the scan's site, {told}; expected"):
+    for site, description in ((Site("elsewhere"), "elsewhere"), (None, "which is unknown")):
+        with pytest.raises(
+            ModelError, match=f"not learned the scan's site, {description}; expected"
+        ):
             model.encode(replace(scan, site=site))
 
 
@@ -169,16 +171,16 @@ def test_rendering_is_at_the_level_of_the_target(model: InvariantModel, scan: Sc
 
 
 def test_bytes_do_not_depend_on_the_number_of_threads(model: InvariantModel, scan: Scan) -> None:
-    before, found = torch.get_num_threads(), []
+    before, results = torch.get_num_threads(), []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
         codes = model.encode(scan)
         rendered = model.decode(codes, "average")
-        found.append((codes.mean, rendered.values, model.deviation(codes, "average", rendered)))
+        results.append((codes.mean, rendered.values, model.deviation(codes, "average", rendered)))
         assert torch.get_num_threads() == threads
     torch.set_num_threads(before)
-    for other in found[1:]:
-        for first, second in zip(found[0], other, strict=True):
+    for other in results[1:]:
+        for first, second in zip(results[0], other, strict=True):
             np.testing.assert_array_equal(first, second)
 
 

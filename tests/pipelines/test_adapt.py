@@ -3,7 +3,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lessons import QUICK, write_study
 from phantoms import make_gradients, make_scan, write_raw, write_table
 from siteless.acquisition import Scan
 from siteless.bids import ScanSelection, find_scans, read_scan
@@ -11,6 +10,7 @@ from siteless.cli import main
 from siteless.methods import Invariant, Scaled, harmonize, load_model
 from siteless.methods.invariant import InvariantModel
 from siteless.pipelines import Run, adapt_model, fit_model
+from training_scans import QUICK, write_study
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +57,8 @@ def test_scans_are_rendered_as_the_new_site_and_from_it(adapted: Path, study: Pa
     model = load_model(adapted)
     for subject, source, target in (("3", "a", "c"), ("3", "c", "b"), ("3", "c", "average")):
         scan = _scan(study, subject, source)
-        shown = harmonize(model, scan, target, gradients=scan.gradients)
-        error = np.sqrt(np.square(shown.signal - scan.signal)[scan.white_matter].mean())
+        rendered = harmonize(model, scan, target, gradients=scan.gradients)
+        error = np.sqrt(np.square(rendered.signal - scan.signal)[scan.white_matter].mean())
         assert error < 0.3 * scan.signal[scan.white_matter].mean()
 
 
@@ -66,15 +66,15 @@ def test_what_the_model_renders_as_other_sites_stays(
     adapted: Path, known: Path, study: Path
 ) -> None:
     scan = _scan(study, "3", "a")
-    one, other = (harmonize(load_model(path), scan, "b").signal for path in (known, adapted))
-    np.testing.assert_array_equal(one, other)
+    before, after = (harmonize(load_model(path), scan, "b").signal for path in (known, adapted))
+    np.testing.assert_array_equal(before, after)
 
 
 @pytest.mark.parametrize("nprocs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_same_scans_give_the_same_bytes(
     adapted: Path, known: Path, study: Path, tmp_path: Path, nprocs: int
 ) -> None:
-    """In several processes test_fit.py has it quickly, of the fit."""
+    """Several processes are slow here; test_fit.py tests them quickly."""
     adapt_model(known, study, tmp_path / "again.safetensors", site="c", run=Run(nprocs=nprocs))
     assert (tmp_path / "again.safetensors").read_bytes() == adapted.read_bytes()
 
@@ -100,25 +100,25 @@ def _of_other_shells(root: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("site", "told"),
+    ("site", "message"),
     [
         ("a", "the model knows the site a already"),
         ("average", "the model knows the site average already"),
         ("nowhere", "nowhere"),
     ],
 )
-def test_wrong_sites_are_told_in_a_line(
+def test_wrong_sites_are_an_error_in_one_line(
     known: Path,
     study: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     site: str,
-    told: str,
+    message: str,
 ) -> None:
     out = tmp_path / "new.safetensors"
     words = ["adapt", str(known), str(study), "--site", site, "--out", str(out)]
     assert main(words) == 1
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not any(tmp_path.iterdir())
 
 

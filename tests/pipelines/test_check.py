@@ -38,8 +38,8 @@ def test_every_planted_defect_is_reported_with_its_file(
     planted: tuple[Path, list[Plant], set[tuple[str, int, int]], CheckReport],
 ) -> None:
     _, plants, _, report = planted
-    found = {(problem.code, problem.path.name) for problem in report.problems}
-    assert {(plant.code, plant.file) for plant in plants} - found == set()
+    reported = {(problem.code, problem.path.name) for problem in report.problems}
+    assert {(plant.code, plant.file) for plant in plants} - reported == set()
 
 
 def test_nothing_else_is_reported(
@@ -140,17 +140,17 @@ def test_an_unexpected_failure_is_named_and_the_rest_is_done(
     assert report.scans[1].fingerprint is not None
 
 
-def test_an_option_that_a_table_overrules_is_told(tmp_path: Path) -> None:
+def test_an_option_that_a_table_overrules_is_reported(tmp_path: Path) -> None:
     for session in ("a", "b"):
         folder = tmp_path / "sub-1" / f"ses-{session}" / "dwi"
         write_raw(make_scan(make_gradients(ONE_SHELL)), folder, f"sub-1_ses-{session}_dwi")
     write_table(tmp_path / "participants.tsv", [{"participant_id": "sub-1", "site": "north"}])
     report = check_dataset(ScanSelection(tmp_path, site_from="ses"), run=Run(nprocs=1))
-    [told] = [problem for problem in report.problems if problem.code == "site-from"]
-    assert "participants.tsv goes before --site-from ses: 2 scans" in told.what
+    [warning] = [problem for problem in report.problems if problem.code == "site-from"]
+    assert "participants.tsv goes before --site-from ses: 2 scans" in warning.what
 
 
-def test_a_worker_that_dies_is_told() -> None:
+def test_a_worker_that_dies_is_an_error() -> None:
     with pytest.raises(SitelessError, match="smaller --nprocs"):
         list(run_all(os._exit, [3, 3], nprocs=2))
 

@@ -19,7 +19,7 @@ from siteless.cli import main
 from siteless.pipelines import Run, harmonize_dataset
 
 DASK = Path(sys.executable).with_name("dask")
-# Seconds that processes have to start in.
+# Seconds within which processes must start.
 PATIENCE = 60
 
 
@@ -33,16 +33,16 @@ def _wait_for(condition: Callable[[], object]) -> None:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[tuple[Path, list[subprocess.Popen[bytes]]]]:
     """A scheduler's file and the processes of two workers."""
-    told = tmp_path / "scheduler.json"
+    scheduler = tmp_path / "scheduler.json"
     local = ["--host", "127.0.0.1", "--no-dashboard"]
     started = [
-        subprocess.Popen([DASK, "scheduler", *local, "--port", "0", "--scheduler-file", told])
+        subprocess.Popen([DASK, "scheduler", *local, "--port", "0", "--scheduler-file", scheduler])
     ]
-    _wait_for(lambda: told.exists() and told.read_text().strip())
-    words = ["worker", "--scheduler-file", str(told), "--nthreads", "1", "--no-nanny", *local]
+    _wait_for(lambda: scheduler.exists() and scheduler.read_text().strip())
+    words = ["worker", "--scheduler-file", str(scheduler), "--nthreads", "1", "--no-nanny", *local]
     words += ["--local-directory", str(tmp_path)]
     started += [subprocess.Popen([str(DASK), *words]) for _ in range(2)]
-    yield told, started[1:]
+    yield scheduler, started[1:]
     for process in started:
         process.kill()
         process.wait()
@@ -59,17 +59,17 @@ def _more_people(study: Path, tmp_path: Path) -> Path:
     shutil.copytree(study / "data", data)
     for person in ("03", "04", "05", "06"):
         for path in sorted((study / "data" / "sub-01").rglob("*")):
-            place = data / str(path.relative_to(study / "data")).replace("sub-01", f"sub-{person}")
+            copy = data / str(path.relative_to(study / "data")).replace("sub-01", f"sub-{person}")
             if path.is_file():
-                place.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(path, place)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, copy)
     return data
 
 
 def test_a_cluster_writes_the_same_bytes_though_a_worker_dies(
     study: Path, tmp_path: Path, cluster: tuple[Path, list[subprocess.Popen[bytes]]]
 ) -> None:
-    told, workers = cluster
+    scheduler, workers = cluster
     data = _more_people(study, tmp_path)
     broken = data / "sub-04/ses-b/dwi/sub-04_ses-b_dwi.nii.gz"
     broken.write_bytes(broken.read_bytes()[:-3000])
@@ -78,17 +78,17 @@ def test_a_cluster_writes_the_same_bytes_though_a_worker_dies(
     )
     assert len(serial.written) == 11
     words = [*RENDER, str(data), str(tmp_path / "cluster"), "--to", "b", "--model"]
-    words += [str(study / "m.safetensors"), "--dask", str(told)]
-    shown = tmp_path / "shown"
-    with shown.open("w") as stream:
+    words += [str(study / "m.safetensors"), "--dask", str(scheduler)]
+    log = tmp_path / "log"
+    with log.open("w") as stream:
         run = subprocess.Popen(
             [sys.executable, "-m", "siteless", *words], stdout=stream, stderr=stream
         )
     _wait_for(lambda: list((tmp_path / "cluster").rglob("*harmonized_dwi.nii.gz")))
     workers[0].kill()
     assert run.wait(PATIENCE) == 1
-    lines = shown.read_text().splitlines()
-    # What the dead worker has written, but not told of, another finds there already.
+    lines = log.read_text().splitlines()
+    # What the dead worker has written, but not reported, another worker finds there already.
     assert re.search(r"1[01] scans rendered as b, (1 there already, )?1 failed", lines[-1])
     [error] = [line for line in lines if line.startswith("siteless: ")]
     assert str(broken) in error
@@ -123,9 +123,9 @@ def test_a_run_that_is_asked_to_end_does_so_with_its_workers(study: Path, tmp_pa
     run = subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE, text=True)
     _wait_for(lambda: list(out.rglob("*harmonized_dwi.nii.gz")))
     run.send_signal(signal.SIGTERM)
-    _, shown = run.communicate(timeout=PATIENCE)  # waits for all that hold its stderr
+    _, output = run.communicate(timeout=PATIENCE)  # waits for all that hold its stderr
     assert run.returncode == 130
-    assert shown.splitlines()[-1] == "siteless: interrupted; run it again to go on"
+    assert output.splitlines()[-1] == "siteless: interrupted; run it again to go on"
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(

@@ -1,4 +1,4 @@
-"""ComBat from the command line: fitted, used, gone on with, refused."""
+"""ComBat from the command line: fitted, used, resumed, refused."""
 
 import contextlib
 import io
@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 from neuroCombat import neuroCombat
 
-from lessons import SHELLS
 from phantoms import (
     ONE_SHELL,
     RENDER,
@@ -29,6 +28,7 @@ from siteless.methods import Combat, Rish, Scaled, load_model
 from siteless.methods.combat import CombatModel
 from siteless.microstructure import MAPS, compute_maps
 from siteless.pipelines import Run, fit_model
+from training_scans import SHELLS
 
 # Confounded with the site, as it often is.
 AGES = {"a": [20, 30, 40, 50, 60], "b": [40, 50, 60, 70, 80]}
@@ -40,12 +40,12 @@ PER_YEAR = 0.004
 def _make(site: str, age: int, seed: int, shells: dict[int, int] = SHELLS) -> Scan:
     """Make a phantom whose diffusivity grows with age, at a site that changes all tensors."""
     scan = make_scan(make_gradients(shells, seed=10), snr=np.inf)
-    part, added = SITE_B if site == "b" else (1.0, 0.0)
+    factor, added = SITE_B if site == "b" else (1.0, 0.0)
     random = np.random.default_rng(seed)
     growth = (1 + PER_YEAR * (age - 50)) * (1 + 0.01 * random.normal())
     b0 = scan.signal[..., :1]
     ratio = np.divide(scan.signal, b0, out=np.zeros_like(scan.signal), where=b0 > 0)
-    clean = b0 * ratio ** (part * growth) * np.exp(-scan.gradients.b * added * growth)
+    clean = b0 * ratio ** (factor * growth) * np.exp(-scan.gradients.b * added * growth)
     noise = random.normal(scale=15.0, size=(2, *clean.shape))
     return scan.with_signal(np.hypot(clean + noise[0], noise[1]) * scan.mask[..., None])
 
@@ -57,8 +57,8 @@ def _write(
     **columns: Mapping[str, object],
 ) -> Path:
     rows = []
-    for site, own in ages.items():
-        for number, age in enumerate(own):
+    for site, of_site in ages.items():
+        for number, age in enumerate(of_site):
             scan = _make(site, age, seed=10 * number + ord(site), shells=shells)
             stem = f"s{site}{number}"
             image = write_raw(scan, root, stem)
@@ -88,7 +88,7 @@ def fitted(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def own_maps(manifest: Path) -> list[tuple[ScanFiles, Scan, dict[str, Array]]]:
+def original_maps(manifest: Path) -> list[tuple[ScanFiles, Scan, dict[str, Array]]]:
     """FA and MD of each scan as they are, by site and age."""
     scans = [(files, read_scan(files)) for files in find_scans(manifest).scans]
     return [(files, scan, compute_maps(scan, ["fa", "md"])) for files, scan in scans]
@@ -101,37 +101,39 @@ def read_combat(path: Path) -> CombatModel:
 
 
 def test_training_scans_become_what_neurocombat_makes_of_them(
-    fitted: Path, own_maps: list[tuple[ScanFiles, Scan, dict[str, Array]]]
+    fitted: Path, original_maps: list[tuple[ScanFiles, Scan, dict[str, Array]]]
 ) -> None:
     model = read_combat(fitted)
-    assert model.known.sum() > 0.9 * own_maps[0][1].mask.sum()
+    assert model.known.sum() > 0.9 * original_maps[0][1].mask.sum()
     table = pd.DataFrame(
         {
-            "batch": [str(files.site) for files, _, _ in own_maps],
-            "age": [float(files.attributes["age"]) for files, _, _ in own_maps],
+            "batch": [str(files.site) for files, _, _ in original_maps],
+            "age": [float(files.attributes["age"]) for files, _, _ in original_maps],
         }
     )
     for name in ("fa", "md"):
-        values = np.stack([maps[name][model.known] for _, _, maps in own_maps], axis=1)
+        values = np.stack([maps[name][model.known] for _, _, maps in original_maps], axis=1)
         with contextlib.redirect_stdout(io.StringIO()):
-            found = neuroCombat(values.astype(float), table, "batch", continuous_cols=["age"])
-        expected = found["data"].clip(MAPS[name].lowest, MAPS[name].highest)
-        for (files, scan, _), one in zip(own_maps, expected.T, strict=True):
-            made = model.harmonize_maps(scan, "average", files.attributes)[name]
-            np.testing.assert_allclose(made[model.known], one, atol=1e-4 * expected.max())
+            harmonized = neuroCombat(values.astype(float), table, "batch", continuous_cols=["age"])
+        expected = harmonized["data"].clip(MAPS[name].lowest, MAPS[name].highest)
+        for (files, scan, _), values_of_scan in zip(original_maps, expected.T, strict=True):
+            harmonized_map = model.harmonize_maps(scan, "average", files.attributes)[name]
+            np.testing.assert_allclose(
+                harmonized_map[model.known], values_of_scan, atol=1e-4 * expected.max()
+            )
 
 
 def test_the_offset_of_sites_goes_and_the_effect_of_age_stays(
-    fitted: Path, own_maps: list[tuple[ScanFiles, Scan, dict[str, Array]]]
+    fitted: Path, original_maps: list[tuple[ScanFiles, Scan, dict[str, Array]]]
 ) -> None:
     model = read_combat(fitted)
-    white = own_maps[0][1].white_matter
-    ages = np.array([float(files.attributes["age"]) for files, _, _ in own_maps])
-    is_b = np.array([str(files.site) == "b" for files, _, _ in own_maps])
+    white = original_maps[0][1].white_matter
+    ages = np.array([float(files.attributes["age"]) for files, _, _ in original_maps])
+    is_b = np.array([str(files.site) == "b" for files, _, _ in original_maps])
     design = np.column_stack([np.ones(len(ages)), is_b, ages - 50])
-    before = {n: [maps[n][white].mean() for _, _, maps in own_maps] for n in ("fa", "md")}
+    before = {n: [maps[n][white].mean() for _, _, maps in original_maps] for n in ("fa", "md")}
     after: dict[str, list[float]] = {"fa": [], "md": []}
-    for files, scan, _ in own_maps:
+    for files, scan, _ in original_maps:
         for name, values in model.harmonize_maps(scan, "b", files.attributes).items():
             after[name].append(values[white].mean())
     for name in ("fa", "md"):
@@ -143,11 +145,11 @@ def test_the_offset_of_sites_goes_and_the_effect_of_age_stays(
         else:
             assert slope / mean == pytest.approx(PER_YEAR, rel=0.2)
             assert kept == pytest.approx(slope, rel=0.2)
-    at_home = model.harmonize_maps(own_maps[-1][1], "b", own_maps[-1][0].attributes)
-    np.testing.assert_array_equal(at_home["fa"], own_maps[-1][2]["fa"])
+    at_home = model.harmonize_maps(original_maps[-1][1], "b", original_maps[-1][0].attributes)
+    np.testing.assert_array_equal(at_home["fa"], original_maps[-1][2]["fa"])
 
 
-def test_maps_are_written_told_of_and_kept(
+def test_maps_are_written_described_and_kept(
     fitted: Path, manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "maps of scans"
@@ -160,16 +162,18 @@ def test_maps_are_written_told_of_and_kept(
     name = "sub-a0_ses-a_model-tensor_param-fa_desc-harmonized_dwimap.nii.gz"
     image = out / "sub-a0" / "ses-a" / "dwi" / name
     assert image in images
-    told = json.loads(image.with_name(image.name.replace(".nii.gz", ".json")).read_text())
-    assert told["Units"] == "1"
-    assert told["Sources"] == ["bids:source:sa0.nii.gz"]
-    assert told["Siteless"]["Model"] == load_model(fitted).identity
-    assert told["Siteless"]["SourceSite"] == "a"
-    assert told["Siteless"]["Covariates"] == {"age": "20"}
-    assert told["SitelessFound"]["MeanAfter"] < told["SitelessFound"]["MeanBefore"]
+    sidecar = json.loads(image.with_name(image.name.replace(".nii.gz", ".json")).read_text())
+    assert sidecar["Units"] == "1"
+    assert sidecar["Sources"] == ["bids:source:sa0.nii.gz"]
+    assert sidecar["Siteless"]["Model"] == load_model(fitted).identity
+    assert sidecar["Siteless"]["SourceSite"] == "a"
+    assert sidecar["Siteless"]["Covariates"] == {"age": "20"}
+    assert sidecar["SitelessFound"]["MeanAfter"] < sidecar["SitelessFound"]["MeanBefore"]
     [files] = [scan for scan in find_scans(manifest).scans if scan.dwi.name == "sa0.nii.gz"]
-    made = read_combat(fitted).harmonize_maps(read_scan(files), "b", files.attributes)["fa"]
-    np.testing.assert_array_equal(load_image(image).get_fdata(dtype=np.float32), made)
+    harmonized_map = read_combat(fitted).harmonize_maps(read_scan(files), "b", files.attributes)[
+        "fa"
+    ]
+    np.testing.assert_array_equal(load_image(image).get_fdata(dtype=np.float32), harmonized_map)
 
     content = {path: path.read_bytes() for path in images}
     times = {path: path.stat().st_mtime_ns for path in images}
@@ -194,16 +198,16 @@ def test_maps_are_made_again_when_a_covariate_changes(
     assert "1 scan rendered as average, 1 there already" in capsys.readouterr().out
     copy.write_text("\n".join([rows[0], rows[1].replace("\t20\t", "\tn/a\t"), rows[2]]) + "\n")
     assert main([*words, "--nprocs", "1"]) == 1
-    shown = capsys.readouterr()
-    assert "sa0.nii.gz: the age of the scan is unknown" in shown.err
-    assert "1 there already, 1 failed" in shown.out
+    output = capsys.readouterr()
+    assert "sa0.nii.gz: the age of the scan is unknown" in output.err
+    assert "1 there already, 1 failed" in output.out
 
 
 @pytest.mark.parametrize("nprocs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_same_fit_gives_the_same_bytes_and_is_known_again(
     fitted: Path, manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], nprocs: int
 ) -> None:
-    """In several processes test_fit.py has it quickly, of another method."""
+    """Several processes are slow here; test_fit.py tests them with another method."""
     again = tmp_path / "again.safetensors"
     combat = Combat(same_space=True, maps=["fa", "md"])
     fit_model(manifest, again, combat, run=Run(nprocs=nprocs))
@@ -213,13 +217,13 @@ def test_the_same_fit_gives_the_same_bytes_and_is_known_again(
     assert "differs from what is asked for in settings" in capsys.readouterr().err
 
 
-def test_info_and_methods_tell_of_it(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_and_methods_describe_it(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", str(fitted)]) == 0
-    shown = capsys.readouterr().out
-    for part in ("method      combat", "fa, md, by neuroCombat", "groups, beside age"):
-        assert part in shown
+    output = capsys.readouterr().out
+    for text in ("method      combat", "fa, md, by neuroCombat", "groups, beside age"):
+        assert text in output
     assert main(["methods"]) == 0
-    [line] = [one for one in capsys.readouterr().out.splitlines() if one.startswith("combat")]
+    [line] = [row for row in capsys.readouterr().out.splitlines() if row.startswith("combat")]
     assert "gives maps and no scans" in line
     assert tuple(MAPS) == _options.MAPS
 
@@ -314,8 +318,8 @@ def test_scans_that_covariates_explain_all_of_are_refused(
     manifest.write_text("\n".join(lines) + "\n")
     more = ["--covariates", "age", "v", "w", "x"]
     assert main(_words(manifest, tmp_path / "fit" / "m.safetensors", *more)) == 1
-    shown = capsys.readouterr().err
-    assert "expected more training scans than sites and covariates, found 6" in shown
+    output = capsys.readouterr().err
+    assert "expected more training scans than sites and covariates, found 6" in output
 
 
 def test_kurtosis_of_one_shell_and_a_missing_package_are_refused(

@@ -1,16 +1,16 @@
-"""Who was scanned where decides what can be learned; what cannot is said in a line."""
+"""Who was scanned where decides what can be learned; anything else is an error of one line."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from lessons import QUICK, SHELLS
 from phantoms import make_gradients, make_scan, write_mask, write_raw, write_table
 from siteless.cli import main
 from siteless.methods import Invariant, load_model
 from siteless.methods.invariant import InvariantModel
 from siteless.pipelines import Run, fit_model
+from training_scans import QUICK, SHELLS
 
 
 def _write_visits(root: Path, visits: Sequence[tuple[str, str, dict[str, object]]]) -> Path:
@@ -103,9 +103,9 @@ def test_one_person_at_a_site_is_warned_of_and_changes_nothing(
     assert model.profiles is not None
     assert not model.profiles.field.weights.any()
     assert _fit(manifest, tmp_path / "s.safetensors", "--method", "scaled") == 0
-    told = capsys.readouterr().err
-    assert "site a has one person, who was scanned nowhere else" in told
-    assert "site b has one person" in told
+    warnings = capsys.readouterr().err
+    assert "site a has one person, who was scanned nowhere else" in warnings
+    assert "site b has one person" in warnings
 
 
 def test_site_effects_are_learned_from_the_reference_group(
@@ -129,7 +129,7 @@ def test_site_effects_are_learned_from_the_reference_group(
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["group=x"], "expected a reference group with group=x, found c, p"),
         (["hand=left"], "expected a reference group with hand=left, found no such column"),
@@ -138,9 +138,9 @@ def test_site_effects_are_learned_from_the_reference_group(
     ],
 )
 def test_reference_groups_that_cannot_be_used_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     manifest = _write_visits(tmp_path / "data", _people("group", "ccp", "ppp"))
     assert _fit(manifest, tmp_path / "m.safetensors", "--reference", *words) == 1
     [line] = capsys.readouterr().err.splitlines()
-    assert told in line
+    assert message in line

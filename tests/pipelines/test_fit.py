@@ -15,7 +15,6 @@ import pytest
 import torch
 from threadpoolctl import threadpool_limits
 
-from lessons import QUICK, write_study
 from phantoms import load_image, make_gradients, make_scan, write_raw, write_table
 from siteless.acquisition import show_bs
 from siteless.bids import ScanSelection, find_scans, read_scan
@@ -24,6 +23,7 @@ from siteless.errors import OutputError, TrainingError
 from siteless.methods import Invariant, Rish, Scaled, harmonize, load_model, render
 from siteless.pipelines import FitFiles, Run, check_dataset, encode_dataset, fit_model
 from siteless.pipelines.fit._cohort import _split
+from training_scans import QUICK, write_study
 
 
 @pytest.fixture(scope="module")
@@ -102,10 +102,10 @@ def test_a_finished_fit_is_resumed_at_once_and_not_overwritten(
 
 def test_info_is_for_people_and_machines(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", str(fitted)]) == 0
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     identity = load_model(fitted).identity
-    for part in (identity, "a: level ", "b0, b=1200, b=3000", "order 6", "laplace beltrami"):
-        assert part in shown
+    for text in (identity, "a: level ", "b0, b=1200, b=3000", "order 6", "laplace beltrami"):
+        assert text in output
     assert main(["info", str(fitted), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["identity"] == identity
 
@@ -146,7 +146,7 @@ def test_rows_of_earlier_runs_are_kept_and_other_models_refused(
         encode_dataset(other, manifest, out, run=Run(nprocs=1))
 
 
-def test_encode_tells_what_it_cannot_encode_before_it_writes(
+def test_encode_names_what_it_cannot_encode_before_it_writes(
     fitted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     three = write_study(tmp_path / "three", people=1, sites="abc")
@@ -242,18 +242,18 @@ def test_an_ended_fit_goes_on_to_the_same_bytes(
     while not state.exists() and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(how)
-    _, told = process.communicate(timeout=60)
+    _, output = process.communicate(timeout=60)
     assert process.returncode == (130 if how == signal.SIGINT else -how)
     assert not out.exists()
     if how == signal.SIGINT:
-        assert told.splitlines()[-1] == "siteless: interrupted; go on with --resume"
+        assert output.splitlines()[-1] == "siteless: interrupted; go on with --resume"
     with _one_thread():
         assert main(_words(manifest, out, "--resume")) == 0
     assert out.read_bytes() == whole.read_bytes()
     assert not state.exists()
 
 
-def test_another_fit_is_not_gone_on_with(manifest: Path, tmp_path: Path) -> None:
+def test_another_fit_is_not_resumed(manifest: Path, tmp_path: Path) -> None:
     out = tmp_path / "m.safetensors"
 
     def interrupt(title: str) -> Callable[..., None]:
@@ -323,47 +323,49 @@ def test_sites_of_other_shells_are_learned_and_rendered_at_common_b_values(
     assert main(["harmonize", *words, "--no-report"]) == 0
     assert "3 scans had no b=1000, b=2000" in capsys.readouterr().err
     for sidecar in out.rglob("*_dwi.json"):
-        told = json.loads(sidecar.read_text())
-        at_home = told["Siteless"]["SourceSite"] == "b"
-        found = told["SitelessFound"]["InterpolatedShells"]
-        assert found == ([] if at_home else [1000.0, 2000.0])
+        metadata = json.loads(sidecar.read_text())
+        at_home = metadata["Siteless"]["SourceSite"] == "b"
+        interpolated = metadata["SitelessFound"]["InterpolatedShells"]
+        assert interpolated == ([] if at_home else [1000.0, 2000.0])
         bvals = np.loadtxt(sidecar.with_suffix(".bval"))
         assert set(np.unique(bvals)) == {0.0, 1000.0, 2000.0}
         assert len(bvals) == 2 + (60 if at_home else 40)
 
 
 def test_shells_that_all_sites_have_are_taken_as_they_are(tmp_path: Path) -> None:
-    own = {"a": {700: 12, 1000: 20, 2000: 20}, "b": {1000: 20, 2010: 20, 3000: 12}}
-    study = write_study(tmp_path / "study", people=3, shells=own)
+    shells = {"a": {700: 12, 1000: 20, 2000: 20}, "b": {1000: 20, 2010: 20, 3000: 12}}
+    study = write_study(tmp_path / "study", people=3, shells=shells)
     fitted = fit_model(study, tmp_path / "m.safetensors", Scaled(), run=Run(nprocs=1))
     assert fitted.preparation.shells == (1000.0, 2005.0)
-    made = render(fitted, read_scan(find_scans(study).scans[1]), "a")
-    assert (made.interpolated, made.left_out) == ((), (3000.0,))
-    assert len(made.scan.gradients) == 42
+    rendering = render(fitted, read_scan(find_scans(study).scans[1]), "a")
+    assert (rendering.interpolated, rendering.left_out) == ((), (3000.0,))
+    assert len(rendering.scan.gradients) == 42
 
 
 def test_a_fit_takes_the_shells_that_a_check_announces(tmp_path: Path) -> None:
-    own = {"a": {1000: 20, 3000: 20}, "b": {2000: 20, 3000: 20}}  # either would do for both
-    study = write_study(tmp_path / "study", people=3, shells=own)
+    shells = {"a": {1000: 20, 3000: 20}, "b": {2000: 20, 3000: 20}}  # either would do for both
+    study = write_study(tmp_path / "study", people=3, shells=shells)
     report = check_dataset(study, order=4, run=Run(nprocs=1))
-    [problem] = [one for one in report.problems if one.code == "differing-shells"]
+    [problem] = [noted for noted in report.problems if noted.code == "differing-shells"]
     fitted = fit_model(study, tmp_path / "m.safetensors", Scaled(), run=Run(nprocs=1))
     assert f"interpolated at {show_bs(fitted.preparation.shells)};" in problem.remedy
 
 
-@pytest.mark.parametrize("method", [Scaled(), Rish(same_space=True)], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "method", [Scaled(), Rish(same_space=True)], ids=lambda method: method.name
+)
 def test_other_methods_take_other_shells_alike(tmp_path: Path, method: Rish | Scaled) -> None:
     study = write_study(tmp_path / "study", people=3, shells={"b": {1000: 30, 2000: 30}})
     fitted = fit_model(study, tmp_path / "m.safetensors", method, run=Run(nprocs=1))
     scan = read_scan(find_scans(study).scans[0])
-    shown = harmonize(fitted, scan, "b")
-    assert [shell.b for shell in shown.gradients.shells] == [1000.0, 2000.0]
+    rendered = harmonize(fitted, scan, "b")
+    assert [shell.b for shell in rendered.gradients.shells] == [1000.0, 2000.0]
     there = read_scan(find_scans(study).scans[1])
     for shell, b in zip(there.gradients.shells, (1000.0, 2000.0), strict=True):
-        ours = next(s.volumes for s in shown.gradients.shells if s.b == b)
+        ours = next(s.volumes for s in rendered.gradients.shells if s.b == b)
         means = [
-            one.signal[one.white_matter][:, volumes].mean()
-            for one, volumes in ((shown, ours), (there, shell.volumes))
+            scan.signal[scan.white_matter][:, volumes].mean()
+            for scan, volumes in ((rendered, ours), (there, shell.volumes))
         ]
         assert means[0] == pytest.approx(means[1], rel=0.05)
 
@@ -425,11 +427,11 @@ def test_data_that_cannot_be_learned_from_are_one_line(
     manifest, message = make(tmp_path / "data")
     out = tmp_path / "m.safetensors"
     assert main(["fit", str(manifest), "--model", str(out), "--nprocs", "1"]) == 1
-    told = capsys.readouterr().err.splitlines()
-    assert message in told[-1]
+    lines = capsys.readouterr().err.splitlines()
+    assert message in lines[-1]
     assert not out.exists()
     assert not FitFiles(out).work.exists() or "s1a" in message
-    assert not any("Traceback" in line for line in told)
+    assert not any("Traceback" in line for line in lines)
 
 
 def test_a_scan_without_shells_of_its_b_values_is_named(
@@ -454,8 +456,8 @@ def test_a_scan_without_shells_of_its_b_values_is_named(
     )
     for command in commands:
         assert main([*command, "--nprocs", "1"]) == 1
-        told = capsys.readouterr().err.splitlines()[-1]
-        assert "s1b.nii.gz: expected b-values on a few shells" in told
+        last_line = capsys.readouterr().err.splitlines()[-1]
+        assert "s1b.nii.gz: expected b-values on a few shells" in last_line
 
 
 @pytest.mark.parametrize(

@@ -9,20 +9,20 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from lessons import QUICK
 from phantoms import RENDER, load_image, make_gradients, make_scan, write_raw, write_table
 from siteless.bids import ScanSelection, find_scans, read_scan
 from siteless.cli import main
 from siteless.errors import ModelError, OutputError
 from siteless.methods import Invariant, Scaled, load_model
 from siteless.pipelines import Run, fit_model, harmonize_dataset, write_report
+from training_scans import QUICK
 
 
 def _times(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-def test_every_scan_is_rendered_and_said_how(
+def test_every_scan_is_rendered_and_described(
     study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = _times(study)
@@ -34,11 +34,11 @@ def test_every_scan_is_rendered_and_said_how(
     source = load_image(study / "data/sub-01/ses-a/dwi/sub-01_ses-a_dwi.nii.gz")
     assert load_image(image).shape == source.shape
     np.testing.assert_allclose(load_image(image).affine, source.affine, atol=1e-5)
-    told = json.loads(image.with_name(image.name.replace(".nii.gz", ".json")).read_text())
-    assert told["Siteless"]["Model"] == load_model(study / "m.safetensors").identity
-    assert told["Siteless"]["SourceSite"] == "a"
-    assert told["Siteless"]["TargetSite"] == "b"
-    assert told["Sources"] == ["bids:source:sub-01/ses-a/dwi/sub-01_ses-a_dwi.nii.gz"]
+    sidecar = json.loads(image.with_name(image.name.replace(".nii.gz", ".json")).read_text())
+    assert sidecar["Siteless"]["Model"] == load_model(study / "m.safetensors").identity
+    assert sidecar["Siteless"]["SourceSite"] == "a"
+    assert sidecar["Siteless"]["TargetSite"] == "b"
+    assert sidecar["Sources"] == ["bids:source:sub-01/ses-a/dwi/sub-01_ses-a_dwi.nii.gz"]
     described = json.loads((out / "dataset_description.json").read_text())
     assert described["DatasetLinks"] == {"source": (study / "data").as_uri()}
     scans = find_scans(out, site_from="ses").scans
@@ -68,12 +68,12 @@ def test_the_report_shows_what_the_model_has_learned_of_sites(study: Path, tmp_p
     model, out = study / "m.safetensors", tmp_path / "out"
     words = ["harmonize", study / "data", out, "--model", model, "--to", "b", "--nprocs", "1"]
     assert main([*map(str, words), "--site", "a"]) == 0
-    shown = "What each site does to all of a brain"
-    assert shown in (out / "report" / "index.html").read_text()
+    title = "What each site does to all of a brain"
+    assert title in (out / "report" / "index.html").read_text()
     page = write_report(
         ScanSelection(study / "data", sites=["a"]), [out], tmp_path / "pages", run=Run(nprocs=1)
     )
-    assert shown not in page.read_text()
+    assert title not in page.read_text()
     other = tmp_path / "other.safetensors"
     fit_model(study / "data", other, Scaled(), run=Run(nprocs=1))
     with pytest.raises(ModelError, match="rendered by another model"):
@@ -182,10 +182,12 @@ def test_maps_say_where_and_how_much(study: Path, tmp_path: Path) -> None:
         assert image.shape[3] == 3
         assert image.get_fdata().max() > 0
     mask = load_image(folder / "sub-01_ses-a_desc-unfamiliar_mask.nii.gz")
-    told = json.loads((folder / "sub-01_ses-a_desc-harmonized_dwi.json").read_text())
-    found = told["SitelessFound"]
+    sidecar = json.loads((folder / "sub-01_ses-a_desc-harmonized_dwi.json").read_text())
+    measures = sidecar["SitelessFound"]
     # Isolated voxels are unlike the training scans too, but are rendered from their codes.
-    assert mask.get_fdata().sum() <= found["Unfamiliar"] * found["RenderedVoxels"] * (1 + 1e-6)
+    assert mask.get_fdata().sum() <= measures["Unfamiliar"] * measures["RenderedVoxels"] * (
+        1 + 1e-6
+    )
     assert mask.get_data_dtype() == np.uint8
 
 
@@ -224,9 +226,9 @@ def test_a_scan_unlike_those_that_were_learned_is_warned_of(
     words += [str(study / "m.safetensors"), "--to", "b", "--site", "a", "--nprocs", "1"]
     for there in ("2 scans rendered as b:", "0 scans rendered as b, 2 there already:"):
         assert main(words) == 0
-        shown = capsys.readouterr()
-        assert there in shown.out
-        [line] = [one for one in shown.err.splitlines() if "warning" in one]
+        output = capsys.readouterr()
+        assert there in output.out
+        [line] = [row for row in output.err.splitlines() if "warning" in row]
         assert "sub-01_ses-a_desc-harmonized_dwi.nii.gz" in line
         assert "look at sub-01_ses-a_desc-unfamiliar_mask.nii.gz" in line
 
@@ -242,17 +244,17 @@ def test_a_scan_that_fails_is_named_and_the_others_are_done(
     out = tmp_path / "out"
     words = [*RENDER, str(data), str(out), "--model", str(study / "m.safetensors")]
     assert main([*words, "--to", "b", "--nprocs", "1"]) == 1
-    shown = capsys.readouterr()
-    assert "2 scans rendered as b, 2 failed" in shown.out
-    told = [line for line in shown.err.splitlines() if line.startswith("siteless: ")]
-    assert len(told) == 2
-    assert str(broken) in told[0]
-    assert "no .bvec file" in told[1]
+    output = capsys.readouterr()
+    assert "2 scans rendered as b, 2 failed" in output.out
+    messages = [line for line in output.err.splitlines() if line.startswith("siteless: ")]
+    assert len(messages) == 2
+    assert str(broken) in messages[0]
+    assert "no .bvec file" in messages[1]
     assert len(list(out.rglob("*_dwi.nii.gz"))) == 2
     assert not list(out.rglob(".siteless-*"))
 
 
-def test_what_is_wrong_with_all_scans_is_said_once(
+def test_an_error_of_all_scans_is_reported_once(
     study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [
@@ -266,8 +268,8 @@ def test_what_is_wrong_with_all_scans_is_said_once(
         bval = tmp_path / f"{number}.bval"
         bval.write_text(bval.read_text().replace("3000", "2000"))
     assert main([*words, "--model", str(study / "m.safetensors")]) == 1
-    shown = capsys.readouterr()
-    [line] = [line for line in shown.err.splitlines() if line.startswith("siteless: ")]
+    output = capsys.readouterr()
+    [line] = [line for line in output.err.splitlines() if line.startswith("siteless: ")]
     assert "the signal at b=1200, b=3000, found b=1200, b=2000" in line
     assert line.endswith("(and so for all 3 scans)")
 

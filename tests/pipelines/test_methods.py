@@ -9,7 +9,6 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from lessons import SHELLS, write_study
 from phantoms import (
     RENDER,
     load_image,
@@ -28,6 +27,7 @@ from siteless.methods.paired import PairedSettings
 from siteless.methods.rish import RishModel
 from siteless.methods.template import _likeness
 from siteless.pipelines import FitFiles
+from training_scans import SHELLS, write_study
 
 GAIN = {"a": 1.0, "b": 1.7}
 OPTIONS = {
@@ -104,8 +104,8 @@ def test_a_method_is_fitted_shown_and_used(
 def test_the_same_command_twice_gives_the_same_bytes(
     manifest: Path, tmp_path: Path, name: str
 ) -> None:
-    for place in ("first", "second"):
-        assert _fit(manifest, tmp_path / place / "m.safetensors", name) == 0
+    for folder in ("first", "second"):
+        assert _fit(manifest, tmp_path / folder / "m.safetensors", name) == 0
     first, second = ((tmp_path / p / "m.safetensors").read_bytes() for p in ("first", "second"))
     assert first == second
 
@@ -137,8 +137,8 @@ def test_denoising_is_part_of_the_model(tmp_path: Path, monkeypatch: pytest.Monk
     plain = project(fit_coefficients(scan, order=model.preparation.order), scan.gradients)
     plain = plain[scan.white_matter.T[scan.mask.T]]
     truth = clean.signal.T[:, clean.white_matter.T].T
-    made = render(model, scan, "b").scan.signal.T[:, scan.white_matter.T].T
-    assert np.square(made - truth).mean() < 0.8 * np.square(plain - truth).mean()
+    signal = render(model, scan, "b").scan.signal.T[:, scan.white_matter.T].T
+    assert np.square(signal - truth).mean() < 0.8 * np.square(plain - truth).mean()
 
 
 def _weakened(scan: Scan, factor: float) -> Scan:
@@ -161,7 +161,7 @@ def _write_people(root: Path, people: list[tuple[str, str, int, float]]) -> Path
     return write_table(root / "scans.tsv", rows)
 
 
-def test_ages_that_differ_between_sites_are_told_from_them(tmp_path: Path) -> None:
+def test_ages_that_differ_between_sites_are_separated_from_them(tmp_path: Path) -> None:
     """Site b shows 0.9 of the signal, and people lose some with age; they are older at b."""
     ages = {"a": (20, 30, 40, 50, 60), "b": (40, 50, 60, 70, 80)}
     people = [
@@ -170,33 +170,33 @@ def test_ages_that_differ_between_sites_are_told_from_them(tmp_path: Path) -> No
         for age in all_ages
     ]
     manifest = _write_people(tmp_path / "data", people)
-    found = {}
+    scales = {}
     for name in ("rish", "rish-glm"):
         assert _fit(manifest, tmp_path / f"{name}.safetensors", name) == 0
         model = load_model(tmp_path / f"{name}.safetensors")
         assert isinstance(model, RishModel)
-        found[name] = np.median(model.scales(0, [1])[..., 1][model.template.white_matter > 0.5])
-    assert found["rish-glm"] == pytest.approx(0.9, rel=0.01)
-    assert found["rish"] < 0.9 * 0.975  # the difference of 20 years is taken for the site's
+        scales[name] = np.median(model.scales(0, [1])[..., 1][model.template.white_matter > 0.5])
+    assert scales["rish-glm"] == pytest.approx(0.9, rel=0.01)
+    assert scales["rish"] < 0.9 * 0.975  # the difference of 20 years is taken for the site's
 
 
-def test_travelling_people_are_told_from_sites(tmp_path: Path) -> None:
+def test_travelling_people_are_separated_from_sites(tmp_path: Path) -> None:
     """Each person shows another part of the signal; few were at both sites."""
-    part = {"v": 0.80, "w": 0.85, "x": 1.0, "y": 1.1, "z": 1.15}
+    gains = {"v": 0.80, "w": 0.85, "x": 1.0, "y": 1.1, "z": 1.15}
     visits = [("v", "a"), ("w", "a"), ("x", "a"), ("x", "b"), ("y", "a"), ("y", "b"), ("z", "b")]
     visits += [("u", "b")]
-    part["u"] = 1.2
-    people = [(who, at, 40, part[who] * (0.9 if at == "b" else 1.0)) for who, at in visits]
+    gains["u"] = 1.2
+    people = [(who, at, 40, gains[who] * (0.9 if at == "b" else 1.0)) for who, at in visits]
     manifest = _write_people(tmp_path / "data", people)
-    found = {}
+    scales = {}
     for name in ("rish", "rish --travelling"):
         out = tmp_path / f"{name.replace(' ', '')}.safetensors"
         assert _fit(manifest, out, name) == 0
         model = load_model(out)
         assert isinstance(model, RishModel)
-        found[name] = np.median(model.scales(0, [1])[..., 1][model.template.white_matter > 0.5])
-    assert found["rish --travelling"] == pytest.approx(0.9, rel=0.01)
-    assert abs(found["rish"] - 0.9) > 0.05
+        scales[name] = np.median(model.scales(0, [1])[..., 1][model.template.white_matter > 0.5])
+    assert scales["rish --travelling"] == pytest.approx(0.9, rel=0.01)
+    assert abs(scales["rish"] - 0.9) > 0.05
 
 
 def test_scales_follow_a_person_who_lies_elsewhere(tmp_path: Path) -> None:
@@ -270,14 +270,14 @@ def test_scans_are_registered_and_one_that_cannot_be_is_named(
     assert registered == {f"s{p}{s}": "yes" for p in range(3) for s in "ab"} | {"s3b": "no"}
     words = [*RENDER, str(manifest), str(tmp_path / "out"), "--model", str(out), "--to", "a"]
     assert main([*words, "--site", "b", "--nprocs", "1"]) == 1
-    told = capsys.readouterr().err
-    assert "s3b.nii.gz: the scan could not be registered to the template" in told
+    errors = capsys.readouterr().err
+    assert "s3b.nii.gz: the scan could not be registered to the template" in errors
     assert len(list((tmp_path / "out").rglob("*desc-harmonized_dwi.nii.gz"))) == 3
 
 
 @pytest.mark.slow
 def test_registrations_in_two_processes_give_the_same_bytes(tmp_path: Path) -> None:
-    """Quickly, test_fit.py has it of another method, and test_register.py of registration."""
+    """Slow; test_fit.py tests another method quickly, and test_register.py registration."""
     manifest = _write_with_a_broken_scan(tmp_path / "data")
     outs = {number: tmp_path / number / "m.safetensors" for number in ("1", "2")}
     for number, out in outs.items():
@@ -426,16 +426,16 @@ def test_only_codes_can_be_encoded(
     assert _fit(manifest, out, "scaled") == 0
     capsys.readouterr()
     assert main(["encode", str(manifest), str(tmp_path / "codes"), "--model", str(out)]) == 1
-    told = capsys.readouterr().err
-    assert "a model of the method scaled has no latent code" in told
+    errors = capsys.readouterr().err
+    assert "a model of the method scaled has no latent code" in errors
 
 
-@pytest.mark.parametrize(("people", "told"), [(2, ["a, b"]), (3, [])])
+@pytest.mark.parametrize(("people", "expected"), [(2, ["a, b"]), (3, [])])
 def test_sites_of_few_scans_are_warned_of(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], people: int, told: list[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], people: int, expected: list[str]
 ) -> None:
     study = write_study(tmp_path / "study", people=people)
     words = [str(study), "--model", str(tmp_path / "m.safetensors"), "--method", "scaled"]
     assert main(["fit", *words, "--nprocs", "1"]) == 0
     lines = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
-    assert [line.split("found fewer of ")[1].split(";")[0] for line in lines] == told
+    assert [line.split("found fewer of ")[1].split(";")[0] for line in lines] == expected

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from deaths import double_unless, process_of
+from killed_processes import double_or_die, process_of
 from siteless.errors import SitelessError
 from siteless.pipelines import Run, _parallel
 from siteless.pipelines._parallel import run_all
@@ -12,21 +12,19 @@ from siteless.pipelines._parallel import run_all
 
 @pytest.mark.parametrize("nprocs", [1, 2])
 def test_every_item_is_done_once(nprocs: int) -> None:
-    results = list(run_all(partial(double_unless, -1), range(5), nprocs=nprocs))
+    results = list(run_all(partial(double_or_die, -1), range(5), nprocs=nprocs))
     assert sorted(results) == [(n, 2 * n) for n in range(5)]
 
 
 @pytest.mark.parametrize("cores", [1, 2])
-def test_there_is_a_process_a_core_unless_told(
-    monkeypatch: pytest.MonkeyPatch, cores: int
-) -> None:
+def test_there_is_a_process_a_core_by_default(monkeypatch: pytest.MonkeyPatch, cores: int) -> None:
     monkeypatch.setattr(_parallel, "available_cpus", lambda: cores)
     processes = {process for _, process in run_all(process_of, range(4), nprocs=None)}
     assert (processes == {os.getpid()}) == (cores == 1)
 
 
 def test_an_item_that_kills_its_process_is_lost_and_the_others_are_done() -> None:
-    work = partial(double_unless, 1)
+    work = partial(double_or_die, 1)
     results = dict(run_all(work, range(4), nprocs=2, lost=lambda item: -item))
     assert results == {0: 0, 1: -1, 2: 4, 3: 6}
     with pytest.raises(SitelessError, match="a worker process could not start or was ended"):

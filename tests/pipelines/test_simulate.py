@@ -42,13 +42,16 @@ def test_the_check_finds_no_problem(tiny: Path) -> None:
     assert [p for p in check_dataset(tiny).problems if p.code != "few-scans"] == []
 
 
-@pytest.mark.parametrize("part", ["", "derivatives/masks", "derivatives/truth"])
-def test_the_validator_finds_no_error(tiny: Path, part: str) -> None:
+@pytest.mark.parametrize("dataset", ["", "derivatives/masks", "derivatives/truth"])
+def test_the_validator_finds_no_error(tiny: Path, dataset: str) -> None:
     validator = Path(sys.executable).with_name("bids-validator-deno")
-    shown = subprocess.run(
-        [validator, "--format", "json", tiny / part], capture_output=True, text=True, check=False
+    process = subprocess.run(
+        [validator, "--format", "json", tiny / dataset],
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    issues = json.loads(shown.stdout)["issues"]["issues"]
+    issues = json.loads(process.stdout)["issues"]["issues"]
     assert [issue for issue in issues if issue["severity"] == "error"] == []
 
 

@@ -23,14 +23,14 @@ FEW = ["--people-per-site", "3", "--test-people", "1"]
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Simulate tiny cohorts, each design once."""
-    made = {}
+    datasets = {}
 
     def simulate(design: str) -> Path:
-        if design not in made:
+        if design not in datasets:
             out = tmp_path_factory.mktemp("designs") / design
             assert main(["simulate", str(out), "--design", design, *TINY, *FEW]) == 0
-            made[design] = out
-        return made[design]
+            datasets[design] = out
+        return datasets[design]
 
     return simulate
 
@@ -55,9 +55,11 @@ def test_only_the_sessions_that_people_have_are_written(simulated: Callable[[str
 
 
 @pytest.mark.parametrize("design", ["confounded", "patients", "longitudinal"])
-def test_the_check_can_read_it(simulated: Callable[[str], Path], design: str) -> None:
-    found = {problem.code for problem in check_dataset(simulated(design)).problems}
-    assert found <= {"few-scans", "confounded"}
+def test_the_check_can_read_a_simulated_study(
+    simulated: Callable[[str], Path], design: str
+) -> None:
+    codes = {problem.code for problem in check_dataset(simulated(design)).problems}
+    assert codes <= {"few-scans", "confounded"}
 
 
 def test_the_record_has_the_design(simulated: Callable[[str], Path]) -> None:
@@ -117,15 +119,15 @@ def test_an_interrupted_run_goes_on(simulated: Callable[[str], Path], tmp_path: 
     assert (again / lost).read_bytes() == (whole / lost).read_bytes()
 
 
-@pytest.mark.parametrize("part", ["", "derivatives/truth"])
+@pytest.mark.parametrize("dataset", ["", "derivatives/truth"])
 @pytest.mark.parametrize("design", ["patients", "longitudinal"])
 def test_the_validator_finds_no_error(
-    simulated: Callable[[str], Path], design: str, part: str
+    simulated: Callable[[str], Path], design: str, dataset: str
 ) -> None:
     validator = Path(sys.executable).with_name("bids-validator-deno")
-    command: list[str | Path] = [validator, "--format", "json", simulated(design) / part]
-    shown = subprocess.run(command, capture_output=True, text=True, check=False)
-    issues = json.loads(shown.stdout)["issues"]["issues"]
+    command: list[str | Path] = [validator, "--format", "json", simulated(design) / dataset]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    issues = json.loads(process.stdout)["issues"]["issues"]
     assert [issue for issue in issues if issue["severity"] == "error"] == []
 
 
@@ -134,7 +136,7 @@ def test_the_record_of_travelling_people_has_no_settings_of_other_designs(tmp_pa
     record = json.loads((tmp_path / "derivatives" / "truth" / "simulation.json").read_text())
     assert set(record) == {"siteless", "people", "scanners", "voxel_size", "seed", "rescans"}
     person = {"label", "age", "sex", "split", "seed", "lesion"}
-    assert {name for one in record["people"] for name in one} == person
+    assert {name for recorded in record["people"] for name in recorded} == person
 
 
 @pytest.mark.parametrize(
@@ -162,7 +164,9 @@ def test_random_sites_are_those_of_the_seed(tmp_path: Path) -> None:
     assert main(["simulate", str(tmp_path / "out"), *words, *few]) == 0
     record = tmp_path / "out" / "derivatives" / "truth" / "simulation.json"
     recorded = json.loads(record.read_text())["scanners"]
-    assert recorded == json.loads(json.dumps([asdict(one) for one in draw_scanners(2, seed=5)]))
+    assert recorded == json.loads(
+        json.dumps([asdict(scanner) for scanner in draw_scanners(2, seed=5)])
+    )
 
 
 def test_the_command_line_names_all_designs() -> None:

@@ -38,12 +38,12 @@ def test_estimates_lie_between_zero_and_the_difference_of_means(
 ) -> None:
     rng, design = np.random.default_rng(seed), _unpaired(people)
     values = _drawn(rng, design, apart * rng.normal(size=4))
-    found = estimate_site_effects(values, design, ONE)
+    estimated = estimate_site_effects(values, design, ONE)
     means = np.array([values[design.sites == site].mean() for site in range(4)])
-    if np.abs(values - means[design.sites][:, None]).max() > 2 * found.of_people[0] ** 0.5:
+    if np.abs(values - means[design.sites][:, None]).max() > 2 * estimated.of_people[0] ** 0.5:
         return  # far people count less
-    np.testing.assert_allclose(found.raw[:, 0], means - means.mean(), atol=1e-9)
-    shares = (found.sites[:, 0] / found.raw[:, 0]).round(9)
+    np.testing.assert_allclose(estimated.raw[:, 0], means - means.mean(), atol=1e-9)
+    shares = (estimated.sites[:, 0] / estimated.raw[:, 0]).round(9)
     assert (shares >= 0).all()
     assert (shares <= 1).all()
     assert np.ptp(shares) < 1e-6  # a balanced design shrinks all sites alike
@@ -58,9 +58,11 @@ def test_on_average_harmonizing_is_never_worse_than_doing_nothing_nor_than_means
     for seed in range(300):
         rng = np.random.default_rng(seed)
         effects = of_sites * rng.normal(size=4)
-        found = estimate_site_effects(_drawn(rng, design, effects), design, ONE)
+        estimated = estimate_site_effects(_drawn(rng, design, effects), design, ONE)
         true = effects - effects.mean()
-        errors.append([np.square(e - true).sum() for e in (found.sites[:, 0], found.raw[:, 0], 0)])
+        errors.append(
+            [np.square(e - true).sum() for e in (estimated.sites[:, 0], estimated.raw[:, 0], 0)]
+        )
     shrunk, raw, nothing = np.mean(errors, axis=0)
     assert shrunk < 1.25 * raw
     assert shrunk < nothing + 0.2 * raw
@@ -72,9 +74,9 @@ def test_the_posterior_variance_is_that_of_the_error(people: int) -> None:
     for seed in range(400):
         rng = np.random.default_rng(seed)
         effects = rng.normal(size=4)
-        found = estimate_site_effects(_drawn(rng, design, effects), design, ONE)
-        errors.append(np.square(found.sites[:, 0] - effects + effects.mean()).mean())
-        variances.append(found.variance.mean())
+        estimated = estimate_site_effects(_drawn(rng, design, effects), design, ONE)
+        errors.append(np.square(estimated.sites[:, 0] - effects + effects.mean()).mean())
+        variances.append(estimated.variance.mean())
     assert np.mean(errors) == pytest.approx(np.mean(variances), rel=0.3)
 
 
@@ -83,8 +85,8 @@ def test_travelling_people_are_compared_with_themselves() -> None:
     design = Design.of(labels, [str(n) for n in range(4)] * 4, SITES)
     rng, effects = np.random.default_rng(0), np.array([0.3, -0.1, 0.0, -0.2])
     values = _drawn(rng, design, effects, of_people=1.0, rest=0.01)
-    found = estimate_site_effects(values, design, ONE)
-    np.testing.assert_allclose(found.sites[:, 0], effects, atol=0.02)
+    estimated = estimate_site_effects(values, design, ONE)
+    np.testing.assert_allclose(estimated.sites[:, 0], effects, atol=0.02)
     strangers = estimate_site_effects(values, _unpaired(4), ONE)
     assert np.abs(strangers.sites).max() < np.abs(effects).max() / 2
 
@@ -101,7 +103,7 @@ def test_two_bridging_people_count_for_what_they_are_worth() -> None:
         true = effects - effects.mean()
         bridged = estimate_site_effects(values, design, ONE).sites[:, 0]
         alone = estimate_site_effects(values[:40], _unpaired(10), ONE).sites[:, 0]
-        errors.append([np.square(found - true).mean() for found in (bridged, alone)])
+        errors.append([np.square(estimated - true).mean() for estimated in (bridged, alone)])
     bridged, alone = np.mean(errors, axis=0)
     assert bridged < 0.1 * alone
 
@@ -112,7 +114,7 @@ def _confounded(rng: np.random.Generator, gap: int, people: int = 10) -> Array:
 
 
 def test_what_age_explains_is_not_the_sites() -> None:
-    found = []
+    largest = []
     for seed in range(50):
         rng = np.random.default_rng(seed)
         ages = _confounded(rng, gap=10)
@@ -120,8 +122,8 @@ def test_what_age_explains_is_not_the_sites() -> None:
         values = _drawn(rng, design, np.zeros(4)) - 0.1 * ages
         adjusted = estimate_site_effects(values, design, ONE)
         naive = estimate_site_effects(values, _unpaired(10), ONE)
-        found.append([np.abs(one.sites).max() for one in (adjusted, naive)])
-    adjusted, naive = np.mean(found, axis=0)
+        largest.append([np.abs(estimated.sites).max() for estimated in (adjusted, naive)])
+    adjusted, naive = np.mean(largest, axis=0)
     assert adjusted < 0.4 * naive
 
 
@@ -140,16 +142,16 @@ def test_one_person_a_site_proves_nothing_unless_they_travelled() -> None:
     assert np.abs(estimate_site_effects(values, alone, ONE).sites).max() < 0.05
     traveller = Design.of(SITES, ["p"] * 4, SITES)
     values = _drawn(rng, traveller, effects)
-    found = estimate_site_effects(values, traveller, ONE)
-    np.testing.assert_allclose(found.sites[:, 0], effects, atol=0.01)
+    estimated = estimate_site_effects(values, traveller, ONE)
+    np.testing.assert_allclose(estimated.sites[:, 0], effects, atol=0.01)
 
 
 def test_groups_of_features_have_priors_of_their_own() -> None:
     rng, design = np.random.default_rng(0), _unpaired(5)
     large = np.hstack([_drawn(rng, design, 5 * rng.normal(size=4)) for _ in range(6)])
     small = np.hstack([_drawn(rng, design, np.zeros(4)) for _ in range(6)])
-    found = estimate_site_effects(np.hstack([large, small]), design, np.repeat([0, 1], 6))
-    kept = np.sqrt(np.square(found.sites).sum(axis=0) / np.square(found.raw).sum(axis=0))
+    estimated = estimate_site_effects(np.hstack([large, small]), design, np.repeat([0, 1], 6))
+    kept = np.sqrt(np.square(estimated.sites).sum(axis=0) / np.square(estimated.raw).sum(axis=0))
     assert kept[:6].min() > 0.95
     assert kept[6:].max() < 0.5
 
@@ -216,7 +218,14 @@ def test_the_fewer_degrees_of_freedom_the_larger_a_variance_may_be() -> None:
         factors = []
         for freedom in (0.5, 1, 2, 3, 4, 8, 30):
             seen = rng.chisquare(freedom, size=(400, count)) / freedom
-            factors.append(np.mean([_moderated(one, freedom).mean() / one.mean() for one in seen]))
+            factors.append(
+                np.mean(
+                    [
+                        _moderated(variances, freedom).mean() / variances.mean()
+                        for variances in seen
+                    ]
+                )
+            )
         assert (np.diff(factors) <= 1e-9).all()
         assert factors[-1] == pytest.approx(1, abs=0.1)
 
@@ -228,9 +237,9 @@ def test_two_people_a_site_hardly_prove_anything() -> None:
     design = Design.of(labels, [str(n) for n in range(8)], SITES, covariates)
     errors, given = [], []
     for _ in range(300):
-        found = estimate_site_effects(_drawn(rng, design, np.zeros(4)), design, ONE)
-        errors.append(np.square(found.sites).mean())
-        given.append(np.square(found.raw).mean())
+        estimated = estimate_site_effects(_drawn(rng, design, np.zeros(4)), design, ONE)
+        errors.append(np.square(estimated.sites).mean())
+        given.append(np.square(estimated.raw).mean())
     assert np.mean(errors) < 0.3 * np.mean(given)
 
 

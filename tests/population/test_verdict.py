@@ -26,16 +26,16 @@ def verdicts(people: int, effect: float, seed: int = 0) -> tuple[list[SiteVerdic
 
 
 def test_difference_without_scanners_is_what_chance_gives() -> None:
-    for one in verdicts(10, 0.0)[0]:
-        assert one.difference == pytest.approx(one.chance, rel=0.3)
-        assert one.scanner < 0.2 * one.difference
-        assert one.chance == pytest.approx(np.sqrt(3 / 4 / 10), rel=0.15)
+    for verdict in verdicts(10, 0.0)[0]:
+        assert verdict.difference == pytest.approx(verdict.chance, rel=0.3)
+        assert verdict.scanner < 0.2 * verdict.difference
+        assert verdict.chance == pytest.approx(np.sqrt(3 / 4 / 10), rel=0.15)
 
 
 def test_a_large_difference_is_the_scanners() -> None:
-    for one in verdicts(10, 3.0)[0]:
-        assert one.scanner == pytest.approx(one.difference, rel=0.05)
-        assert one.left**2 + one.scanner**2 == pytest.approx(one.difference**2)
+    for verdict in verdicts(10, 3.0)[0]:
+        assert verdict.scanner == pytest.approx(verdict.difference, rel=0.05)
+        assert verdict.left**2 + verdict.scanner**2 == pytest.approx(verdict.difference**2)
 
 
 @pytest.mark.parametrize("people", [3, 10, 40])
@@ -43,8 +43,8 @@ def test_a_large_difference_is_the_scanners() -> None:
 def test_stated_error_is_the_true_one(people: int, effect: float) -> None:
     stated, true = [], []
     for seed in range(6):
-        found, error = verdicts(people, effect, seed)
-        stated += [one.error**2 for one in found]
+        given, error = verdicts(people, effect, seed)
+        stated += [verdict.error**2 for verdict in given]
         true += np.square(error).tolist()
     assert np.sqrt(np.mean(true)) == pytest.approx(np.sqrt(np.mean(stated)), rel=0.25)
 
@@ -52,12 +52,12 @@ def test_stated_error_is_the_true_one(people: int, effect: float) -> None:
 @pytest.mark.parametrize("effect", [0.3, 1.0])
 def test_expected_errors_are_those_of_studies_of_that_size(effect: float) -> None:
     small = verdicts(10, effect)[0]
-    for place, number in enumerate(NUMBERS):
-        expected = np.mean([one.expected_errors[place] for one in small])
+    for index, number in enumerate(NUMBERS):
+        expected = np.mean([verdict.expected_errors[index] for verdict in small])
         seen = np.mean([verdicts(number, effect, seed)[1].mean() for seed in range(1, 5)])
         assert expected == pytest.approx(seen, rel=0.25)
-    for one in small:
-        assert list(one.expected_errors) == sorted(one.expected_errors, reverse=True)
+    for verdict in small:
+        assert list(verdict.expected_errors) == sorted(verdict.expected_errors, reverse=True)
 
 
 def test_people_of_a_site_are_counted_once() -> None:
@@ -66,6 +66,6 @@ def test_people_of_a_site_are_counted_once() -> None:
 
 
 def test_sites_of_one_person_each_prove_nothing() -> None:
-    for one in verdicts(1, 3.0)[0]:
-        assert one.scanner == 0
-        assert one.error == pytest.approx(one.difference)
+    for verdict in verdicts(1, 3.0)[0]:
+        assert verdict.scanner == 0
+        assert verdict.error == pytest.approx(verdict.difference)

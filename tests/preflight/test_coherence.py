@@ -23,10 +23,10 @@ def _with_stored_vectors(scan: Scan, change: AxisError) -> Scan:
 @pytest.mark.parametrize("flip", [1.0, -1.0])
 def test_every_wrong_table_is_found_with_what_is_wrong(change: AxisError, flip: float) -> None:
     scan = make_scan(affine=centred_affine(rotation=np.diag([flip, 1, 1])))
-    found = find_axis_error(_with_stored_vectors(scan, change))
-    assert found is not None
-    assert np.array_equal(found.matrix, change.matrix)
-    assert found.gain > 1.1
+    error = find_axis_error(_with_stored_vectors(scan, change))
+    assert error is not None
+    assert np.array_equal(error.matrix, change.matrix)
+    assert error.gain > 1.1
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -42,8 +42,8 @@ def test_tables_in_world_axes_are_judged_in_world_axes() -> None:
     rotation = Rotation.from_euler("xyz", (20, -25, 30), degrees=True).as_matrix()
     scan = make_scan(affine=centred_affine(rotation=rotation))
     swapped = GradientTable(scan.gradients.bvals, scan.gradients.bvecs[:, [1, 0, 2]])
-    found = find_axis_error(replace(scan, gradients=swapped), np.eye(3))
-    assert str(found) == "x and y are swapped"
+    error = find_axis_error(replace(scan, gradients=swapped), np.eye(3))
+    assert str(error) == "x and y are swapped"
 
 
 def test_noise_accuses_no_table() -> None:

@@ -101,7 +101,7 @@ def test_equal_signal_is_reported_once_with_both_names() -> None:
     assert "sub-2_dwi.nii.gz" in problem.what
 
 
-def test_few_scans_and_one_site_are_told() -> None:
+def test_few_scans_and_one_site_are_reported() -> None:
     assert _codes(_scans(3, "a")) == ["one-site"]
     assert _codes(_scans(3, "a") + _scans(2, "b", 3)) == ["few-scans"]
 
@@ -111,7 +111,7 @@ def test_one_person_scanned_often_is_still_one_person() -> None:
     assert _codes(_scans(3, "a") + again) == ["few-scans"]
 
 
-def test_too_few_directions_are_told_once_for_scans_alike() -> None:
+def test_too_few_directions_are_reported_once_for_scans_alike() -> None:
     few: dict[str, Any] = {"shells": ((1000.0, 12), (2000.0, 45))}
     [problem] = cohort_problems(_scans(4, "a", **few) + _scans(4, "b", 4, **few), DATASET)
     assert problem.code == "low-order"
@@ -120,10 +120,10 @@ def test_too_few_directions_are_told_once_for_scans_alike() -> None:
     assert cohort_problems(_scans(4, "a", **few) + _scans(4, "b", 4), DATASET, order=4) == []
 
 
-def test_sites_spelled_or_told_differently_are_doubted() -> None:
+def test_sites_of_different_spelling_or_origin_are_reported() -> None:
     assert _codes(_scans(3, "Leeds") + _scans(3, "leeds", 3)) == ["similar-sites"]
-    told = _scans(3, "a", site_origin="participants.tsv")
-    assert _codes(told + _scans(3, "b", 3, site_origin="JSON sidecar")) == ["mixed-sites"]
+    listed = _scans(3, "a", site_origin="participants.tsv")
+    assert _codes(listed + _scans(3, "b", 3, site_origin="JSON sidecar")) == ["mixed-sites"]
 
 
 def _aged(
@@ -177,7 +177,7 @@ def _grouped(site: str, start: int, **groups: int) -> list[ScanFacts]:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "shown"),
+    ("first", "second", "counts"),
     [
         ({"control": 5, "patient": 5}, {"control": 6, "patient": 4}, None),
         (
@@ -189,10 +189,10 @@ def _grouped(site: str, start: int, **groups: int) -> list[ScanFacts]:
     ],
 )
 def test_groups_are_compared_between_sites(
-    first: dict[str, int], second: dict[str, int], shown: str | None
+    first: dict[str, int], second: dict[str, int], counts: str | None
 ) -> None:
     problems = cohort_problems(_grouped("a", 0, **first) + _grouped("b", 50, **second), DATASET)
-    expected = [f"group is confounded with site: {shown}"] if shown else []
+    expected = [f"group is confounded with site: {counts}"] if counts else []
     assert [problem.what for problem in problems] == expected
 
 
@@ -213,8 +213,10 @@ def test_the_design_comes_first() -> None:
 
 def _fit_refuses(scans: Sequence[ScanFacts], name: str) -> bool:
     """What a fit does with the scans, by its own functions."""
-    told = [scan.attributes for scan in scans]
-    columns = covariate_columns([Covariate.of(name, [own[name] for own in told])], told)
+    attributes = [scan.attributes for scan in scans]
+    columns = covariate_columns(
+        [Covariate.of(name, [of_scan[name] for of_scan in attributes])], attributes
+    )
     labels = [str(scan.site) for scan in scans]
     sites = sorted(set(labels))
     people = [scan.subject for scan in scans]
@@ -241,7 +243,7 @@ YOUNG, OLD = [20, 22, 24, 26], [60, 63, 66, 70]
 )
 def test_what_a_fit_refuses_is_announced(scans: list[ScanFacts], name: str, refused: bool) -> None:
     assert _fit_refuses(scans, name) == refused
-    [problem] = [one for one in cohort_problems(scans, DATASET) if one.code == "confound"]
+    [problem] = [noted for noted in cohort_problems(scans, DATASET) if noted.code == "confound"]
     assert ("siteless fit will refuse" in problem.remedy) == refused
 
 
@@ -251,8 +253,8 @@ def test_test_people_do_not_hide_a_confound_of_the_others() -> None:
     both = tested + [replace(scan, site="b", fingerprint=scan.subject + "b") for scan in tested]
     scans = [
         replace(scan, attributes={**scan.attributes, "split": split})
-        for split, own in (("train", learned), ("test", both))
-        for scan in own
+        for split, members in (("train", learned), ("test", both))
+        for scan in members
     ]
     [problem] = cohort_problems(scans, DATASET)
     assert problem.what.endswith("12 control and 9 patient at a, 9 control and 12 patient at b")
@@ -282,10 +284,12 @@ def _followed(
 
 
 @pytest.mark.parametrize("column", ["age", "years", "acq_time"])
-def test_change_that_is_tied_to_the_scanner_is_told(column: str) -> None:
+def test_change_that_is_tied_to_the_scanner_is_reported(column: str) -> None:
     moved = _followed(("a", 30), ("b", 33), column=column)
-    found = [one for one in cohort_problems(moved, DATASET) if one.code == "confounded-change"]
-    [problem] = found
+    problems = [
+        noted for noted in cohort_problems(moved, DATASET) if noted.code == "confounded-change"
+    ]
+    [problem] = problems
     assert "all 4 people seen at a and b were at a first" in problem.what
     assert "nobody was followed up" in problem.what
 
@@ -330,7 +334,9 @@ def test_studies_without_such_change_are_not_warned(scans: list[ScanFacts]) -> N
 
 def test_many_scanners_in_a_row_are_one_problem() -> None:
     row = _followed(("a", 30), ("b", 32), ("c", 34), ("d", 36))
-    [problem] = [one for one in cohort_problems(row, DATASET) if one.code == "confounded-change"]
+    [problem] = [
+        noted for noted in cohort_problems(row, DATASET) if noted.code == "confounded-change"
+    ]
     assert "3 more pairs of sites" in problem.what
 
 

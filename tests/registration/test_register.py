@@ -90,18 +90,18 @@ def test_a_moved_head_is_brought_back(matrix: Array, moving_grid: Grid) -> None:
     static_grid = make_grid()
     inverse = np.linalg.inv(matrix)
     moving = draw(moving_grid, lambda points: (points - SHIFT) @ inverse.T)
-    found = register_affine(moving, moving_grid, draw(static_grid), static_grid)
-    assert mean_error(found, static_grid, lambda points: points) > 2 * VOXEL
-    assert mean_error(found, static_grid, linear(matrix, SHIFT)) < 0.25 * VOXEL
+    alignment = register_affine(moving, moving_grid, draw(static_grid), static_grid)
+    assert mean_error(alignment, static_grid, lambda points: points) > 2 * VOXEL
+    assert mean_error(alignment, static_grid, linear(matrix, SHIFT)) < 0.25 * VOXEL
 
 
 def test_the_worlds_origin_does_not_matter() -> None:
     near, far = make_grid(), make_grid(centre=(300, -500, 200))
     moving, shift = draw(near, linear(TURN, [0, 0, 0])), far.affine[:3, 3] - near.affine[:3, 3]
     expected = register_affine(moving, near, draw(near), near)
-    found = register_affine(moving, far, draw(near), near)
-    np.testing.assert_allclose(found.affine[:3, :3], expected.affine[:3, :3], atol=1e-3)
-    np.testing.assert_allclose(found.affine[:3, 3], expected.affine[:3, 3] + shift, atol=0.05)
+    alignment = register_affine(moving, far, draw(near), near)
+    np.testing.assert_allclose(alignment.affine[:3, :3], expected.affine[:3, :3], atol=1e-3)
+    np.testing.assert_allclose(alignment.affine[:3, 3], expected.affine[:3, 3] + shift, atol=0.05)
 
 
 def bend(points: Array) -> Array:
@@ -139,7 +139,7 @@ def test_points_follow_the_bend(bent: tuple[Array, Array, Alignment, Alignment])
     points = centres(smooth.static)[static > 0.1]
     normal = points / SEMIAXES**2
     normal /= np.linalg.norm(normal, axis=1, keepdims=True)
-    # The rim beyond the blobs is bare: the image does not tell how points slide along it.
+    # The rim beyond the blobs is bare: the image does not show how points slide along it.
     marked = np.linalg.norm(points / SEMIAXES, axis=1) < 0.8
     misses = [bend(a.points_in_moving(points.T).T) - points for a in (affine, smooth)]
     inner = [np.linalg.norm(miss[marked], axis=1).mean() for miss in misses]
@@ -151,11 +151,15 @@ def test_points_follow_the_bend(bent: tuple[Array, Array, Alignment, Alignment])
 def test_an_alignment_comes_back_from_its_arrays(
     bent: tuple[Array, Array, Alignment, Alignment],
 ) -> None:
-    *_, found = bent
-    back = Alignment.from_arrays(found.moving, found.static, found.arrays)
+    *_, alignment = bent
+    back = Alignment.from_arrays(alignment.moving, alignment.static, alignment.arrays)
     points = np.random.default_rng(0).uniform(-30, 30, size=(3, 50))
-    np.testing.assert_array_equal(back.points_in_moving(points), found.points_in_moving(points))
-    np.testing.assert_array_equal(back.points_in_static(points), found.points_in_static(points))
+    np.testing.assert_array_equal(
+        back.points_in_moving(points), alignment.points_in_moving(points)
+    )
+    np.testing.assert_array_equal(
+        back.points_in_static(points), alignment.points_in_static(points)
+    )
 
 
 def test_to_moving_undoes_to_static(bent: tuple[Array, Array, Alignment, Alignment]) -> None:
@@ -269,9 +273,11 @@ def test_a_grid_that_cannot_be_is_refused(shape: tuple[int, ...], affine: Array)
 def digest_of_a_small_head() -> str:
     grid = make_grid((18, 22, 16))
     static, moving = draw(grid, lambda points: 2.5 * points), draw(grid, lambda x: bend(2.5 * x))
-    found = register(moving, grid, static, grid)
-    assert found.warp is not None
-    return hashlib.sha256(found.affine.tobytes() + found.warp.forward.tobytes()).hexdigest()
+    alignment = register(moving, grid, static, grid)
+    assert alignment.warp is not None
+    return hashlib.sha256(
+        alignment.affine.tobytes() + alignment.warp.forward.tobytes()
+    ).hexdigest()
 
 
 SCRIPT = """
@@ -299,7 +305,7 @@ def test_a_slab_of_few_slices_is_registered_too(slices: int) -> None:
     grid = make_grid(shape=(34, 40, slices))
     image = draw(grid)
     moved = draw(grid, linear(np.eye(3), [3.0, -2.0, 0.0]))
-    found = register(moved, grid, image, grid)
+    alignment = register(moved, grid, image, grid)
     inside = image > 0
-    after = correlation(found.to_static(moved), image, inside)
+    after = correlation(alignment.to_static(moved), image, inside)
     assert after > max(0.9, correlation(moved, image, inside))

@@ -55,7 +55,7 @@ def test_an_ablation_is_a_difference() -> None:
     assert rows["multi, lambda = 0"][TASKS[0]] == pytest.approx(1.5)
 
 
-def test_accuracy_is_of_the_codes_of_each_network() -> None:
+def test_accuracy_is_measured_on_the_codes_of_each_network() -> None:
     scores = [
         Score("n/a", "codes", method, WHITE_MATTER, f"leakage_{metric}", value)
         for method, metric, value in (
@@ -76,7 +76,7 @@ def test_accuracy_is_of_the_codes_of_each_network() -> None:
     assert leakage_table(table).rows["multi (all>a)"]["accuracy"] == 0.9
 
 
-def test_biology_is_of_scans_rendered_as_one_site() -> None:
+def test_biology_is_measured_on_scans_rendered_as_one_site() -> None:
     scores = [
         Score("n/a", f"all>{to}", "multi", WHITE_MATTER, metric, value)
         for to, metric, value in (

@@ -90,19 +90,19 @@ def test_the_same_numbers_give_the_same_bytes_whatever_the_users_settings(
 ) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
-    one = draw_all(scores, fods, tmp_path / "one")
+    first = draw_all(scores, fods, tmp_path / "one")
     with mpl.rc_context({"font.size": 30, "axes.facecolor": "red", "savefig.dpi": 50}):
-        two = draw_all(scores, fods, tmp_path / "two")
-    assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
+        second = draw_all(scores, fods, tmp_path / "two")
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
-@pytest.mark.parametrize("place", ["file/picture.png", "folder"])
-def test_a_place_that_cannot_be_written_is_named(
-    place: str, scores: dict[str, dict[str, Array]], fods: Array, tmp_path: Path
+@pytest.mark.parametrize("location", ["file/picture.png", "folder"])
+def test_a_location_that_cannot_be_written_is_named(
+    location: str, scores: dict[str, dict[str, Array]], fods: Array, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "folder").mkdir()
-    path = tmp_path / place
+    path = tmp_path / location
     draws: tuple[Callable[[], object], ...] = (
         lambda: draw_boxes(scores, path, label="error (1)"),
         lambda: draw_maps(scores, path, label="error (1)", voxel_size=(2.0, 2.0)),
@@ -112,7 +112,7 @@ def test_a_place_that_cannot_be_written_is_named(
         with pytest.raises(OutputError, match="cannot write here") as caught:
             draw()
         assert caught.value.path == path.parent
-    assert sorted(found.name for found in tmp_path.iterdir()) == ["file", "folder"]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file", "folder"]
 
 
 def test_a_picture_of_nothing_is_refused(tmp_path: Path) -> None:
@@ -190,9 +190,9 @@ def test_maps_share_limits_that_only_all_panels_together_decide(
     )
     assert limit == pytest.approx(np.percentile(pooled, 99))
     draw_maps(scores, tmp_path / "maps.png", label="error (1)", voxel_size=(2.0, 2.0))
-    shown = [image for panel in figures[0].axes for image in panel.images]
-    assert len(shown) == 6
-    assert {image.get_clim() for image in shown} == {(0, limit)}
+    images = [image for panel in figures[0].axes for image in panel.images]
+    assert len(images) == 6
+    assert {image.get_clim() for image in images} == {(0, limit)}
 
 
 def test_maps_are_as_wide_and_high_as_the_slice(
@@ -232,12 +232,12 @@ def test_the_sphere_is_closed_even_and_symmetric() -> None:
 def test_radii_are_a_delta_function_of_order_8(fods: Array) -> None:
     """By the addition theorem, a delta function is a sum of Legendre polynomials."""
     fibre = np.array([0.6, 0.0, 0.8])
-    found = radii(sh_basis(fibre[None], 8))[0]
+    values = radii(sh_basis(fibre[None], 8))[0]
     series = np.zeros(9)
     series[::2] = (2 * np.arange(0, 9, 2) + 1) / (4 * np.pi)
     expected = np.polynomial.legendre.legval(sphere()[0] @ fibre, series)
     assert (expected < 0).any()
-    np.testing.assert_allclose(found, expected.clip(0), atol=1e-12)
+    np.testing.assert_allclose(values, expected.clip(0), atol=1e-12)
     assert radii(fods[1, :, :15]).shape == (3, len(sphere()[0]))
 
 
@@ -258,7 +258,9 @@ def test_glyphs_share_a_scale_and_lie_in_their_voxels(
 
 def glyph_points(panel: Axes) -> Array:
     """Corners of the triangles of a panel, in a set order."""
-    (glyphs,) = (found for found in panel.collections if isinstance(found, PolyCollection))
+    (glyphs,) = (
+        collection for collection in panel.collections if isinstance(collection, PolyCollection)
+    )
     return np.concatenate([np.asarray(path.vertices)[:3] for path in glyphs.get_paths()])
 
 

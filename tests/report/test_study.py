@@ -41,8 +41,10 @@ def _summary(number: int, site: str, **changes: Any) -> ScanSummary:
 
 def _study(summaries: list[ScanSummary] | None = None, **changes: Any) -> Study:
     summaries = summaries or [_summary(n, site) for n in range(5) for site in "ab"]
-    told = {"Method": "invariant", "Version": "9.9", "TargetSite": "b", "Gradients": "own"}
-    return Study("A study", {**told, "Model": "abc123", "Denoiser": "n/a"}, summaries, **changes)
+    metadata = {"Method": "invariant", "Version": "9.9", "TargetSite": "b", "Gradients": "own"}
+    return Study(
+        "A study", {**metadata, "Model": "abc123", "Denoiser": "n/a"}, summaries, **changes
+    )
 
 
 def _scores() -> ScoreTable:
@@ -61,19 +63,19 @@ def _scores() -> ScoreTable:
 @given(st.lists(NUMBERS, min_size=1, max_size=20))
 def test_a_scale_holds_its_values_in_their_order(values: list[float]) -> None:
     axis = Axis.around(values)
-    places = [axis.at(value) for value in sorted(values)]
-    assert all(0 <= place <= 100 for place in places)
-    assert places == sorted(places)
-    assert all(0 <= place <= 100 for place, _ in axis.ticks)
+    positions = [axis.at(value) for value in sorted(values)]
+    assert all(0 <= position <= 100 for position in positions)
+    assert positions == sorted(positions)
+    assert all(0 <= position <= 100 for position, _ in axis.ticks)
 
 
 @given(st.lists(NUMBERS, min_size=2, max_size=20, unique=True))
 def test_no_two_ticks_say_the_same_and_each_is_where_it_says(values: list[float]) -> None:
     axis = Axis.around(values)
-    told = [float(text) for _, text in axis.ticks]
-    assert len(set(told)) == len(told)
-    for place, text in axis.ticks:
-        assert axis.at(float(text)) == pytest.approx(place, abs=1)
+    labels = [float(text) for _, text in axis.ticks]
+    assert len(set(labels)) == len(labels)
+    for position, text in axis.ticks:
+        assert axis.at(float(text)) == pytest.approx(position, abs=1)
 
 
 def test_sections_say_what_was_asked() -> None:
@@ -97,19 +99,19 @@ def test_the_gap_between_sites_is_that_of_their_means() -> None:
 
 
 def test_the_slope_with_age_is_that_of_the_scans() -> None:
-    _, told = _study().ages["FA"]
-    assert "after +0.0200 a decade" in told
+    _, caption = _study().ages["FA"]
+    assert "after +0.0200 a decade" in caption
 
 
-def test_without_ages_nothing_is_said_of_them() -> None:
-    study = _study([replace(one, age=None) for one in _study().summaries])
+def test_without_ages_the_page_does_not_mention_them() -> None:
+    study = _study([replace(summary, age=None) for summary in _study().summaries])
     assert study.ages == {}
     assert "and age" not in study.html()
 
 
 def test_names_are_text_and_not_html() -> None:
     evil = [_summary(n, s, name=f"<b>{n}</b>{s}") for n in range(3) for s in ("a", "b")]
-    page = _study([replace(one, site=f"<i>{one.site}") for one in evil]).html()
+    page = _study([replace(summary, site=f"<i>{summary.site}") for summary in evil]).html()
     assert "<b>" not in page
     assert "<i>a" not in page
     assert "&lt;b&gt;0&lt;/b&gt;a" in page
@@ -117,7 +119,7 @@ def test_names_are_text_and_not_html() -> None:
 
 def test_the_best_is_marked_and_floors_are_no_methods() -> None:
     compared = compare_methods(_scores())
-    best = {one.metric: compared.best(one, values) for one, values in compared.rows}
+    best = {row.metric: compared.best(row, values) for row, values in compared.rows}
     assert best["rmse_percent"] == {"mine"}
     assert best["fa_icc_agreement"] == {"mine"}
     assert best["leakage_chance"] == set()
@@ -128,8 +130,8 @@ def test_the_best_is_marked_and_floors_are_no_methods() -> None:
 def test_equals_are_all_best() -> None:
     rows = [Score("1", "a>b", m, WHITE_MATTER, "rmse_percent", 2.001) for m in ("x", "y")]
     compared = compare_methods(ScoreTable(tuple(rows)))
-    [(one, values)] = compared.rows
-    assert compared.best(one, values) == {"x", "y"}
+    [(row, values)] = compared.rows
+    assert compared.best(row, values) == {"x", "y"}
 
 
 def test_without_scores_the_page_says_how_to_get_them() -> None:
@@ -155,7 +157,7 @@ def test_a_map_that_is_no_number_stands_out_and_spoils_no_other() -> None:
     assert set(flag_scans([*usual, broken, unlike])) == {broken.name, unlike.name}
 
 
-def test_one_site_alone_has_no_gap_to_tell_of() -> None:
+def test_one_site_alone_has_no_gap() -> None:
     assert "largest gap" in _study().html()
     assert "largest gap" not in _study([_summary(n, "a") for n in range(3)]).html()
 
@@ -206,13 +208,13 @@ def test_a_page_of_a_person_has_a_row_for_each_scan_and_leads_home() -> None:
 
 
 def test_what_is_not_known_is_a_dash() -> None:
-    one = _summary(1, "a", change=None, unfamiliar=None, likeness={"fa": np.nan})
-    page = subject_page([one], "index.html", "")
+    summary = _summary(1, "a", change=None, unfamiliar=None, likeness={"fa": np.nan})
+    page = subject_page([summary], "index.html", "")
     assert page.count("<td>-</td>") == 4
 
 
 def test_sentences_name_method_target_model_and_papers() -> None:
-    told = {
+    metadata = {
         "Method": "rish",
         "Version": "1.2",
         "TargetSite": "leeds",
@@ -220,16 +222,23 @@ def test_sentences_name_method_target_model_and_papers() -> None:
         "Gradients": "target",
         "Denoiser": "MRtrix3 3.0",
     }
-    text = methods_text(told, scans=4, people=2, sites=["berlin", "leeds"])
-    for part in ("siteless 1.2", "RISH", "Mirzaalian et al. 2016", "site leeds", "f00", "MRtrix3"):
-        assert part in text
+    text = methods_text(metadata, scans=4, people=2, sites=["berlin", "leeds"])
+    for phrase in (
+        "siteless 1.2",
+        "RISH",
+        "Mirzaalian et al. 2016",
+        "site leeds",
+        "f00",
+        "MRtrix3",
+    ):
+        assert phrase in text
     assert "b-vectors of its protocol" in text
     assert {"mirzaalian2016", "cetinkarayumak2019", "veraart2016"} == set(
-        re.findall(r"@article{(\w+),", citations(told))
+        re.findall(r"@article{(\w+),", citations(metadata))
     )
 
 
-def test_what_another_tool_made_is_told_without_citations() -> None:
+def test_what_another_tool_made_is_described_without_citations() -> None:
     text = methods_text({}, scans=4, people=2, sites=["a", "b"])
     assert text.endswith("(4 scans, sites a, b) were harmonized with another tool.")
     assert "siteless" not in text

@@ -79,9 +79,9 @@ def make_volume(
 def make_scan(name: str = "sub-01, leeds", affine: Array = AFFINES["oblique"]) -> ViewedScan:
     """Return a scan with noise in four panels, positions in three, and colours in two."""
     colours = np.random.default_rng(9).uniform(size=(*SHAPE, 3)) * make_brain()[..., None]
-    place = np.where(make_brain()[..., None], world(affine), np.nan)
+    position = np.where(make_brain()[..., None], world(affine), np.nan)
     positions = {
-        panel: Volume(place[..., n], affine, -127, 127) for n, panel in enumerate(PANELS[:3])
+        panel: Volume(position[..., n], affine, -127, 127) for n, panel in enumerate(PANELS[:3])
     }
     return ViewedScan(
         name,
@@ -148,9 +148,9 @@ def test_a_volume_is_read_back_within_half_a_level_where_it_was(
     there = world(volume.affine)[inside]
     index = nib.affines.apply_affine(np.linalg.inv(image.affine), there)
     np.testing.assert_allclose(index, np.rint(index), atol=1e-3)
-    found = image.get_fdata()[tuple(np.rint(index).astype(int).T)]
+    values = image.get_fdata()[tuple(np.rint(index).astype(int).T)]
     half = (high - low) / 254 / 2
-    np.testing.assert_allclose(found, volume.data[inside], atol=half * 1.001)
+    np.testing.assert_allclose(values, volume.data[inside], atol=half * 1.001)
 
 
 @pytest.mark.parametrize("name", AFFINES)
@@ -163,8 +163,8 @@ def test_colours_are_read_back_within_half_a_level_where_they_were(name: str) ->
     np.testing.assert_allclose(shift, start, atol=1e-3)
     cut = tuple(slice(a, a + n) for a, n in zip(start, image.shape, strict=True))
     read = np.asarray(image.dataobj)
-    for n, part in enumerate("RGB"):
-        np.testing.assert_allclose(read[part] / 255, colours[cut][..., n], atol=0.501 / 255)
+    for n, channel in enumerate("RGB"):
+        np.testing.assert_allclose(read[channel] / 255, colours[cut][..., n], atol=0.501 / 255)
 
 
 def test_a_volume_is_cut_to_what_is_seen_and_takes_a_byte_a_voxel() -> None:
@@ -196,8 +196,8 @@ def test_left_is_on_the_left_and_front_on_top_of_a_still(name: str) -> None:
     for values, side in ((x, "left"), (y, "bottom")):
         volume = Volume(values - values.min(), affine, 0, np.ptp(values))
         still, width, height = draw_still(volume, box)
-        shown = np.asarray(Image.open(io.BytesIO(still)).convert("L")).astype(float)
-        rows, columns = shown.mean(axis=1), shown.mean(axis=0)
+        brightness = np.asarray(Image.open(io.BytesIO(still)).convert("L")).astype(float)
+        rows, columns = brightness.mean(axis=1), brightness.mean(axis=0)
         darker, lighter = (columns[0], columns[-1]) if side == "left" else (rows[-1], rows[0])
         assert darker < lighter - 100
         assert (width, height) == pytest.approx(sides)
@@ -282,20 +282,20 @@ def box_of(element: Locator) -> FloatRect:
 
 
 def found_in(pattern: str, text: str) -> str:
-    found = re.search(pattern, text)
-    assert found is not None
-    return found[1]
+    match = re.search(pattern, text)
+    assert match is not None
+    return match[1]
 
 
 def look(page: Page) -> dict[str, Image.Image]:
     """Return what each panel that is to be seen shows."""
     wait(page)
-    shown = {}
+    pictures = {}
     for figure in page.locator("figure:visible").all():
         picture = figure.locator("canvas").screenshot()
         name = figure.get_attribute("data-panel") or ""
-        shown[name] = Image.open(io.BytesIO(picture)).convert("RGB")
-    return shown
+        pictures[name] = Image.open(io.BytesIO(picture)).convert("RGB")
+    return pictures
 
 
 def assert_all_differ(before: dict[str, Image.Image], after: dict[str, Image.Image]) -> None:
@@ -312,23 +312,23 @@ def read_place(page: Page) -> dict[str, float]:
 
 
 def test_every_panel_shows_a_brain_and_no_two_the_same(page: Page) -> None:
-    shown = look(page)
-    assert list(shown) == list(PANELS)
-    for picture in shown.values():
+    pictures = look(page)
+    assert list(pictures) == list(PANELS)
+    for picture in pictures.values():
         grey = np.asarray(picture.convert("L"))
         assert grey[4, 4:-4].max() == 0  # the frame
         assert grey.std() > 20
-    assert_all_differ(shown, {panel: shown[PANELS[n - 1]] for n, panel in enumerate(PANELS)})
+    assert_all_differ(pictures, {panel: pictures[PANELS[n - 1]] for n, panel in enumerate(PANELS)})
 
 
 def test_arrows_on_the_slider_move_all_panels(page: Page) -> None:
-    before, told = look(page), page.locator(".viewer-where").inner_text()
+    before, position = look(page), page.locator(".viewer-where").inner_text()
     page.locator("input[name=slice]").focus()
     page.keyboard.press("ArrowRight")
     assert_all_differ(before, look(page))
-    assert page.locator(".viewer-where").inner_text() != told
+    assert page.locator(".viewer-where").inner_text() != position
     page.keyboard.press("ArrowLeft")
-    assert page.locator(".viewer-where").inner_text() == told
+    assert page.locator(".viewer-where").inner_text() == position
     assert look(page) == before
 
 
@@ -348,9 +348,9 @@ def test_another_map_changes_all_panels_and_their_bars(page: Page) -> None:
 
 def test_panels_without_a_volume_are_hidden(page: Page) -> None:
     page.select_option("select[name=quantity]", "fibre directions")
-    shown = look(page)
-    assert list(shown) == ["before", "after"]
-    assert np.asarray(shown["after"]).std() > 20
+    pictures = look(page)
+    assert list(pictures) == ["before", "after"]
+    assert np.asarray(pictures["after"]).std() > 20
 
 
 def test_another_scan_is_shown_and_its_name_is_text(page: Page) -> None:
@@ -364,7 +364,7 @@ def test_another_scan_is_shown_and_its_name_is_text(page: Page) -> None:
 def test_positions_of_an_oblique_image_are_those_of_the_world(
     page: Page, plane: str, axes: str
 ) -> None:
-    """Panels show each voxel's place, so that a value tells where it was read."""
+    """Panels show each voxel's place, so that a value shows where it was read."""
     page.select_option("select[name=quantity]", "position")
     wait(page)
     page.get_by_label(plane).check()
@@ -375,9 +375,9 @@ def test_positions_of_an_oblique_image_are_those_of_the_world(
     for where in ((0.4, 0.6), (0.6, 0.6), (0.4, 0.4)):
         canvas.click(position={"x": where[0] * size, "y": where[1] * size})
         places.append(read_place(page))
-        told = page.locator(".viewer-where").inner_text()
-        slice_at = float(found_in(r"= (\S+) mm", told).replace("\N{MINUS SIGN}", "-"))
-        assert told.startswith(through)
+        shown_position = page.locator(".viewer-where").inner_text()
+        slice_at = float(found_in(r"= (\S+) mm", shown_position).replace("\N{MINUS SIGN}", "-"))
+        assert shown_position.startswith(through)
         assert abs(places[-1][through] - slice_at) < 7  # a voxel is up to 8 mm wide
     origin, right, above = places
     assert right[across] - origin[across] > 20
@@ -409,19 +409,19 @@ def test_a_narrow_page_has_two_square_panels_a_row_and_does_not_scroll_sideways(
 
 
 def test_a_value_has_the_colour_of_the_bar(browser: Browser, tmp_path: Path) -> None:
-    wanted = {"low": 0.0, "middle": 0.5, "high": 1.0}
+    levels = {"low": 0.0, "middle": 0.5, "high": 1.0}
     solid = {
         name: Volume(np.where(make_brain(), 2 + value, np.nan), np.eye(4), 2, 3, colours="viridis")
-        for name, value in wanted.items()
+        for name, value in levels.items()
     }
     write_page(tmp_path / "solid.html", viewer_html([ViewedScan("solid", {"FA": solid})]))
     with open_page(browser, tmp_path / "solid.html") as opened:
         undress(opened)
         for name, picture in look(opened).items():
-            shown = picture.getpixel((picture.width // 2, picture.height // 2))
-            colour = colormaps["viridis"](wanted[name], bytes=True)[:3]
+            pixel = picture.getpixel((picture.width // 2, picture.height // 2))
+            colour = colormaps["viridis"](levels[name], bytes=True)[:3]
             np.testing.assert_allclose(
-                np.asarray(shown, dtype=int), np.array(colour, dtype=int), atol=4
+                np.asarray(pixel, dtype=int), np.array(colour, dtype=int), atol=4
             )
 
 

@@ -18,12 +18,12 @@ from siteless.simulation._person import _fibres
 COMMISSURAL, PROJECTION, ASSOCIATION = range(3)
 
 
-def _flux_at(*place: float) -> tuple[Array, Array]:
+def _flux_at(*centre: float) -> tuple[Array, Array]:
     """Average the atlas's flux, as density and direction, over a ball of 4 mm."""
     atlas = load_atlas()
     grid = np.moveaxis(np.indices(atlas.flux.shape[:3]), 0, -1)
     position = grid @ atlas.flux_affine[:3, :3].T + atlas.flux_affine[:3, 3]
-    near = np.linalg.norm(position - place, axis=-1) < 4
+    near = np.linalg.norm(position - centre, axis=-1) < 4
     flux = atlas.flux[near].mean(axis=0)
     density = np.linalg.norm(flux, axis=-1)
     return density, np.abs(flux) / np.maximum(density, 1e-9)[:, None]
@@ -94,7 +94,9 @@ def test_affines_are_oblique(anatomy: Anatomy) -> None:
     assert np.linalg.det(axes) < 0
 
 
-def test_age_lowers_the_intra_axonal_part_as_told(person: Person, anatomy: Anatomy) -> None:
+def test_age_lowers_the_intra_axonal_part_by_the_stated_amount(
+    person: Person, anatomy: Anatomy
+) -> None:
     older = make_anatomy(replace(person, age=65), voxel_size=4.0)
     change = older.intra_axonal - anatomy.intra_axonal
     np.testing.assert_allclose(change, 20 * INTRA_AXONAL_PER_YEAR, atol=1e-9)
@@ -118,8 +120,8 @@ def test_a_lesion_changes_white_matter_where_its_mask_says(
 
 def test_fibres_turn_with_the_head(anatomy: Anatomy) -> None:
     turn = Rotation.from_euler("xyz", [20, -30, 40], degrees=True).as_matrix()
-    place = anatomy.position[::50]
-    straight, volumes = _fibres(place, lambda position: position)
-    turned, same_volumes = _fibres(place @ turn, lambda position: position @ turn.T)
+    positions = anatomy.position[::50]
+    straight, volumes = _fibres(positions, lambda position: position)
+    turned, same_volumes = _fibres(positions @ turn, lambda position: position @ turn.T)
     np.testing.assert_allclose(same_volumes, volumes, atol=1e-6)
     np.testing.assert_allclose(turned[volumes > 0], (straight @ turn)[volumes > 0], atol=1e-6)

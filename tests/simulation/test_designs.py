@@ -83,9 +83,9 @@ def test_ages_and_sexes_of_unpaired_sites_are_alike() -> None:
 def test_mean_ages_of_confounded_sites_are_evenly_apart(gap: float) -> None:
     cohort = _draw("confounded", age_gap=gap, people_per_site=(20,))
     ages = [np.array([person.age for person in _at(cohort, site)]) for site in SITES]
-    means = [one.mean() for one in ages]
+    means = [of_site.mean() for of_site in ages]
     np.testing.assert_allclose(means, 50 + gap * np.linspace(-0.5, 0.5, 4), atol=0.6)
-    assert all(9.5 < one.std() < 12 for one in ages)
+    assert all(9.5 < of_site.std() < 12 for of_site in ages)
     assert 18 <= np.min(ages) <= np.max(ages) <= 90
 
 

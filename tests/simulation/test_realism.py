@@ -85,12 +85,12 @@ def test_equal_protocols_on_two_scanners_differ_where_their_fields_do(
         return b0 / b0.mean(), tensor.md
 
     first, again, other = map(maps, (("prisma30", 1), ("prisma30", 2), ("connectom30", 1)))
-    for name, (one, two, three) in zip(
+    for name, (values, rescanned, elsewhere) in zip(
         ["b0", "md"], zip(first, again, other, strict=True), strict=True
     ):
         outer = np.linalg.norm(fine.position[fine.tissue[:, 0] > 0.7], axis=1) > 55
-        site = abs(np.mean(three[outer]) / np.mean(one[outer]) - 1)
-        rescan = abs(np.mean(two[outer]) / np.mean(one[outer]) - 1)
+        site = abs(np.mean(elsewhere[outer]) / np.mean(values[outer]) - 1)
+        rescan = abs(np.mean(rescanned[outer]) / np.mean(values[outer]) - 1)
         assert site > 3 * rescan, name
 
 

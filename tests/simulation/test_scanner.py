@@ -164,19 +164,19 @@ def test_noise_has_the_second_moment_of_its_distribution(coils: int, level: floa
 
 def test_coil_error_is_the_gradient_of_a_harmonic_field() -> None:
     """Each coil's field obeys Laplace's equation, so the trace of its second derivatives is 0."""
-    place, step = np.array([[30.0, -40.0, 25.0]]), 1e-2
+    position, step = np.array([[30.0, -40.0, 25.0]]), 1e-2
     for coil in range(3):
         divergence = 0.0
         for axis in range(3):
-            ahead, behind = place + step * np.eye(3)[axis], place - step * np.eye(3)[axis]
+            ahead, behind = position + step * np.eye(3)[axis], position - step * np.eye(3)[axis]
             rows = [_coil_error(at, 0.03)[0, axis, coil] for at in (ahead, behind)]
             divergence += (rows[0] - rows[1]) / (2 * step)
         assert divergence == pytest.approx(0, abs=1e-8)
 
 
-def _coil_fields(place: Array, strength: float) -> Array:
+def _coil_fields(position: Array, strength: float) -> Array:
     """The fields of the three coils, as potentials whose gradients they play out."""
-    x, y, z = place / 100
+    x, y, z = position / 100
     ideal = np.array([x, y, z])
     third = np.array(
         [
@@ -189,12 +189,13 @@ def _coil_fields(place: Array, strength: float) -> Array:
 
 
 def test_coils_give_the_gradient_of_the_sum_of_their_fields() -> None:
-    place, asked, step = np.array([40.0, 10.0, 60.0]), np.array([0.6, -0.3, 0.74]), 1e-3
+    position, asked, step = np.array([40.0, 10.0, 60.0]), np.array([0.6, -0.3, 0.74]), 1e-3
     given = [
-        (asked @ (_coil_fields(place + e, 0.03) - _coil_fields(place - e, 0.03))) / (2 * step)
+        (asked @ (_coil_fields(position + e, 0.03) - _coil_fields(position - e, 0.03)))
+        / (2 * step)
         for e in step * np.eye(3)
     ]
-    np.testing.assert_allclose(_coil_error(place[None], 0.03)[0] @ asked, given, atol=1e-7)
+    np.testing.assert_allclose(_coil_error(position[None], 0.03)[0] @ asked, given, atol=1e-7)
 
 
 def test_a_turned_head_is_the_same_experiment_seen_from_the_head(
@@ -209,10 +210,10 @@ def test_a_turned_head_is_the_same_experiment_seen_from_the_head(
     turn, _ = Rotation.align_vectors(played.directions, scan.gradients.directions)
     rng = np.random.default_rng((*person.seed, zlib.crc32(scanner.site.encode()), 1))
     rng.normal(size=3)
-    place = anatomy.position @ turn.as_matrix().T + rng.normal(scale=scanner.shift, size=3)
+    position = anatomy.position @ turn.as_matrix().T + rng.normal(scale=scanner.shift, size=3)
     turned = replace(anatomy, directions=anatomy.directions @ turn.as_matrix().T)
     expected = clean_signal(
-        turned, played, echo_time=scanner.echo_time, distortion=_coil_error(place, 0.03)
+        turned, played, echo_time=scanner.echo_time, distortion=_coil_error(position, 0.03)
     )
     np.testing.assert_allclose(scan.clean.swapaxes(0, 2)[anatomy.mask.T], expected, rtol=2e-3)
 
@@ -223,14 +224,14 @@ def test_blur_has_the_width_asked_for(anatomy: Anatomy, voxel: float, width: flo
     grid = replace(anatomy, affine=np.diag([voxel] * 3 + [1.0]), mask=np.ones((15, 15, 15), bool))
     impulse = np.zeros((15, 15, 15, 1), dtype=np.float32)
     impulse[7, 7, 7] = 1
-    spread = _blurred(impulse, width, grid)[..., 0].sum(axis=(1, 2))
-    variance = np.sum(spread * (np.arange(15) - 7) ** 2) * voxel**2
+    profile = _blurred(impulse, width, grid)[..., 0].sum(axis=(1, 2))
+    variance = np.sum(profile * (np.arange(15) - 7) ** 2) * voxel**2
     assert variance == pytest.approx(width**2 / (8 * np.log(2)), rel=1e-3)
 
 
 def test_dispersion_has_the_spread_asked_for() -> None:
-    direction, spread = np.array([[0.0, 0.0, 1.0]]), np.array([0.2])
-    cone = _cone(direction, spread)[0]
+    direction, dispersion = np.array([[0.0, 0.0, 1.0]]), np.array([0.2])
+    cone = _cone(direction, dispersion)[0]
     tilt = np.arccos(cone[:, 2].clip(-1, 1))
     assert np.sum(_SPREAD * tilt**2) == pytest.approx(2 * 0.2**2, rel=1e-5)
     assert np.sum(_SPREAD * tilt**4) == pytest.approx(8 * 0.2**4, rel=1e-5)
@@ -265,11 +266,11 @@ def test_signal_of_an_undispersed_fibre_is_stick_and_zeppelin(
     anatomy: Anatomy, scanners: dict[str, Scanner]
 ) -> None:
     voxel = int(anatomy.tissue[:, 0].argmax())
-    one = slice(voxel, voxel + 1)
+    chosen = slice(voxel, voxel + 1)
     alone = replace(
         anatomy,
         tissue=np.array([[1.0, 0, 0]]),
-        directions=anatomy.directions[one],
+        directions=anatomy.directions[chosen],
         populations=np.array([[1.0, 0, 0]]),
         intra_axonal=np.array([0.6]),
         dispersion=np.zeros(1),

@@ -15,7 +15,7 @@ def test_what_is_stored_is_read_again_even_if_it_is_nothing(
     path = tmp_path / "x.safetensors"
     save_arrays(path, arrays, labels)
     assert is_whole(path)
-    stored, found = map_arrays(path)
-    assert found == (labels or {})
+    stored, read_labels = map_arrays(path)
+    assert read_labels == (labels or {})
     assert set(stored) == set(load_arrays(path)) == set(arrays)
     assert all(np.array_equal(stored[name], arrays[name]) for name in arrays)

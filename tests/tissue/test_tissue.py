@@ -44,17 +44,17 @@ def test_brain_is_found_though_its_middle_is_dark() -> None:
     grid = np.moveaxis(np.indices(scan.mask.shape), 0, -1) @ scan.affine[:3, :3].T
     radius = np.linalg.norm(grid + scan.affine[:3, 3], axis=-1)
     shaded = scan.signal[..., :2].mean(axis=-1) * np.where(radius < 8, 0.05, 1.0)
-    found = brain_mask(shaded, scan.voxel_size)
-    overlap = 2 * np.sum(found & scan.mask) / (found.sum() + scan.mask.sum())
-    assert found[radius < 8].all()
+    estimated = brain_mask(shaded, scan.voxel_size)
+    overlap = 2 * np.sum(estimated & scan.mask) / (estimated.sum() + scan.mask.sum())
+    assert estimated[radius < 8].all()
     assert overlap > 0.85
-    assert not (ndimage.binary_fill_holes(found) & ~found).any()
+    assert not (ndimage.binary_fill_holes(estimated) & ~estimated).any()
 
 
 def test_white_matter_is_found() -> None:
     scan = make_scan()
-    found = white_matter_mask(scan.signal, scan.gradients, scan.mask)
+    estimated = white_matter_mask(scan.signal, scan.gradients, scan.mask)
     inner = ndimage.binary_erosion(scan.mask)
-    assert np.mean(found[scan.white_matter & inner]) > 0.9
-    assert np.mean(found[inner & ~scan.white_matter]) < 0.1
-    assert not found[~inner].any()
+    assert np.mean(estimated[scan.white_matter & inner]) > 0.9
+    assert np.mean(estimated[inner & ~scan.white_matter]) < 0.1
+    assert not estimated[~inner].any()

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 from neuroCombat import neuroCombat
 
-from lessons import SHELLS, make_card
 from phantoms import make_gradients, make_scan
 from siteless.acquisition import Array, Scan, Site
 from siteless.errors import DatasetError, ModelError, SignalError, SitelessError
@@ -26,6 +25,7 @@ from siteless.methods.template import BrainMaps
 from siteless.microstructure import compute_maps
 from siteless.model import save_model
 from siteless.population import Covariate, covariate_columns
+from training_scans import SHELLS, make_card
 
 AGES = ["20", "35", "50", "65", "30", "45", "60", "75", "41", "52", "63", "28"]
 SEXES = list("FMFMMFFMFMMF")
@@ -41,37 +41,37 @@ def _values(voxels: int = 400) -> Array:
     """Make maps like MD of twelve people at three sites, shape (scan, voxel), in mm2/s."""
     random = np.random.default_rng(0)
     age = np.array(AGES, float)[:, None] - 45
-    own = 0.7 + 0.002 * age + 0.05 * random.normal(size=(12, voxels))
-    own = own + np.array([0, 0.1, -0.05])[SITES][:, None] + 0.02 * random.normal(size=voxels)
-    return 1e-3 * own
+    maps = 0.7 + 0.002 * age + 0.05 * random.normal(size=(12, voxels))
+    maps = maps + np.array([0, 0.1, -0.05])[SITES][:, None] + 0.02 * random.normal(size=voxels)
+    return 1e-3 * maps
 
 
 def _by_neurocombat(values: Array) -> Array:
     """Harmonize by the package, with ages and sexes as its users give them."""
     table = pd.DataFrame({"batch": SITES, "age": [float(a) for a in AGES], "sex": SEXES})
     with contextlib.redirect_stdout(io.StringIO()):
-        found = neuroCombat(values.T, table, "batch", ["sex"], ["age"])
-    return found["data"].T
+        harmonized = neuroCombat(values.T, table, "batch", ["sex"], ["age"])
+    return harmonized["data"].T
 
 
 def test_the_average_is_what_neurocombat_gives(capsys: pytest.CaptureFixture[str]) -> None:
     values, columns = _values(), covariate_columns(_learned(), PEOPLE)
-    found = estimate(values, SITES, columns)
-    lines = [found.line(site, None, own) for site, own in zip(SITES, columns, strict=True)]
-    made = [a * y + b for y, (a, b) in zip(values, lines, strict=True)]
-    np.testing.assert_allclose(made, _by_neurocombat(values), rtol=1e-4)
-    assert not np.allclose(made, values, rtol=1e-2)
+    effects = estimate(values, SITES, columns)
+    lines = [effects.line(site, None, person) for site, person in zip(SITES, columns, strict=True)]
+    harmonized = [a * y + b for y, (a, b) in zip(values, lines, strict=True)]
+    np.testing.assert_allclose(harmonized, _by_neurocombat(values), rtol=1e-4)
+    assert not np.allclose(harmonized, values, rtol=1e-2)
     assert capsys.readouterr().out == ""
 
 
 def test_the_way_over_another_site_is_as_good_as_the_straight_one() -> None:
     columns = covariate_columns(_learned(), PEOPLE)
-    found, own = estimate(_values(), SITES, columns), columns[3]
-    first, second = found.line(0, 1, own), found.line(1, 2, own)
-    straight = found.line(0, 2, own)
+    effects, person = estimate(_values(), SITES, columns), columns[3]
+    first, second = effects.line(0, 1, person), effects.line(1, 2, person)
+    straight = effects.line(0, 2, person)
     np.testing.assert_allclose(second[0] * first[0], straight[0], rtol=1e-5)
     np.testing.assert_allclose(second[0] * first[1] + second[1], straight[1], atol=1e-9)
-    gain, offset = found.line(2, 2, own)
+    gain, offset = effects.line(2, 2, person)
     np.testing.assert_array_equal(gain, 1)
     np.testing.assert_array_equal(offset, 0)
 
@@ -79,12 +79,12 @@ def test_the_way_over_another_site_is_as_good_as_the_straight_one() -> None:
 def test_covariates_keep_what_they_explain() -> None:
     age = np.array(AGES, float)
     values, columns = _values(), covariate_columns(_learned(), PEOPLE)
-    found = estimate(values, SITES, columns)
-    lines = [found.line(site, None, own) for site, own in zip(SITES, columns, strict=True)]
-    made = np.array([a * y + b for y, (a, b) in zip(values, lines, strict=True)])
-    slope = np.polyfit(age, made.mean(axis=1), 1)[0]
+    effects = estimate(values, SITES, columns)
+    lines = [effects.line(site, None, person) for site, person in zip(SITES, columns, strict=True)]
+    harmonized = np.array([a * y + b for y, (a, b) in zip(values, lines, strict=True)])
+    slope = np.polyfit(age, harmonized.mean(axis=1), 1)[0]
     assert slope == pytest.approx(2e-6, rel=0.1)
-    left = made.mean(axis=1) - np.polyval(np.polyfit(age, made.mean(axis=1), 1), age)
+    left = harmonized.mean(axis=1) - np.polyval(np.polyfit(age, harmonized.mean(axis=1), 1), age)
     means = [left[np.array(SITES) == site].mean() for site in range(3)]
     assert np.ptp(means) < 0.05 * 0.15e-3
 
@@ -99,7 +99,7 @@ def test_words_and_numbers_become_columns_that_are_zero_on_average() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("attributes", "message"),
     [
         ({"sex": "F"}, "the age of the scan is unknown"),
         ({"age": "n/a", "sex": "F"}, "the age of the scan is unknown"),
@@ -108,10 +108,10 @@ def test_words_and_numbers_become_columns_that_are_zero_on_average() -> None:
     ],
 )
 def test_covariates_that_are_not_understood_are_refused(
-    told: dict[str, str], message: str
+    attributes: dict[str, str], message: str
 ) -> None:
     with pytest.raises(DatasetError, match=message):
-        covariate_columns(_learned(), [told])
+        covariate_columns(_learned(), [attributes])
 
 
 def test_the_missing_package_is_named_with_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ def _model(
     covariates: Sequence[Mapping[str, Any]] = (),
     known: Array | None = None,
 ) -> CombatModel:
-    """Make a model of two sites that differ in FA by a shift of some spreads of 0.05."""
+    """Make a model of two sites whose FA differs by a shift, in deviations of 0.05."""
     scan = _scan()
     template = BrainMaps.of(scan, fit_coefficients(scan, order=4))
     known = scan.mask if known is None else known
@@ -162,24 +162,26 @@ def test_a_map_is_shifted_where_the_template_knows_and_nowhere_else() -> None:
     half = _scan().mask.copy()
     half[:10] = False
     scan, model = _scan(), _model(known=half)
-    [own] = compute_maps(scan, ["fa"]).values()
-    [made] = model.harmonize_maps(scan, "b").values()
+    [original] = compute_maps(scan, ["fa"]).values()
+    [harmonized] = model.harmonize_maps(scan, "b").values()
     inside = half.copy()
     inside[:11] = False
-    np.testing.assert_allclose(made[inside], np.minimum(own[inside] + 0.1, 1), atol=1e-5)
+    np.testing.assert_allclose(
+        harmonized[inside], np.minimum(original[inside] + 0.1, 1), atol=1e-5
+    )
     outside = scan.mask.copy()
     outside[9:] = False
-    np.testing.assert_array_equal(made[outside], own[outside])
-    assert not made[~scan.mask].any()
+    np.testing.assert_array_equal(harmonized[outside], original[outside])
+    assert not harmonized[~scan.mask].any()
     [home] = model.harmonize_maps(scan, "a").values()
-    np.testing.assert_array_equal(home, own)
+    np.testing.assert_array_equal(home, original)
 
 
 def test_results_stay_in_the_range_of_the_map() -> None:
     for shift in (-20, 20):
-        [made] = _model(shift_b=shift).harmonize_maps(_scan(), "b").values()
-        assert made.min() >= 0
-        assert made.max() <= 1
+        [harmonized] = _model(shift_b=shift).harmonize_maps(_scan(), "b").values()
+        assert harmonized.min() >= 0
+        assert harmonized.max() <= 1
 
 
 def test_a_file_keeps_the_model_and_the_same_bytes(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import pytest
 import torch
 from scipy import ndimage
 
-from lessons import BS, ORDER, PREPARATION, QUICK, SHELLS, lesson, make_card
 from phantoms import make_gradients, make_scan
 from siteless.acquisition import Array, GradientTable, Scan, Site
 from siteless.errors import GradientTableError, ModelError
@@ -17,12 +16,13 @@ from siteless.methods.invariant import Codes, InvariantModel
 from siteless.methods.invariant.network import Autoencoder, NetworkSettings
 from siteless.methods.invariant.profiles import SiteProfiles, flat_fields
 from siteless.methods.invariant.training import make_parts, train
+from training_scans import BS, ORDER, PREPARATION, QUICK, SHELLS, make_card, make_training_set
 
 
 @pytest.fixture(scope="module")
 def model() -> InvariantModel:
     """A model of two sites whose levels are 1200 and 2400."""
-    trained = train(lesson(), replace(QUICK, updates=200))
+    trained = train(make_training_set(), replace(QUICK, updates=200))
     return InvariantModel(make_card({"a": 1200.0, "b": 2400.0}), trained.network)
 
 
@@ -40,13 +40,13 @@ def test_white_matter_is_what_the_model_renders(model: InvariantModel, scan: Sca
     assert rendered.gradients is scan.gradients
 
 
-def test_codes_are_of_the_patches_that_are_trained_on(scan: Scan) -> None:
-    """Of an untrained network, whose patches hold means of their surroundings."""
+def test_codes_come_from_the_patches_of_training(scan: Scan) -> None:
+    """An untrained network encodes patches that hold means of their surroundings."""
     settings = NetworkSettings(31, sites=2, neighbours=9, rendered=1, kept=6, turned=True)
     card = make_card({"a": 1200.0, "b": 2400.0}, settings={"training": {"surroundings": [1, 3]}})
     wide = InvariantModel(card, Autoencoder(settings))
-    part, _ = make_parts(scan, None, PREPARATION, parts=1, surroundings=(1, 3))
-    patches = torch.from_numpy(part.values[part.neighbours]).flatten(1)
+    whole, _ = make_parts(scan, None, PREPARATION, parts=1, surroundings=(1, 3))
+    patches = torch.from_numpy(whole.values[whole.neighbours]).flatten(1)
     with torch.inference_mode():
         frames = wide.network.frames(patches)
         expected = wide.network.encode(patches, torch.zeros(1, dtype=torch.int64), frames).mean
@@ -76,22 +76,22 @@ def test_voxels_unlike_all_that_was_learned_keep_their_signal(
     model: InvariantModel, scan: Scan
 ) -> None:
     ill, full = _ill(scan, 4), replace(model, profiles=_profiles(0.2))
-    own = full.preparation.coefficients(ill)
-    codes = full.encode(ill, own)
+    coefficients = full.preparation.coefficients(ill)
+    codes = full.encode(ill, coefficients)
     inside = ill.white_matter.T[ill.mask.T]
     lesion = _lesion(scan).T[ill.white_matter.T]
     assert codes.unfamiliar[lesion].mean() > 0.9
     assert codes.unfamiliar[~lesion].mean() < 0.01
     assert full.profiles is not None
-    without_field = full.profiles.of(ill).without_field(own)[inside]
-    made = full.decode(codes, "b", level=codes.level)
+    without_field = full.profiles.of(ill).without_field(coefficients)[inside]
+    decoded = full.decode(codes, "b", level=codes.level)
     expected = without_field[codes.unfamiliar] * np.exp(-0.2)
-    np.testing.assert_allclose(made.values[codes.unfamiliar], expected, rtol=1e-4)
+    np.testing.assert_allclose(decoded.values[codes.unfamiliar], expected, rtol=1e-4)
     middle = full.decode(codes, "average", level=codes.level).values[codes.unfamiliar]
     expected = without_field[codes.unfamiliar] * np.cosh(0.2)
     np.testing.assert_allclose(middle, expected, rtol=1e-4)
-    spread = full.deviation(codes, "b", made, level=codes.level)
-    assert (spread[lesion].mean(axis=0) > 3 * spread[~lesion].mean(axis=0)).all()
+    deviation = full.deviation(codes, "b", decoded, level=codes.level)
+    assert (deviation[lesion].mean(axis=0) > 3 * deviation[~lesion].mean(axis=0)).all()
 
 
 def test_voxels_that_are_unfamiliar_alone_are_left_to_their_codes(
@@ -110,17 +110,17 @@ def test_voxels_that_are_unfamiliar_alone_are_left_to_their_codes(
 def test_what_codes_do_not_hold_of_means_is_kept(model: InvariantModel, scan: Scan) -> None:
     """A lesion such as no training scan has: smoothing keeps sums, and so does rendering."""
     ill, full = _ill(scan, 2.5), replace(model, profiles=_profiles(0.2))
-    own = full.preparation.coefficients(ill)
+    coefficients = full.preparation.coefficients(ill)
     means = Channels(ORDER, len(BS)).means
     inside = ill.white_matter.T[ill.mask.T]
-    codes = full.encode(ill, own)
+    codes = full.encode(ill, coefficients)
     without = replace(codes, lost=np.zeros_like(codes.lost))
 
     def sums(codes: Codes, site: str) -> Array:
         return full.decode(codes, site, level=codes.level).values[:, means].sum(axis=0)
 
     assert full.profiles is not None
-    measured = full.profiles.of(ill).without_field(own)[inside][:, means]
+    measured = full.profiles.of(ill).without_field(coefficients)[inside][:, means]
     expected = np.exp(0.2) * measured.sum(axis=0)
     np.testing.assert_allclose(sums(codes, "a"), expected, rtol=1e-3)
     assert np.abs(sums(without, "a") / expected - 1).max() > 0.01
@@ -129,28 +129,28 @@ def test_what_codes_do_not_hold_of_means_is_kept(model: InvariantModel, scan: Sc
 
 
 def test_what_is_not_rendered_can_be_left(model: InvariantModel, scan: Scan) -> None:
-    made = render(model, scan, "b", outside="unchanged")
+    rendering = render(model, scan, "b", outside="unchanged")
     other = ~scan.white_matter
-    np.testing.assert_array_equal(made.scan.signal[other], scan.signal[other])
-    assert not made.change[other].any()
-    assert made.change[scan.white_matter].any()
+    np.testing.assert_array_equal(rendering.scan.signal[other], scan.signal[other])
+    assert not rendering.change[other].any()
+    assert rendering.change[scan.white_matter].any()
 
 
 def _volumes(scan: Scan) -> list[Array]:
     return [scan.gradients.is_b0, *(shell.volumes for shell in scan.gradients.shells)]
 
 
-def _ratio(made: Rendering, scan: Scan, where: Array, volumes: Array) -> float:
-    return made.scan.signal[where][:, volumes].mean() / scan.signal[where][:, volumes].mean()
+def _ratio(rendering: Rendering, scan: Scan, where: Array, volumes: Array) -> float:
+    return rendering.scan.signal[where][:, volumes].mean() / scan.signal[where][:, volumes].mean()
 
 
 def test_there_is_no_step_at_the_boundary(model: InvariantModel, scan: Scan) -> None:
-    made = render(model, scan, "b")
+    rendering = render(model, scan, "b")
     white = scan.white_matter
     inner = white & ndimage.binary_dilation(~white)
     outer = scan.mask & ~white & ndimage.binary_dilation(white)
     for volumes in _volumes(scan):
-        inside, outside = (_ratio(made, scan, rim, volumes) for rim in (inner, outer))
+        inside, outside = (_ratio(rendering, scan, rim, volumes) for rim in (inner, outer))
         assert outside == pytest.approx(inside, rel=0.01)
 
 
@@ -161,31 +161,31 @@ def test_the_scale_follows_what_is_rendered_near_by() -> None:
     white = rng.random(shape) < 0.5
     x = np.broadcast_to(np.arange(24)[:, None, None], shape)
     values = rng.uniform(0.9, 1.1, (np.prod(shape), 7)).astype(np.float32)
-    own = Coefficients(values, np.ones(shape, bool), (1000.0,), order, (0.0,))
+    measured = Coefficients(values, np.ones(shape, bool), (1000.0,), order, (0.0,))
     ratio = (1 + 0.01 * x).T.ravel()[:, None].astype(np.float32) * np.array([1] + [2] * 6)
     inside = white.T.ravel()
     rendered = Coefficients((values * ratio)[inside], white, (1000.0,), order, (0.0,))
-    scales = _scales(own, rendered, np.full(3, 2.0))
+    scales = _scales(measured, rendered, np.full(3, 2.0))
     expected = ratio[:, [0, 1]].T
     inner = ((x > 3) & (x < 20)).T.ravel()
     np.testing.assert_allclose(scales[:, inner], expected[:, inner], rtol=0.01)
 
 
-def test_what_is_scaled_is_also_told_as_changed(model: InvariantModel, scan: Scan) -> None:
-    made = render(model, scan, "b")
+def test_what_is_scaled_counts_as_changed(model: InvariantModel, scan: Scan) -> None:
+    rendering = render(model, scan, "b")
     other = scan.mask & ~scan.white_matter
     b0 = int(np.flatnonzero(scan.gradients.is_b0)[0])
-    scale = made.scan.signal[other][:, b0] / scan.signal[other][:, b0]
+    scale = rendering.scan.signal[other][:, b0] / scan.signal[other][:, b0]
     mean_b0 = scan.signal[other][:, scan.gradients.is_b0].mean(axis=1)
-    expected = mean_b0 * np.abs(scale - made.levels[1] / made.levels[0])
-    np.testing.assert_allclose(made.change[other][:, 0], expected, rtol=1e-3, atol=0.05)
+    expected = mean_b0 * np.abs(scale - rendering.levels[1] / rendering.levels[0])
+    np.testing.assert_allclose(rendering.change[other][:, 0], expected, rtol=1e-3, atol=0.05)
 
 
 def test_at_home_a_scan_keeps_its_level(model: InvariantModel, scan: Scan) -> None:
     loud = scan.with_signal(3 * scan.signal)
-    made = render(model, loud, "a")
-    assert made.levels[0] == made.levels[1] == pytest.approx(3600, rel=0.05)
-    assert made.scan.signal[scan.white_matter].mean() == pytest.approx(
+    rendering = render(model, loud, "a")
+    assert rendering.levels[0] == rendering.levels[1] == pytest.approx(3600, rel=0.05)
+    assert rendering.scan.signal[scan.white_matter].mean() == pytest.approx(
         loud.signal[scan.white_matter].mean(), rel=0.05
     )
 
@@ -196,39 +196,39 @@ def test_far_from_what_is_rendered_the_mean_scale_is_taken(
     white = np.zeros_like(scan.white_matter)
     white[:6] = scan.white_matter[:6]
     half = replace(scan, white_matter=white)
-    made = render(model, half, "b")
+    rendering = render(model, half, "b")
     for volumes in _volumes(scan):
-        expected = _ratio(made, half, white, volumes)
+        expected = _ratio(rendering, half, white, volumes)
         far = np.zeros_like(white)
         far[-2:] = True
-        assert _ratio(made, half, far, volumes) == pytest.approx(expected, rel=0.03)
+        assert _ratio(rendering, half, far, volumes) == pytest.approx(expected, rel=0.03)
 
 
 def test_every_volume_of_a_voxel_keeps_its_contrast_where_it_is_scaled(
     model: InvariantModel, scan: Scan
 ) -> None:
-    made = render(model, scan, "b")
+    rendering = render(model, scan, "b")
     other = scan.mask & ~scan.white_matter
     for volumes in _volumes(scan):
-        ratio = made.scan.signal[other][:, volumes] / scan.signal[other][:, volumes]
+        ratio = rendering.scan.signal[other][:, volumes] / scan.signal[other][:, volumes]
         np.testing.assert_allclose(ratio, np.broadcast_to(ratio[:, :1], ratio.shape), rtol=1e-4)
 
 
 def test_change_is_the_distance_from_the_scan_at_the_targets_level(
     model: InvariantModel, scan: Scan
 ) -> None:
-    made = render(model, scan, "b")
-    own, level = model.preparation.coefficients(scan), model.encode(scan).level
-    assert made.levels[0] == level
-    assert made.levels[1] == pytest.approx(2400)
+    rendering = render(model, scan, "b")
+    coefficients, level = model.preparation.coefficients(scan), model.encode(scan).level
+    assert rendering.levels[0] == level
+    assert rendering.levels[1] == pytest.approx(2400)
     dense = make_gradients({1200: 400, 3000: 400}, b0=1)
     after = project(model.decode(model.encode(scan), "b"), dense)
-    before = project(own, dense)[scan.white_matter.T[scan.mask.T]] * (2400 / level)
-    changed = made.change.T[:, scan.white_matter.T].T
+    before = project(coefficients, dense)[scan.white_matter.T[scan.mask.T]] * (2400 / level)
+    changed = rendering.change.T[:, scan.white_matter.T].T
     for volume, volumes in enumerate([dense.is_b0, *(shell.volumes for shell in dense.shells)]):
         expected = np.sqrt(np.square(after - before)[:, volumes].mean(axis=1))
         np.testing.assert_allclose(changed[:, volume], expected, rtol=0.02)
-    assert not made.change[~scan.mask].any()
+    assert not rendering.change[~scan.mask].any()
 
 
 def test_spread_is_how_much_renderings_of_drawn_codes_differ(
@@ -240,8 +240,8 @@ def test_spread_is_how_much_renderings_of_drawn_codes_differ(
     drawn = []
     for _ in range(100):
         noise = rng.normal(size=codes.mean.shape) * np.sqrt(codes.variance)
-        one = replace(codes, mean=(codes.mean + noise).astype(np.float32))
-        drawn.append(project(model.decode(one, "b"), scan.gradients))
+        sample = replace(codes, mean=(codes.mean + noise).astype(np.float32))
+        drawn.append(project(model.decode(sample, "b"), scan.gradients))
     deviation = np.array(drawn) - project(model.decode(codes, "b"), scan.gradients)
     for volume, volumes in enumerate(_volumes(scan)):
         expected = np.square(deviation[:, :, volumes]).mean()
@@ -253,8 +253,8 @@ def test_spread_is_how_much_renderings_of_drawn_codes_differ(
 def test_where_signal_is_steep_its_place_in_a_voxel_adds_to_the_spread(
     model: InvariantModel, scan: Scan
 ) -> None:
-    made, codes = render(model, scan, "b"), model.encode(scan)
-    assert not made.spread[~scan.white_matter].any()
+    rendering, codes = render(model, scan, "b"), model.encode(scan)
+    assert not rendering.spread[~scan.white_matter].any()
     b0 = np.zeros(scan.mask.shape)
     rendered = model.decode(codes, "b")
     b0.T[scan.white_matter.T] = rendered.b0
@@ -263,7 +263,7 @@ def test_where_signal_is_steep_its_place_in_a_voxel_adds_to_the_spread(
     posterior = np.zeros(scan.mask.shape)
     posterior.T[scan.white_matter.T] = model.deviation(codes, "b", rendered)[:, 0]
     expected = np.sqrt(posterior[inner] ** 2 + slopes / 12)
-    np.testing.assert_allclose(made.spread[inner][:, 0], expected, rtol=1e-3)
+    np.testing.assert_allclose(rendering.spread[inner][:, 0], expected, rtol=1e-3)
 
 
 def test_slopes_are_not_halved_at_the_edge() -> None:
@@ -275,10 +275,10 @@ def test_slopes_are_not_halved_at_the_edge() -> None:
 def test_b_values_need_not_be_the_models_to_the_digit(model: InvariantModel, scan: Scan) -> None:
     gradients = scan.gradients
     weak = np.where(np.abs(gradients.b - 1200) < 1, 1140.0, gradients.bvals)
-    own = replace(scan, gradients=GradientTable(weak, gradients.bvecs))
+    weaker = replace(scan, gradients=GradientTable(weak, gradients.bvecs))
     strong = np.where(np.abs(gradients.b - 1200) < 1, 1260.0, gradients.bvals)
     table = GradientTable(strong, gradients.bvecs)
-    assert harmonize(model, own, "b", gradients=table).signal.shape[3] == len(table)
+    assert harmonize(model, weaker, "b", gradients=table).signal.shape[3] == len(table)
 
 
 def test_what_is_unlike_the_training_scans_is_flagged(model: InvariantModel, scan: Scan) -> None:
@@ -290,10 +290,10 @@ def test_what_is_unlike_the_training_scans_is_flagged(model: InvariantModel, sca
     signal = scan.signal.copy()
     free = np.exp(-scan.gradients.b * 2.5e-3).astype(np.float32)
     signal[lesion] = 0.3 * signal[lesion] + 1200 * free
-    made = render(model, scan.with_signal(signal), "b")
-    assert made.unfamiliar[lesion].mean() > 0.9
-    assert made.unfamiliar[scan.white_matter & ~lesion].mean() < 0.05
-    assert not made.unfamiliar[~scan.white_matter].any()
+    rendering = render(model, scan.with_signal(signal), "b")
+    assert rendering.unfamiliar[lesion].mean() > 0.9
+    assert rendering.unfamiliar[scan.white_matter & ~lesion].mean() < 0.05
+    assert not rendering.unfamiliar[~scan.white_matter].any()
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])

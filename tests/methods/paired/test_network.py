@@ -9,9 +9,9 @@ SETTINGS = TranslatorSettings(channels=31, sites=3, hidden=(16, 16))
 @pytest.fixture
 def network() -> Translator:
     torch.manual_seed(0)
-    made = Translator(SETTINGS)
-    made.set_units(torch.randn(31), torch.rand(31) + 0.5)
-    return made
+    translator = Translator(SETTINGS)
+    translator.set_units(torch.randn(31), torch.rand(31) + 0.5)
+    return translator
 
 
 def _train_a_little(network: Translator) -> None:
@@ -19,7 +19,7 @@ def _train_a_little(network: Translator) -> None:
         network.correction.weight.normal_()
 
 
-def test_it_starts_as_the_identity(network: Translator) -> None:
+def test_a_new_network_is_the_identity(network: Translator) -> None:
     patch = torch.randn(5, 7 * 31)
     translated = network(
         patch, torch.zeros(5, dtype=torch.int64), torch.ones(5, dtype=torch.int64)
@@ -27,7 +27,7 @@ def test_it_starts_as_the_identity(network: Translator) -> None:
     assert torch.equal(translated, patch[:, :31])
 
 
-def test_it_can_learn_from_the_start(network: Translator) -> None:
+def test_a_new_network_has_gradients(network: Translator) -> None:
     patch, site = torch.randn(5, 7 * 31), torch.zeros(5, dtype=torch.int64)
     network(patch, site, site).square().sum().backward()
     assert network.correction.weight.grad is not None

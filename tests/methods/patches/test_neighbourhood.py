@@ -55,21 +55,21 @@ def test_a_patch_begins_with_its_centre(mask: Array) -> None:
 @given(masks, st.lists(st.integers(1, 4), unique=True, max_size=2).map(sorted))
 def test_surroundings_are_means_of_means(mask: Array, passes: list[int]) -> None:
     values = np.random.default_rng(0).normal(size=(mask.sum(), 3))
-    near, wanted = index_neighbours(mask), values[:, 0] > 0
-    rows, patches = surrounded(values, near, wanted, passes)
-    assert np.array_equal(cut(rows, patches)[:, :7], cut(values, near)[wanted])
+    near, selected = index_neighbours(mask), values[:, 0] > 0
+    rows, patches = surrounded(values, near, selected, passes)
+    assert np.array_equal(cut(rows, patches)[:, :7], cut(values, near)[selected])
     for column, count in enumerate(passes, start=7):
         expected = values
         for _ in range(count):
             expected = cut(expected, near).mean(axis=1)
-        np.testing.assert_allclose(cut(rows, patches)[:, column], expected[wanted], atol=1e-12)
+        np.testing.assert_allclose(cut(rows, patches)[:, column], expected[selected], atol=1e-12)
 
 
 def test_surroundings_do_not_depend_on_how_channels_are_parted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     values = np.random.default_rng(0).normal(size=(27, 7))
-    near, wanted = index_neighbours(np.ones((3, 3, 3))), np.arange(27) % 2 == 0
-    whole, _ = surrounded(values, near, wanted, (1, 3))
+    near, selected = index_neighbours(np.ones((3, 3, 3))), np.arange(27) % 2 == 0
+    whole, _ = surrounded(values, near, selected, (1, 3))
     monkeypatch.setattr(_neighbourhood, "_BLOCK_BYTES", 2 * values[:, 0].nbytes)
-    np.testing.assert_allclose(surrounded(values, near, wanted, (1, 3))[0], whole, atol=1e-12)
+    np.testing.assert_allclose(surrounded(values, near, selected, (1, 3))[0], whole, atol=1e-12)

@@ -7,8 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lessons import PREPARATION
-from lessons import make_card as make_any_card
 from phantoms import make_gradients, make_scan
 from siteless.acquisition import Array, Scan, Site
 from siteless.errors import DatasetError, ModelError, SignalError
@@ -38,9 +36,11 @@ from siteless.methods.template import BrainMaps, Likeness, mean_maps
 from siteless.model import ModelCard
 from siteless.registration import Alignment
 from siteless.tissue import white_matter_level
+from training_scans import PREPARATION
+from training_scans import make_card as make_any_card
 
 BS, ORDER = (700.0, 1500.0), 4
-# Of b0, and of degrees 0, 2 and 4 over b0, at site b. Signal stays above zero.
+# Scales of b0, and of degrees 0, 2 and 4 over b0, at site b. Signal stays above zero.
 KNOWN = (1.3, 1.03, 0.9, 0.85)
 PEOPLE = 3
 GRADIENTS = make_gradients({700: 30, 1500: 30}, seed=10)
@@ -53,12 +53,12 @@ def make_card(levels: dict[str, float], *, order: int = ORDER, **fields: Any) ->
 
 def at_site_b(scan: Scan, known: Sequence[float] = KNOWN) -> Scan:
     """Return a noiseless scan as a site would show it that differs by scales alone."""
-    own = fit_coefficients(scan, order=ORDER, fit="pseudo-inverse")
+    coefficients = fit_coefficients(scan, order=ORDER, fit="pseudo-inverse")
     b0, *degrees = known
     channels = b0 * np.array(degrees)[coefficient_orders(ORDER) // 2]
-    values = own.values * np.hstack([[b0], *[channels] * len(BS)])
+    values = coefficients.values * np.hstack([[b0], *[channels] * len(BS)])
     signal = np.zeros_like(scan.signal)
-    signal.T[:, scan.mask.T] = project(replace(own, values=values), scan.gradients).T
+    signal.T[:, scan.mask.T] = project(replace(coefficients, values=values), scan.gradients).T
     return scan.with_signal(signal, site=Site("b"))
 
 
@@ -76,23 +76,23 @@ def scans() -> list[Scan]:
 
 
 def energies_on_template(scan: Scan) -> tuple[BrainMaps, Energies]:
-    own = fit_coefficients(scan, order=ORDER)
-    maps = BrainMaps.of(scan, own)
-    found = energies_of(scan, own, white_matter_level(scan))
-    grid = Energies(*(own.on_grid(values) for values in vars(found).values()))
+    coefficients = fit_coefficients(scan, order=ORDER)
+    maps = BrainMaps.of(scan, coefficients)
+    energies = energies_of(scan, coefficients, white_matter_level(scan))
+    grid = Energies(*(coefficients.on_grid(values) for values in vars(energies).values()))
     return maps, smooth_on_template(grid, Alignment(maps.grid, maps.grid))
 
 
 @pytest.fixture(scope="module")
 def model(scans: list[Scan]) -> RishModel:
-    found = [energies_on_template(scan) for scan in scans]
-    template = mean_maps(maps for maps, _ in found)
+    smoothed = [energies_on_template(scan) for scan in scans]
+    template = mean_maps(maps for maps, _ in smoothed)
     sites, people = [0] * PEOPLE + [1] * PEOPLE, list("xyzxyz")
     weights = site_weights(sites, people, np.zeros((2 * PEOPLE, 0)), travelling=False)
     inside = template.image > 0
 
     def read(number: int) -> Energies:
-        return Energies(*(values[inside] for values in vars(found[number][1]).values()))
+        return Energies(*(values[inside] for values in vars(smoothed[number][1]).values()))
 
     signal, noise = site_energies(read, weights)
     levels = {
@@ -113,8 +113,8 @@ def test_known_scales_are_found(model: RishModel, scans: list[Scan]) -> None:
     b0, *degrees = np.moveaxis(model.scales(0, [1])[white], -1, 0)
     levels = [model.level(site) for site in "ab"]
     np.testing.assert_allclose(np.median(b0) * levels[1] / levels[0], KNOWN[0], rtol=0.01)
-    found = np.median(degrees, axis=1).reshape(len(BS), -1)
-    np.testing.assert_allclose(found, np.tile(KNOWN[1:], (len(BS), 1)), rtol=0.05)
+    ratios = np.median(degrees, axis=1).reshape(len(BS), -1)
+    np.testing.assert_allclose(ratios, np.tile(KNOWN[1:], (len(BS), 1)), rtol=0.05)
 
 
 def test_scales_there_and_back_cancel(model: RishModel) -> None:
@@ -157,17 +157,17 @@ _CACHE: dict[int, tuple[Coefficients, FitNoise, Array]] = {}
 
 def _fit(scan: Scan) -> tuple[Coefficients, FitNoise, Array]:
     if id(scan) not in _CACHE:
-        own = fit_coefficients(scan, order=ORDER)
+        coefficients = fit_coefficients(scan, order=ORDER)
         rows = np.full(scan.mask.shape, -1)
-        rows.T[scan.mask.T] = np.arange(len(own.values))
-        _CACHE[id(scan)] = own, fit_noise(scan, own), rows
+        rows.T[scan.mask.T] = np.arange(len(coefficients.values))
+        _CACHE[id(scan)] = coefficients, fit_noise(scan, coefficients), rows
     return _CACHE[id(scan)]
 
 
 def _loop(
     scan: Scan, voxel: Array, reach: int, grid: tuple[int, ...], size: float
 ) -> tuple[Array, Array]:
-    own, noise, rows = _fit(scan)
+    coefficients, noise, rows = _fit(scan)
     total, total_noise, weight = np.zeros((2, 3)), np.zeros((2, 3)), 0.0
     steps = np.arange(-reach, reach + 1) * size / SMOOTHING
     width = np.exp(-0.5 * np.square(steps)).sum()
@@ -176,20 +176,20 @@ def _loop(
         near = voxel + step
         if (near >= 0).all() and (near < grid).all() and rows[tuple(near)] >= 0:
             kernel = np.exp(-0.5 * np.square(step * size / SMOOTHING).sum()) / width**3
-            one, of_noise = _energy(own, noise, rows[tuple(near)])
-            total, total_noise = total + kernel * one, total_noise + kernel * of_noise
+            energy, of_noise = _energy(coefficients, noise, rows[tuple(near)])
+            total, total_noise = total + kernel * energy, total_noise + kernel * of_noise
             weight += kernel
     return total / weight, total_noise / weight
 
 
-def _energy(own: Coefficients, noise: FitNoise, row: int) -> tuple[Array, Array]:
-    b0 = own.b0[row]
+def _energy(coefficients: Coefficients, noise: FitNoise, row: int) -> tuple[Array, Array]:
+    b0 = coefficients.b0[row]
     signal, of_noise = np.zeros((2, 3)), np.zeros((2, 3))
     for shell in range(2):
         start = 0
         for degree in range(3):
             for m in range(4 * degree + 1):
-                signal[shell, degree] += (own.shell(shell)[row, start + m] / b0) ** 2
+                signal[shell, degree] += (coefficients.shell(shell)[row, start + m] / b0) ** 2
             start += 4 * degree + 1
             of_noise[shell, degree] = noise.variance[row, shell] * noise.gain[shell, degree]
     of_noise = of_noise / noise.kept / b0**2
@@ -199,21 +199,21 @@ def _energy(own: Coefficients, noise: FitNoise, row: int) -> tuple[Array, Array]
 def test_a_scan_comes_close_to_the_target(model: RishModel, scans: list[Scan]) -> None:
     clean = make_scan(GRADIENTS, snr=np.inf, site=Site("a"))
     goal = at_site_b(clean)
-    made = render(model, scans[0], "b").scan.signal[clean.white_matter]
+    signal = render(model, scans[0], "b").scan.signal[clean.white_matter]
     truth = goal.signal[clean.white_matter]
     before = fit_coefficients(scans[0], order=ORDER)
-    own = project(before, GRADIENTS)[clean.white_matter.T[clean.mask.T]]
-    off = np.sqrt(np.mean((made - truth) ** 2))
-    fit_only = np.sqrt(np.mean((own - clean.signal.T[:, clean.white_matter.T].T) ** 2))
+    projected = project(before, GRADIENTS)[clean.white_matter.T[clean.mask.T]]
+    off = np.sqrt(np.mean((signal - truth) ** 2))
+    fit_only = np.sqrt(np.mean((projected - clean.signal.T[:, clean.white_matter.T].T) ** 2))
     assert off < 1.3 * fit_only * KNOWN[0]
 
 
 def test_b0_and_diffusivities_stay_together(model: RishModel, scans: list[Scan]) -> None:
     """Scaling the weighted volumes but not b0 would change the diffusivities of a third scan."""
-    made = render(model, scans[0], "b")
+    rendering = render(model, scans[0], "b")
     white = scans[0].white_matter
-    b0 = made.scan.signal[white][:, GRADIENTS.is_b0].mean()
-    shell = made.scan.signal[white][:, GRADIENTS.shells[0].volumes].mean()
+    b0 = rendering.scan.signal[white][:, GRADIENTS.is_b0].mean()
+    shell = rendering.scan.signal[white][:, GRADIENTS.shells[0].volumes].mean()
     own_b0 = scans[0].signal[white][:, GRADIENTS.is_b0].mean()
     own_shell = scans[0].signal[white][:, GRADIENTS.shells[0].volumes].mean()
     assert b0 / own_b0 == pytest.approx(KNOWN[0], rel=0.03)
@@ -221,18 +221,20 @@ def test_b0_and_diffusivities_stay_together(model: RishModel, scans: list[Scan])
 
 
 def test_at_home_nothing_changes(model: RishModel, scans: list[Scan]) -> None:
-    made = render(model, scans[0], "a")
-    own = project(fit_coefficients(scans[0], order=ORDER), GRADIENTS).clip(min=0)
-    np.testing.assert_allclose(made.scan.signal.T[:, scans[0].mask.T].T, own, rtol=1e-4, atol=1e-2)
-    assert made.change.max() < 1e-3 * made.levels[0]
-    assert made.rendered.sum() == scans[0].mask.sum()
+    rendering = render(model, scans[0], "a")
+    projected = project(fit_coefficients(scans[0], order=ORDER), GRADIENTS).clip(min=0)
+    np.testing.assert_allclose(
+        rendering.scan.signal.T[:, scans[0].mask.T].T, projected, rtol=1e-4, atol=1e-2
+    )
+    assert rendering.change.max() < 1e-3 * rendering.levels[0]
+    assert rendering.rendered.sum() == scans[0].mask.sum()
 
 
 def test_a_lesion_keeps_its_contrast(model: RishModel, scans: list[Scan]) -> None:
     """Scales of the person would flatten it: it is larger than energies are averaged over."""
     scan = scans[1]
-    place_ = np.argwhere(scan.white_matter)[200]
-    distance = np.linalg.norm(np.moveaxis(np.indices(scan.mask.shape), 0, -1) - place_, axis=-1)
+    centre = np.argwhere(scan.white_matter)[200]
+    distance = np.linalg.norm(np.moveaxis(np.indices(scan.mask.shape), 0, -1) - centre, axis=-1)
     lesion = scan.mask & (distance * scan.voxel_size[0] < 8)
     signal = scan.signal.copy()
     signal[np.ix_(*map(np.arange, signal.shape[:3]), ~GRADIENTS.is_b0)] *= np.where(
@@ -263,31 +265,33 @@ def test_the_spread_is_that_of_the_noise() -> None:
     clean = make_scan(gradients, snr=np.inf, site=Site("a"))
     model = UnchangedModel(card)
     draws = [noisy(clean, seed, sigma=30.0) for seed in range(8)]
-    made = [model.translate(scan, model.preparation.coefficients(scan), "b") for scan in draws]
+    translations = [
+        model.translate(scan, model.preparation.coefficients(scan), "b") for scan in draws
+    ]
     white = clean.white_matter.T[clean.mask.T]
     mixing = projection_matrix(gradients, bs=BS, order=8)
-    drawn = np.std([m.coefficients.values[white] @ mixing for m in made], axis=0, ddof=1)
-    told = np.mean([m.deviation[white] for m in made], axis=0)
+    drawn = np.std([m.coefficients.values[white] @ mixing for m in translations], axis=0, ddof=1)
+    stated = np.mean([m.deviation[white] for m in translations], axis=0)
     groups = [np.flatnonzero(gradients.is_b0), *(s.volumes for s in gradients.shells)]
     for index, group in enumerate(groups):
         seen = np.sqrt(np.square(drawn[:, group]).mean())
-        assert np.sqrt(np.square(told[:, index]).mean()) == pytest.approx(seen, rel=0.1)
+        assert np.sqrt(np.square(stated[:, index]).mean()) == pytest.approx(seen, rel=0.1)
 
 
 def test_scaled_brings_level_and_shells_to_the_targets(scans: list[Scan]) -> None:
     means = {}
     for site in "ab":
-        own = [fit_coefficients(s, order=ORDER) for s in scans if str(s.site) == site]
+        of_site = [fit_coefficients(s, order=ORDER) for s in scans if str(s.site) == site]
         white = scans[0].white_matter.T[scans[0].mask.T]
-        means[site] = np.mean([mean_attenuation(o.values[white], ORDER) for o in own], axis=0)
+        means[site] = np.mean([mean_attenuation(o.values[white], ORDER) for o in of_site], axis=0)
     levels = {
         s: float(white_matter_level(next(x for x in scans if str(x.site) == s))) for s in "ab"
     }
     model = ScaledModel(make_card(levels, method="scaled"), np.stack([means["a"], means["b"]]))
-    made = render(model, scans[0], "b")
+    rendering = render(model, scans[0], "b")
     white = scans[0].white_matter
     for volumes in (GRADIENTS.is_b0, *(s.volumes for s in GRADIENTS.shells)):
-        ours = made.scan.signal[white][:, volumes].mean()
+        ours = rendering.scan.signal[white][:, volumes].mean()
         goal = scans[PEOPLE].signal[white][:, volumes].mean()
         assert ours == pytest.approx(goal, rel=0.03)
 
@@ -295,10 +299,10 @@ def test_scaled_brings_level_and_shells_to_the_targets(scans: list[Scan]) -> Non
 def test_unchanged_is_the_fit_at_any_gradients(scans: list[Scan]) -> None:
     model = UnchangedModel(make_card({"a": 1200.0, "b": 77.0}, method="unchanged"))
     other = make_gradients({700: 9, 1500: 11}, seed=3)
-    made = render(model, scans[0], "b", gradients=other)
+    rendering = render(model, scans[0], "b", gradients=other)
     expected = project(fit_coefficients(scans[0], order=ORDER), other).clip(min=0)
-    np.testing.assert_allclose(made.scan.signal.T[:, scans[0].mask.T].T, expected, rtol=1e-4)
-    assert not made.change.any()
+    np.testing.assert_allclose(rendering.scan.signal.T[:, scans[0].mask.T].T, expected, rtol=1e-4)
+    assert not rendering.change.any()
     with pytest.raises(ModelError, match="does not know"):
         render(model, scans[0], "c")
 
@@ -314,7 +318,7 @@ def test_weights_without_covariates_are_means(seed: int, sites: int, each: int) 
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_covariates_are_told_from_sites(seed: int) -> None:
+def test_covariates_are_separated_from_sites(seed: int) -> None:
     """Sites of different ages: weights give the sites' effects at the same, mean, age."""
     rng = np.random.default_rng(seed)
     sites = np.repeat([0, 1, 2], 8)
@@ -332,11 +336,11 @@ def test_travelling_people_are_compared_with_themselves() -> None:
     of_person, of_site = {"x": 5.0, "y": 1.0, "z": -3.0}, np.array([1.0, 2.0, 4.0])
     energy = of_site[sites] + np.array([of_person[p] for p in people])
     weights = site_weights(sites, people, np.zeros((6, 0)), travelling=True)
-    found = weights @ energy
-    np.testing.assert_allclose(found - found[0], of_site - of_site[0], atol=1e-9)
+    estimates = weights @ energy
+    np.testing.assert_allclose(estimates - estimates[0], of_site - of_site[0], atol=1e-9)
 
 
-def test_what_cannot_be_told_apart_is_refused() -> None:
+def test_effects_that_cannot_be_separated_are_refused() -> None:
     age = np.array([[0.0], [0], [1], [1]])
     with pytest.raises(DatasetError, match="covariates"):
         site_weights([0, 0, 1, 1], list("wxyz"), age, travelling=False)

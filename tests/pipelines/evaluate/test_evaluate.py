@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lessons import QUICK
 from phantoms import load_image, make_gradients, make_scan, write_mask, write_raw, write_table
 from siteless.acquisition import Array, Site
 from siteless.bids import derivative_path, find_scans, read_scan, write_map, write_scan
@@ -38,6 +37,7 @@ from siteless.pipelines import (
     harmonize_dataset,
 )
 from siteless.pipelines.evaluate import pair_scans
+from training_scans import QUICK
 from travellers import SPLITS, write_travellers, write_visit
 
 # Learned and scored alike: enough for what is measured over people.
@@ -59,22 +59,22 @@ def _perfect(data: Path, out: Path, *, sidecar: bool = True, sites: str = "a") -
     scans = {(f.subject, str(f.site)): f for f in find_scans(data).scans}
     for (who, site), files in scans.items():
         if site in sites:
-            told = {"Siteless": {"TargetSite": "b"}} if sidecar else {}
+            metadata = {"Siteless": {"TargetSite": "b"}} if sidecar else {}
             target = read_scan(scans[who, "b"])
-            write_scan(target, files, out, metadata=told)
+            write_scan(target, files, out, metadata=metadata)
     return out
 
 
 def _evaluate(
     data: Path,
-    made: Mapping[str, Sequence[Path]],
+    derivatives: Mapping[str, Sequence[Path]],
     out: Path,
     *,
     to: str | None = None,
     **scores: Any,
 ) -> Evaluation:
     return evaluate_dataset(
-        data, Derivatives(made, to), out, scoring=Scoring(**scores), run=Run(nprocs=1)
+        data, Derivatives(derivatives, to), out, scoring=Scoring(**scores), run=Run(nprocs=1)
     )
 
 
@@ -94,10 +94,10 @@ def test_the_command_scores_test_people_and_writes_what_it_says(
     words = ["evaluate", str(cohort / "data"), "--harmonized", str(cohort / "scaled")]
     kinds = ["--scores", "signal", "maps", "leakage", "biology"]
     assert main([*words, "--out", str(out), *kinds, "--nprocs", "1"]) == 0
-    told = capsys.readouterr().out
-    assert "scaled" in told
-    assert "note: effect of age: an effect needs at least 3 people" in told
-    assert max(map(len, told.partition("note")[0].splitlines())) <= 80
+    output = capsys.readouterr().out
+    assert "scaled" in output
+    assert "note: effect of age: an effect needs at least 3 people" in output
+    assert max(map(len, output.partition("note")[0].splitlines())) <= 80
     rows = _rows(out)
     assert list(rows[0]) == ["subject", "task", "method", "region", "metric", "value"]
     assert {row["subject"] for row in rows} == {"05", "06", "n/a"}
@@ -110,8 +110,10 @@ def test_the_command_scores_test_people_and_writes_what_it_says(
     assert (out / "rmse.png").exists()
     image = out / "maps/scaled/to-b/sub-05/ses-a/dwi/sub-05_ses-a_desc-rmse_dwimap.nii.gz"
     values = load_image(image).get_fdata()
-    own = [r for r in rows if (r["subject"], r["method"], r["metric"]) == ("05", "scaled", "rmse")]
-    assert float(own[0]["value"]) == pytest.approx(np.nanmean(values), rel=1e-4)
+    of_person = [
+        r for r in rows if (r["subject"], r["method"], r["metric"]) == ("05", "scaled", "rmse")
+    ]
+    assert float(of_person[0]["value"]) == pytest.approx(np.nanmean(values), rel=1e-4)
     assert _times(cohort) == before
 
     records = _times(out / "records")
@@ -131,8 +133,8 @@ def test_only_maps_that_are_named_are_scored(cohort: Path, tmp_path: Path) -> No
 def test_the_target_itself_has_no_error(cohort: Path, tmp_path: Path) -> None:
     perfect = _perfect(cohort / "data", tmp_path / "perfect")
     kinds = ("signal", "maps")
-    found = _evaluate(cohort / "data", {"perfect": [perfect]}, tmp_path / "s", kinds=kinds)
-    own = {s.metric: s.value for s in found.table.scores if s.method == "perfect"}
+    evaluation = _evaluate(cohort / "data", {"perfect": [perfect]}, tmp_path / "s", kinds=kinds)
+    scores = {s.metric: s.value for s in evaluation.table.scores if s.method == "perfect"}
     errors = (
         "rmse",
         "rmse_b0",
@@ -145,34 +147,34 @@ def test_the_target_itself_has_no_error(cohort: Path, tmp_path: Path) -> None:
         "rtop_cv",
         "rtop_block_percent",
     )
-    assert [own[name] for name in errors] == pytest.approx([0.0] * len(errors), abs=1e-6)
+    assert [scores[name] for name in errors] == pytest.approx([0.0] * len(errors), abs=1e-6)
 
 
 @pytest.mark.usefixtures("mrtrix")
 def test_the_target_itself_turns_no_fibre(cohort: Path, tmp_path: Path) -> None:
     perfect = _perfect(cohort / "data", tmp_path / "perfect")
-    found = _evaluate(
+    evaluation = _evaluate(
         cohort / "data",
         {"perfect": [perfect]},
         tmp_path / "s",
         kinds=["orientation"],
         fibres=40,
     )
-    angles = [s.value for s in found.table.scores if s.method == "perfect"]
+    angles = [s.value for s in evaluation.table.scores if s.method == "perfect"]
     assert angles == pytest.approx([0.0] * 8, abs=1e-4)  # two people, four scores
-    turned = [s.value for s in found.table.select("angle_closest_median", method=BEFORE)]
+    turned = [s.value for s in evaluation.table.select("angle_closest_median", method=BEFORE)]
     assert min(turned) > 0.1
 
 
 def test_a_changed_scan_is_scored_again_and_no_other(cohort: Path, tmp_path: Path) -> None:
-    made = shutil.copytree(cohort / "scaled", tmp_path / "made")
-    args = (cohort / "data", {"made": [made]}, tmp_path / "s")
+    copy = shutil.copytree(cohort / "scaled", tmp_path / "made")
+    args = (cohort / "data", {"made": [copy]}, tmp_path / "s")
     _evaluate(*args, kinds=["signal"])
     before = _times(tmp_path / "s" / "records")
-    [image] = made.glob("sub-05/ses-a/dwi/*_dwi.nii.gz")
+    [image] = copy.glob("sub-05/ses-a/dwi/*_dwi.nii.gz")
     loaded = load_image(image)
     nib.save(nib.Nifti1Image(1.1 * loaded.get_fdata(dtype=np.float32), loaded.affine), image)
-    found = _evaluate(*args, kinds=["signal"])
+    evaluation = _evaluate(*args, kinds=["signal"])
     after = _times(tmp_path / "s" / "records")
     changed = {
         path.relative_to(tmp_path / "s" / "records")
@@ -181,22 +183,22 @@ def test_a_changed_scan_is_scored_again_and_no_other(cohort: Path, tmp_path: Pat
     }
     assert {path.parts[0] for path in changed} == {"made"}
     assert {path.name for path in changed if path.suffix == ".json"} == {"sub-05_ses-a_dwi.json"}
-    own = found.table.select("rmse", method="made")
-    assert {s.subject for s in own} == {"05", "06"}
-    assert max(own, key=lambda s: s.value).subject == "05"
+    scores = evaluation.table.select("rmse", method="made")
+    assert {s.subject for s in scores} == {"05", "06"}
+    assert max(scores, key=lambda s: s.value).subject == "05"
 
 
-def test_without_pairs_the_rest_is_scored_and_said(
+def test_without_pairs_the_rest_is_scored_and_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sites = {"01": "a", "02": "a", "03": "a", "04": "b", "05": "b", "06": "b"}
     data = write_travellers(tmp_path / "data", EVERYBODY, sites=sites)
-    made = shutil.copytree(data, tmp_path / "made")
-    words = ["evaluate", str(data), "--harmonized", str(made), "--to", "b"]
+    copy = shutil.copytree(data, tmp_path / "made")
+    words = ["evaluate", str(data), "--harmonized", str(copy), "--to", "b"]
     assert main([*words, "--out", str(tmp_path / "s"), "--nprocs", "1"]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "no person who is scored has a comparable scan at the target site" in told
-    assert "agreement of sites on people" in told
+    output = " ".join(capsys.readouterr().out.split())
+    assert "no person who is scored has a comparable scan at the target site" in output
+    assert "agreement of sites on people" in output
     metrics = {row["metric"] for row in _rows(tmp_path / "s")}
     assert {"fa_mean", "fa_site_d", "fa_site_ks", "leakage_accuracy", "fa_age_slope"} <= metrics
     assert not any(metric.startswith(("rmse", "angle")) for metric in metrics)
@@ -204,10 +206,12 @@ def test_without_pairs_the_rest_is_scored_and_said(
 
 def test_a_second_scan_gives_a_floor(tmp_path: Path) -> None:
     data = write_travellers(tmp_path / "data", {"01": "", "02": ""}, runs=(1, 2))
-    made = shutil.copytree(data, tmp_path / "made")
-    found = _evaluate(data, {"made": [made]}, tmp_path / "s", kinds=["signal", "maps"], to="b")
-    floors = found.table.select("rmse_percent", method=RESCAN)
-    noise = found.table.mean("rmse_percent", method=NOISE)
+    copy = shutil.copytree(data, tmp_path / "made")
+    evaluation = _evaluate(
+        data, {"made": [copy]}, tmp_path / "s", kinds=["signal", "maps"], to="b"
+    )
+    floors = evaluation.table.select("rmse_percent", method=RESCAN)
+    noise = evaluation.table.mean("rmse_percent", method=NOISE)
     assert np.mean([s.value for s in floors]) == pytest.approx(np.sqrt(2) * noise, rel=0.1)
 
 
@@ -219,18 +223,20 @@ def test_regions_of_labels_are_scored(cohort: Path, tmp_path: Path) -> None:
     path = tmp_path / "atlas_dseg.nii.gz"
     nib.save(nib.Nifti1Image(labels, scan.affine), path)
     write_table(tmp_path / "atlas_dseg.tsv", [{"index": 3, "name": "left"}])
-    found = _evaluate(
+    evaluation = _evaluate(
         cohort / "data",
         {"scaled": [cohort / "scaled"]},
         tmp_path / "s",
         kinds=["signal", "maps"],
         labels=path,
     )
-    assert {s.region for s in found.table.scores} == {"white-matter", "left", "label-7"}
-    one = {"method": "scaled", "subject": "05", "task": "a>b"}
-    both = [found.table.mean("rmse", **one, region=region) for region in ("left", "label-7")]
+    assert {s.region for s in evaluation.table.scores} == {"white-matter", "left", "label-7"}
+    case = {"method": "scaled", "subject": "05", "task": "a>b"}
+    both = [evaluation.table.mean("rmse", **case, region=region) for region in ("left", "label-7")]
     weights = [(labels == number).sum() for number in (3, 7)]
-    assert np.average(both, weights=weights) == pytest.approx(found.table.mean("rmse", **one))
+    assert np.average(both, weights=weights) == pytest.approx(
+        evaluation.table.mean("rmse", **case)
+    )
 
 
 def _nothing_there(_: Path, root: Path) -> tuple[dict[str, list[Path]], str]:
@@ -244,8 +250,8 @@ def _of_other_people(_: Path, root: Path) -> tuple[dict[str, list[Path]], str]:
 
 
 def _silent(cohort: Path, root: Path) -> tuple[dict[str, list[Path]], str]:
-    made = _perfect(cohort / "data", root / "silent", sidecar=False)
-    return {"silent": [made]}, "the site that its scans were rendered as is unknown"
+    folder = _perfect(cohort / "data", root / "silent", sidecar=False)
+    return {"silent": [folder]}, "the site that its scans were rendered as is unknown"
 
 
 @pytest.mark.parametrize(
@@ -278,20 +284,22 @@ def test_wrong_options_are_refused_by_a_line(
     assert error.count("\n") == 0
 
 
-def test_directions_that_tell_the_site_are_warned_of(cohort: Path, tmp_path: Path) -> None:
-    made = shutil.copytree(cohort / "data", tmp_path / "made")
+def test_directions_that_reveal_the_site_are_warned_of(cohort: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(cohort / "data", tmp_path / "made")
     for who in SPLITS:
         gradients = make_gradients({1200: 24, 3000: 24})
         scan = make_scan(gradients, site=Site("a"))
-        write_raw(scan, made / f"sub-{who}/ses-a/dwi", f"sub-{who}_ses-a_dwi")
-    found = _evaluate(
+        write_raw(scan, copy / f"sub-{who}/ses-a/dwi", f"sub-{who}_ses-a_dwi")
+    evaluation = _evaluate(
         cohort / "data",
-        {"made": [made]},
+        {"made": [copy]},
         tmp_path / "s",
         kinds=["leakage"],
         to="b",
     )
-    assert any("how many directions scans have (42 to 50 volumes)" in note for note in found.notes)
+    assert any(
+        "how many directions scans have (42 to 50 volumes)" in note for note in evaluation.notes
+    )
 
 
 @pytest.mark.parametrize("plant", [_nothing_there, _of_other_people, _silent])
@@ -313,15 +321,17 @@ def test_what_cannot_be_scored_is_refused_by_a_line(
 
 
 def test_scans_on_other_grids_are_not_compared(cohort: Path, tmp_path: Path) -> None:
-    made = shutil.copytree(cohort / "scaled", tmp_path / "made")
-    for image in made.glob("sub-05/ses-a/dwi/*.nii.gz"):
+    copy = shutil.copytree(cohort / "scaled", tmp_path / "made")
+    for image in copy.glob("sub-05/ses-a/dwi/*.nii.gz"):
         loaded = load_image(image)
         affine = loaded.affine.copy()
         affine[0, 3] += 5
         nib.save(nib.Nifti1Image(np.asanyarray(loaded.dataobj), affine), image)
-    found = _evaluate(cohort / "data", {"made": [made]}, tmp_path / "s", kinds=["signal"])
-    assert any("a>b: the person's scans are on different grids" in note for note in found.notes)
-    assert {s.subject for s in found.table.select("rmse", method="made")} == {"06"}
+    evaluation = _evaluate(cohort / "data", {"made": [copy]}, tmp_path / "s", kinds=["signal"])
+    assert any(
+        "a>b: the person's scans are on different grids" in note for note in evaluation.notes
+    )
+    assert {s.subject for s in evaluation.table.select("rmse", method="made")} == {"06"}
 
 
 @pytest.mark.parametrize(
@@ -344,28 +354,28 @@ def test_names_that_mean_something_else_are_refused(cohort: Path, name: str) -> 
 
 def test_two_renderings_of_a_scan_are_not_one_method(cohort: Path, tmp_path: Path) -> None:
     again = shutil.copytree(cohort / "scaled", tmp_path / "again")
-    made = {"scaled": [cohort / "scaled", again]}
+    derivatives = {"scaled": [cohort / "scaled", again]}
     with pytest.raises(DatasetError, match="two folders of the method scaled"):
-        pair_scans(find_scans(cohort / "data").scans, Derivatives(made))
+        pair_scans(find_scans(cohort / "data").scans, Derivatives(derivatives))
 
 
 def test_scans_of_one_file_name_are_kept_apart(cohort: Path, tmp_path: Path) -> None:
     rows = []
     for files in find_scans(cohort / "data").scans:
-        place = tmp_path / files.subject / str(files.site)
-        place.mkdir(parents=True)
+        folder = tmp_path / files.subject / str(files.site)
+        folder.mkdir(parents=True)
         for path in (files.dwi, files.bval, files.bvec, files.mask, files.white_matter):
             assert path is not None
             end = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
             kind = {files.mask: "mask", files.white_matter: "wm"}.get(path, "dwi")
-            shutil.copy(path, place / f"{kind}{end}")
-        told = {"subject": files.subject, "site": files.site, "split": SPLITS[files.subject]}
-        own = {"dwi": "dwi.nii.gz", "mask": "mask.nii.gz", "wm_mask": "wm.nii.gz"}
-        rows.append(told | {key: f"{files.subject}/{files.site}/{n}" for key, n in own.items()})
+            shutil.copy(path, folder / f"{kind}{end}")
+        facts = {"subject": files.subject, "site": files.site, "split": SPLITS[files.subject]}
+        names = {"dwi": "dwi.nii.gz", "mask": "mask.nii.gz", "wm_mask": "wm.nii.gz"}
+        rows.append(facts | {key: f"{files.subject}/{files.site}/{n}" for key, n in names.items()})
     manifest = write_table(tmp_path / "manifest.tsv", rows)
-    kinds, made = ("signal", "maps", "leakage", "biology"), {"scaled": [cohort / "scaled"]}
-    listed = _evaluate(manifest, made, tmp_path / "s", kinds=kinds)
-    known = _evaluate(cohort / "data", made, tmp_path / "t", kinds=kinds)
+    kinds, derivatives = ("signal", "maps", "leakage", "biology"), {"scaled": [cohort / "scaled"]}
+    listed = _evaluate(manifest, derivatives, tmp_path / "s", kinds=kinds)
+    known = _evaluate(cohort / "data", derivatives, tmp_path / "t", kinds=kinds)
     metrics = [s[:5] for s in known.table.scores if "age" not in s.metric]
     assert [s[:5] for s in listed.table.scores if "age" not in s.metric] == metrics
     values = [s.value for s in known.table.scores if "age" not in s.metric]
@@ -376,13 +386,13 @@ def test_scans_without_shells_are_left_out(cohort: Path, tmp_path: Path) -> None
     data = shutil.copytree(cohort / "data", tmp_path / "data")
     scan = make_scan(make_gradients({}, b0=3), site=Site("b"))
     write_raw(scan, data / "sub-05/ses-b/dwi", "sub-05_ses-b_dir-PA_dwi")
-    found = _evaluate(
+    evaluation = _evaluate(
         data,
         {"scaled": [cohort / "scaled"]},
         tmp_path / "s",
         kinds=["signal", "maps"],
     )
-    assert {s.subject for s in found.table.select("rmse", method="scaled")} == {"05", "06"}
+    assert {s.subject for s in evaluation.table.select("rmse", method="scaled")} == {"05", "06"}
 
 
 def _write_maps(data: Path, out: Path, change: Callable[[Array], Array]) -> Path:
@@ -401,29 +411,29 @@ def test_maps_are_scored_where_there_is_no_scan(cohort: Path, tmp_path: Path) ->
         values[10, 11, 9] = np.nan
         return values
 
-    made = _write_maps(cohort / "data", tmp_path / "maps", with_a_hole)
-    found = _evaluate(
+    maps_folder = _write_maps(cohort / "data", tmp_path / "maps", with_a_hole)
+    evaluation = _evaluate(
         cohort / "data",
-        {"maps": [made]},
+        {"maps": [maps_folder]},
         tmp_path / "s",
         kinds=["signal", "maps"],
         to="b",
     )
-    assert found.table.mean("fa_cv", method="maps") == pytest.approx(0, abs=1e-6)
-    assert not found.table.select("rmse", method="maps")
+    assert evaluation.table.mean("fa_cv", method="maps") == pytest.approx(0, abs=1e-6)
+    assert not evaluation.table.select("rmse", method="maps")
 
 
 def test_maps_of_a_method_that_are_not_named_are_not_scored(cohort: Path, tmp_path: Path) -> None:
-    made = _write_maps(cohort / "data", tmp_path / "maps", lambda values: values)
-    found = _evaluate(
+    maps_folder = _write_maps(cohort / "data", tmp_path / "maps", lambda values: values)
+    evaluation = _evaluate(
         cohort / "data",
-        {"maps": [made]},
+        {"maps": [maps_folder]},
         tmp_path / "s",
         kinds=["maps"],
         maps=["md"],
         to="b",
     )
-    assert {one.method for one in found.table.scores} == {BEFORE}
+    assert {score.method for score in evaluation.table.scores} == {BEFORE}
 
 
 def _write_followed_up(root: Path) -> tuple[Path, dict[tuple[str, str], int]]:
@@ -464,24 +474,27 @@ def test_every_visit_has_an_age_and_a_mean_of_its_own(tmp_path: Path) -> None:
         maps=["fa"],
         to="b",
     ).table
-    found = {s.metric: s.value for s in table.scores if s.subject == "n/a" and s.method == "maps"}
+    scores = {s.metric: s.value for s in table.scores if s.subject == "n/a" and s.method == "maps"}
     line = stats.linregress(list(ages.values()), list(means.values()))
-    assert found["fa_age_slope"] == pytest.approx(line.slope, rel=1e-4)
+    assert scores["fa_age_slope"] == pytest.approx(line.slope, rel=1e-4)
     people = [[key for key in ages if key[0] == who] for who in ("01", "02", "03", "04")]
-    slopes = [np.polyfit([ages[k] for k in own], [means[k] for k in own], 1)[0] for own in people]
-    assert found["fa_change_per_year"] == pytest.approx(np.mean(slopes), rel=1e-4)
-    assert found["fa_change_per_year_low"] < np.mean(slopes) < found["fa_change_per_year_high"]
+    slopes = [
+        np.polyfit([ages[k] for k in visits], [means[k] for k in visits], 1)[0]
+        for visits in people
+    ]
+    assert scores["fa_change_per_year"] == pytest.approx(np.mean(slopes), rel=1e-4)
+    assert scores["fa_change_per_year_low"] < np.mean(slopes) < scores["fa_change_per_year_high"]
     first = np.array([[means[who, "a"], means[who, "b"]] for who in ("01", "02", "03", "04")])
     expected = intraclass_correlation(first).absolute
-    assert found["fa_icc_agreement"] == pytest.approx(expected, rel=1e-3)
+    assert scores["fa_icc_agreement"] == pytest.approx(expected, rel=1e-3)
 
 
 def test_maps_on_another_grid_are_refused(cohort: Path, tmp_path: Path) -> None:
-    made = _write_maps(cohort / "data", tmp_path / "maps", lambda values: values[1:])
+    maps_folder = _write_maps(cohort / "data", tmp_path / "maps", lambda values: values[1:])
     with pytest.raises(SitelessError, match="expected a map on the grid of"):
         _evaluate(
             cohort / "data",
-            {"maps": [made]},
+            {"maps": [maps_folder]},
             tmp_path / "s",
             kinds=["maps"],
             to="b",
@@ -504,7 +517,7 @@ def test_a_lesion_that_comes_later_is_scored(cohort: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("spoil", ["maps are deleted", "other scores were begun"])
-def test_what_is_there_in_part_is_made_again(
+def test_partial_output_is_made_again(
     cohort: Path, tmp_path: Path, spoil: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     args = (cohort / "data", {"scaled": [cohort / "scaled"]}, tmp_path / "s")
@@ -528,9 +541,9 @@ def test_a_table_of_labels_that_is_none_is_refused(cohort: Path, tmp_path: Path)
     path = tmp_path / "atlas_dseg.nii.gz"
     nib.save(nib.Nifti1Image(scan.white_matter.astype(np.int16), scan.affine), path)
     write_table(tmp_path / "atlas_dseg.tsv", [{"index": "first", "name": "left"}])
-    made = {"scaled": [cohort / "scaled"]}
+    derivatives = {"scaled": [cohort / "scaled"]}
     with pytest.raises(DatasetError, match="expected a whole number and a name"):
-        _evaluate(cohort / "data", made, tmp_path / "s", kinds=["maps"], labels=path)
+        _evaluate(cohort / "data", derivatives, tmp_path / "s", kinds=["maps"], labels=path)
 
 
 @pytest.mark.parametrize(

@@ -39,23 +39,23 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = write_travellers(root / "my data")
     fit_model(data, root / "scaled.safetensors", Scaled(), run=Run(nprocs=1))
     harmonize_dataset(data, root / "scaled", root / "scaled.safetensors", "b", run=Run(nprocs=1))
-    made = {"scaled": [root / "scaled"]}
+    derivatives = {"scaled": [root / "scaled"]}
     kinds: list[Kind] = ["signal", "maps", "leakage", "biology"]
-    evaluate_dataset(data, made, root / "scores", scoring=Scoring(kinds), run=Run(nprocs=1))
+    evaluate_dataset(data, derivatives, root / "scores", scoring=Scoring(kinds), run=Run(nprocs=1))
     return root
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two people at the same sites, where more would tell no more."""
+    """Two people at the same sites, which is enough."""
     return write_travellers(tmp_path_factory.mktemp("pair v1.0") / "data", {"01": "", "02": ""})
 
 
 @pytest.fixture(scope="module")
 def report(study: Path) -> Path:
-    made, scores = [study / "scaled"], study / "scores"
+    derivatives, scores = [study / "scaled"], study / "scores"
     return write_report(
-        study / "my data", made, study / "report", scores=scores, run=Run(nprocs=1)
+        study / "my data", derivatives, study / "report", scores=scores, run=Run(nprocs=1)
     )
 
 
@@ -65,7 +65,7 @@ def _times(folder: Path) -> dict[Path, int]:
 
 def _summaries(report: Path) -> list[dict[str, Any]]:
     records = sorted((report.parent / "records").glob("*.json"))
-    return [one for path in records for one in json.loads(path.read_text())["summaries"]]
+    return [summary for path in records for summary in json.loads(path.read_text())["summaries"]]
 
 
 def test_there_is_a_page_of_the_study_and_one_of_each_person(report: Path) -> None:
@@ -80,37 +80,37 @@ def test_numbers_are_those_of_white_matter(study: Path, report: Path) -> None:
     scan = read_scan(files)
     fa = fit_tensor(scan.volumes, scan.voxels, scan.gradients).fa
     inside = scan.white_matter.T[scan.mask.T]
-    [told] = [one for one in _summaries(report) if one["name"] == "sub-02_ses-a"]
-    assert told["before"]["fa"] == pytest.approx(fa[inside].mean(), rel=1e-5)
-    assert sum(told["curves"]["fa"][0]) == pytest.approx(1, abs=1e-3)
-    assert (told["site"], told["to"]) == ("a", "b")
+    [summary] = [row for row in _summaries(report) if row["name"] == "sub-02_ses-a"]
+    assert summary["before"]["fa"] == pytest.approx(fa[inside].mean(), rel=1e-5)
+    assert sum(summary["curves"]["fa"][0]) == pytest.approx(1, abs=1e-3)
+    assert (summary["site"], summary["to"]) == ("a", "b")
 
 
 def test_scaling_keeps_every_brain_and_changes_little(report: Path) -> None:
-    for one in _summaries(report):
-        assert one["likeness"]["fa"] > 0.9
-        assert one["change"] < 10
+    for summary in _summaries(report):
+        assert summary["likeness"]["fa"] > 0.9
+        assert summary["change"] < 10
 
 
 def test_what_is_there_is_kept_and_what_has_changed_is_made_again(
     study: Path, pair: Path, tmp_path: Path
 ) -> None:
     data = shutil.copytree(pair, tmp_path / "data")
-    model, made = study / "scaled.safetensors", tmp_path / "made"
-    harmonize_dataset(data, made, model, "b", run=Run(nprocs=1))
-    page = write_report(data, [made], tmp_path / "out", run=Run(nprocs=1))
+    model, out = study / "scaled.safetensors", tmp_path / "made"
+    harmonize_dataset(data, out, model, "b", run=Run(nprocs=1))
+    page = write_report(data, [out], tmp_path / "out", run=Run(nprocs=1))
     first = _times(page.parent)
-    assert write_report(data, [made], tmp_path / "out", run=Run(nprocs=1)) == page
+    assert write_report(data, [out], tmp_path / "out", run=Run(nprocs=1)) == page
     assert {p for p, t in _times(page.parent).items() if first[p] != t} == {page}
     write_visit(data, "01", "a", None, seed=77)
-    harmonize_dataset(data, made, model, "b", run=Run(nprocs=1))
-    write_report(data, [made], tmp_path / "out", run=Run(nprocs=1))
+    harmonize_dataset(data, out, model, "b", run=Run(nprocs=1))
+    write_report(data, [out], tmp_path / "out", run=Run(nprocs=1))
     second = _times(page.parent)
     changed = {path.name for path, t in second.items() if first[path] != t}
     assert changed == {"index.html", "sub-01.html", "sub-01.json"}
     table = data / "participants.tsv"
     table.write_text(table.read_text().replace("\t37\t", "\t75\t"))
-    write_report(data, [made], tmp_path / "out", run=Run(nprocs=1))
+    write_report(data, [out], tmp_path / "out", run=Run(nprocs=1))
     changed = {path.name for path, t in _times(page.parent).items() if second[path] != t}
     assert changed == {"index.html", "sub-02.html", "sub-02.json"}
     assert _summaries(page)[-1]["age"] == 75
@@ -119,15 +119,15 @@ def test_what_is_there_is_kept_and_what_has_changed_is_made_again(
 def test_the_same_scans_give_the_same_bytes_whatever_the_processes(
     study: Path, report: Path, tmp_path: Path
 ) -> None:
-    made, scores = [study / "scaled"], study / "scores"
+    derivatives, scores = [study / "scaled"], study / "scores"
     again = write_report(
-        study / "my data", made, tmp_path / "out", scores=scores, run=Run(nprocs=2)
+        study / "my data", derivatives, tmp_path / "out", scores=scores, run=Run(nprocs=2)
     )
     for page in report.parent.glob("*.html"):
         assert (again.parent / page.name).read_bytes() == page.read_bytes()
 
 
-def test_of_many_people_those_who_stand_out_have_pages(study: Path, tmp_path: Path) -> None:
+def test_only_those_who_stand_out_of_many_people_have_pages(study: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     page = write_report(study / "my data", [study / "scaled"], out, people=2, run=Run(nprocs=1))
     assert len(list(out.glob("sub-*.html"))) == 2
@@ -142,7 +142,7 @@ def test_maps_of_a_method_that_gives_no_scans_are_shown(study: Path, tmp_path: P
     harmonize_dataset(data, tmp_path / "maps", model, "b", run=Run(nprocs=1))
     page = write_report(data, [tmp_path / "maps"], tmp_path / "out", run=Run(nprocs=1))
     assert "ComBat" in page.read_text()
-    assert all(set(one["after"]) == {"fa"} for one in _summaries(page))
+    assert all(set(summary["after"]) == {"fa"} for summary in _summaries(page))
 
 
 def test_fine_volumes_are_averaged_where_they_were(
@@ -179,12 +179,14 @@ def test_the_command_says_where_the_page_is_and_never_touches_data(
         ("c", None, "rendered as b, not as c"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_written(
+def test_errors_are_reported_before_anything_is_written(
     study: Path, tmp_path: Path, to: str | None, scores: Path | None, problem: str
 ) -> None:
-    made = Derivatives({"scaled": [study / "scaled"]}, to)
+    derivatives = Derivatives({"scaled": [study / "scaled"]}, to)
     with pytest.raises(SitelessError, match=problem):
-        write_report(study / "my data", made, tmp_path / "out", scores=scores, run=Run(nprocs=1))
+        write_report(
+            study / "my data", derivatives, tmp_path / "out", scores=scores, run=Run(nprocs=1)
+        )
     assert not (tmp_path / "out").exists()
 
 
@@ -253,10 +255,10 @@ def test_a_part_of_the_scans_is_harmonized_and_reported(
     words = ["harmonize", str(pair), str(tmp_path / "out"), "--to", "b"]
     model = ["--model", str(study / "scaled.safetensors")]
     assert main([*words, *model, *options, "--nprocs", "1"]) == 0
-    told = capsys.readouterr()
-    assert "warning" not in told.err
-    assert ("index.html" in told.out) != ("--participant-label" in options)
-    assert ("siteless report" in told.out) == ("--participant-label" in options)
+    output = capsys.readouterr()
+    assert "warning" not in output.err
+    assert ("index.html" in output.out) != ("--participant-label" in options)
+    assert ("siteless report" in output.out) == ("--participant-label" in options)
 
 
 @pytest.mark.parametrize(
@@ -287,18 +289,20 @@ def test_scans_that_failed_are_named_on_the_page(
 
 
 def test_uncertainty_is_shown_where_it_is_known(study: Path, tmp_path: Path) -> None:
-    made = shutil.copytree(study / "scaled", tmp_path / "made")
-    spread = next(made.rglob("*_stat-std_dwimap.nii.gz"))
-    image = load_image(spread)
+    copy = shutil.copytree(study / "scaled", tmp_path / "made")
+    deviation = next(copy.rglob("*_stat-std_dwimap.nii.gz"))
+    image = load_image(deviation)
     values = np.asarray(image.dataobj) + 1
     values[:, :, : values.shape[2] // 2] = 0
-    nib.save(nib.Nifti1Image(values, image.affine, image.header), spread)
+    nib.save(nib.Nifti1Image(values, image.affine, image.header), deviation)
     originals = find_scans(study / "my data").scans
-    renderings = find_renderings(originals, Derivatives({"m": [made]}))
-    [one] = [scan for scan in renderings if scan.image and scan.image.dwi.parent == spread.parent]
-    shown = summarize_scan(one)[1].maps["FA"]["uncertainty"].data
-    mask = read_scan(one.source).mask
-    assert np.array_equal(np.isfinite(shown), mask & values.all(axis=3))
+    renderings = find_renderings(originals, Derivatives({"m": [copy]}))
+    [rendering] = [
+        scan for scan in renderings if scan.image and scan.image.dwi.parent == deviation.parent
+    ]
+    uncertainty = summarize_scan(rendering)[1].maps["FA"]["uncertainty"].data
+    mask = read_scan(rendering.source).mask
+    assert np.array_equal(np.isfinite(uncertainty), mask & values.all(axis=3))
 
 
 def test_a_report_that_fails_is_a_warning(
@@ -350,13 +354,13 @@ def test_a_browser_opens_the_page_and_its_parts_respond(browser: Browser, report
         page.locator("#siteless-viewer").scroll_into_view_if_needed()
         page.wait_for_selector("#siteless-viewer[aria-busy=false]", timeout=60_000)
         canvas = page.locator("#siteless-viewer canvas").first
-        shown = canvas.screenshot()
+        picture = canvas.screenshot()
         slider = page.get_by_role("slider", name="Slice")
         slider.focus()
         for _ in range(3):
             page.keyboard.press("ArrowRight")
         page.wait_for_timeout(500)
-        assert canvas.screenshot() != shown
+        assert canvas.screenshot() != picture
 
 
 @pytest.mark.parametrize("width", [360, 1280])
@@ -374,11 +378,11 @@ def test_pages_fit_any_width_and_theme_and_are_for_everybody(
             dark, bright = sorted(sum(map(int, re.findall(r"\d+", c)[:3])) for c in (ink, paper))
             assert bright - dark > 500
             page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
-            found = Axe().run(page)
-            assert not found.violations_count, found.generate_report()
+            results = Axe().run(page)
+            assert not results.violations_count, results.generate_report()
 
 
-def test_scans_whose_files_have_one_name_are_told_apart(study: Path, tmp_path: Path) -> None:
+def test_scans_whose_files_have_one_name_are_kept_apart(study: Path, tmp_path: Path) -> None:
     rows: list[dict[str, object]] = []
     for files in find_scans(study / "my data").scans[:4]:
         folder = tmp_path / f"p {len(rows)}"
@@ -390,14 +394,14 @@ def test_scans_whose_files_have_one_name_are_told_apart(study: Path, tmp_path: P
         ):
             assert path is not None
             shutil.copy(path, folder / name)
-        told = {"bval": folder / "bvals", "bvec": folder / "bvecs", "mask": files.mask}
+        paths = {"bval": folder / "bvals", "bvec": folder / "bvecs", "mask": files.mask}
         who = {"subject": files.subject, "site": files.site, "dwi": folder / "data.nii.gz"}
-        rows.append({**who, **told})
+        rows.append({**who, **paths})
     write_table(tmp_path / "scans.tsv", rows)
-    model, made = study / "scaled.safetensors", tmp_path / "made"
-    harmonize_dataset(tmp_path / "scans.tsv", made, model, "b", run=Run(nprocs=1))
-    page = write_report(tmp_path / "scans.tsv", [made], tmp_path / "out", run=Run(nprocs=1))
-    assert {one["name"] for one in _summaries(page)} == {
+    model, out = study / "scaled.safetensors", tmp_path / "made"
+    harmonize_dataset(tmp_path / "scans.tsv", out, model, "b", run=Run(nprocs=1))
+    page = write_report(tmp_path / "scans.tsv", [out], tmp_path / "out", run=Run(nprocs=1))
+    assert {summary["name"] for summary in _summaries(page)} == {
         f"sub-{row['subject']}_ses-{row['site']}" for row in rows
     }
 

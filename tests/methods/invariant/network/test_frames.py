@@ -11,8 +11,8 @@ from siteless.methods.invariant.network import fibre_frames, rotate
 
 
 def _directions(count: int, seed: int = 0) -> Array:
-    found = np.random.default_rng(seed).normal(size=(count, 3))
-    return found / np.linalg.norm(found, axis=1, keepdims=True)
+    vectors = np.random.default_rng(seed).normal(size=(count, 3))
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 @pytest.mark.parametrize("order", [2, 4, 8])
@@ -24,8 +24,8 @@ def test_rotating_coefficients_rotates_the_function(order: int) -> None:
     turned = rotate(torch.from_numpy(coefficients), torch.from_numpy(rotations)).numpy()
     for before, after, rotation in zip(coefficients, turned, rotations, strict=True):
         expected = sh_basis(directions, order) @ before.T
-        found = sh_basis(directions @ rotation.T, order) @ after.T
-        np.testing.assert_allclose(found, expected, atol=1e-10)
+        values = sh_basis(directions @ rotation.T, order) @ after.T
+        np.testing.assert_allclose(values, expected, atol=1e-10)
 
 
 def test_the_inverse_rotation_brings_back_what_there_was() -> None:
@@ -36,13 +36,13 @@ def test_the_inverse_rotation_brings_back_what_there_was() -> None:
 
 
 @pytest.mark.parametrize("angle", [0.0, 1e-9, 1e-4, np.pi - 1e-9, np.pi])
-def test_small_tilts_are_told_as_well_as_others(angle: float) -> None:
+def test_small_tilts_are_as_exact_as_others(angle: float) -> None:
     rotation = (Rotation.from_euler("y", angle) * Rotation.from_euler("z", 1.0)).as_matrix()
     directions = _directions(30)
     coefficients = np.random.default_rng(5).normal(size=15)
-    one = torch.from_numpy(coefficients[None, None]), torch.from_numpy(rotation[None])
-    found = sh_basis(directions @ rotation.T, 4) @ rotate(*one).numpy().ravel()
-    np.testing.assert_allclose(found, sh_basis(directions, 4) @ coefficients, atol=1e-10)
+    turn = torch.from_numpy(coefficients[None, None]), torch.from_numpy(rotation[None])
+    values = sh_basis(directions @ rotation.T, 4) @ rotate(*turn).numpy().ravel()
+    np.testing.assert_allclose(values, sh_basis(directions, 4) @ coefficients, atol=1e-10)
 
 
 def test_axes_are_those_of_the_quadratic_form() -> None:
@@ -66,9 +66,9 @@ def test_in_their_frame_functions_look_the_same_however_they_were_turned(seed: i
     coefficients = torch.from_numpy(rng.normal(size=(1, 1, 15)))
     turn = torch.from_numpy(Rotation.random(random_state=seed).as_matrix())[None]
     seen = []
-    for one in (coefficients, rotate(coefficients, turn)):
-        frame = fibre_frames(one[:, 0, 1:6])
-        seen.append(rotate(one, frame.mT).abs())
+    for function in (coefficients, rotate(coefficients, turn)):
+        frame = fibre_frames(function[:, 0, 1:6])
+        seen.append(rotate(function, frame.mT).abs())
     torch.testing.assert_close(*seen, atol=1e-4, rtol=0)  # near axes amplify rounding
 
 

@@ -23,10 +23,10 @@ from strategies import seeds
 batches = st.tuples(st.integers(2, 20), st.integers(1, 8), seeds)
 
 
-def _posterior(patches: int, units: int, seed: int, offset: float = 0.0) -> Posterior:
+def _posterior(patches: int, size: int, seed: int, offset: float = 0.0) -> Posterior:
     rng = np.random.default_rng(seed)
-    mean = torch.tensor(rng.normal(size=(patches, units)) + offset)
-    return Posterior(mean, torch.tensor(rng.uniform(0.01, 1, size=(patches, units))))
+    mean = torch.tensor(rng.normal(size=(patches, size)) + offset)
+    return Posterior(mean, torch.tensor(rng.uniform(0.01, 1, size=(patches, size))))
 
 
 def _normal(posterior: Posterior, index: int | None = None) -> Distribution:

@@ -79,7 +79,7 @@ def test_samples_have_the_posteriors_moments(networks: tuple[Encoder, Decoder, A
 
 
 def test_turning_the_head_turns_what_is_rendered_and_leaves_codes_alone() -> None:
-    """Of patches whose neighbours are all the centre, as those do not turn with the head."""
+    """All neighbours of a patch are its centre, as neighbours do not turn with the head."""
     torch.manual_seed(0)
     settings = NetworkSettings(
         channels=91, sites=2, neighbours=9, rendered=1, kept=15, turned=True
@@ -92,8 +92,8 @@ def test_turning_the_head_turns_what_is_rendered_and_leaves_codes_alone() -> Non
     rotation = torch.from_numpy(Rotation.from_rotvec([0.004, 0.01, -0.007]).as_matrix())
     rendered, codes = [], []
     for turn in (torch.eye(3).double(), rotation):
-        own = rotate(shells, turn.expand(3, 3, 3)).flatten(1)
-        voxel = torch.cat([torch.ones(3, 1), own], dim=1)
+        turned = rotate(shells, turn.expand(3, 3, 3)).flatten(1)
+        voxel = torch.cat([torch.ones(3, 1), turned], dim=1)
         patch = voxel.repeat(1, 9)
         frames = network.frames(patch)
         codes.append(network.encode(patch, site, frames).mean)

@@ -17,7 +17,7 @@ def _mask(seed: int = 0, shape: tuple[int, int, int] = (5, 4, 6)) -> Array:
 
 
 def _laplacian(mask: Array) -> Array:
-    """Of the voxels of a mask, x fastest: a loop over pairs of face neighbours."""
+    """Loop over pairs of face neighbours in a mask; voxels are ordered x fastest."""
     voxels = [tuple(xyz[::-1]) for xyz in np.argwhere(mask.T)]
     matrix = np.zeros((len(voxels), len(voxels)))
     for row, voxel in enumerate(voxels):
@@ -34,7 +34,7 @@ LAPLACIANS = [(mask, _laplacian(mask)) for mask in map(_mask, range(4))]
 
 
 @given(variance=st.floats(0.0, 30.0), which=st.sampled_from(LAPLACIANS))
-def test_it_is_the_exponential_of_the_laplacian(
+def test_a_blur_is_the_exponential_of_the_laplacian(
     variance: float, which: tuple[Array, Array]
 ) -> None:
     mask, laplacian = which

@@ -25,9 +25,9 @@ def _survey(
     cells = np.stack(np.meshgrid(*[np.arange(-60, 61, 15)] * 3, indexing="ij"), -1).reshape(-1, 3)
     head = cells + rng.uniform(-4, 4, size=cells.shape)
     position = head + np.asarray(shift, dtype=float)
-    own = np.random.default_rng([99, *person.encode()])
+    of_person = np.random.default_rng([99, *person.encode()])
     anatomy = 0.2 * np.sin(head[:, 0] / 30) + 0.1 * np.cos(head[:, 1] / 25)
-    anatomy = anatomy + 0.05 * own.normal() + 0.03 * own.normal() * head[:, 2] / 60
+    anatomy = anatomy + 0.05 * of_person.normal() + 0.03 * of_person.normal() * head[:, 2] / 60
     share = rng.uniform(0.2, 1, len(head))
     energy = anatomy + 0.3 * share + field(position) + rng.normal(scale=noise, size=len(head))
     energies = np.repeat(np.stack([energy, energy], axis=1)[None], len(BLURS), axis=0)
@@ -53,12 +53,12 @@ STRENGTHS = {"a": 0.0, "b": 0.3, "c": -0.2}
 def _recovered(
     surveys: Sequence[Survey], sites: Sequence[str] = SITES
 ) -> tuple[Field, Array, Array]:
-    found = fit_fields(surveys, sites, [0.0] * len(sites))
+    fitted = fit_fields(surveys, sites, [0.0] * len(sites))
     world = np.random.default_rng(5).uniform(-55, 55, size=(500, 3))
     expected = np.stack([_receive(STRENGTHS[site])(world) for site in sites])
-    shown = np.stack([found.logarithms(world, n)[:, 0] for n in range(len(sites))])
+    estimated = np.stack([fitted.logarithms(world, n)[:, 0] for n in range(len(sites))])
     expected = expected - expected.mean(axis=0)
-    return found, shown, expected
+    return fitted, estimated, expected
 
 
 def _surveys(people: int, name: Callable[[str, int], str]) -> list[Survey]:
@@ -71,14 +71,14 @@ def _surveys(people: int, name: Callable[[str, int], str]) -> list[Survey]:
 
 
 def test_fields_of_travellers_are_found() -> None:
-    _, shown, expected = _recovered(_surveys(4, lambda _site, n: f"p{n}"))
-    assert np.abs(shown - expected).max() < 0.02
+    _, estimated, expected = _recovered(_surveys(4, lambda _site, n: f"p{n}"))
+    assert np.abs(estimated - expected).max() < 0.02
     assert np.ptp(expected, axis=1).max() > 0.2
 
 
 def test_fields_of_strangers_are_found_when_there_are_many() -> None:
-    _, shown, expected = _recovered(_surveys(12, lambda site, n: f"{site}{n}"))
-    error = shown - expected
+    _, estimated, expected = _recovered(_surveys(12, lambda site, n: f"{site}{n}"))
+    error = estimated - expected
     error -= error.mean(axis=1, keepdims=True)  # people of a site may be brighter by chance
     assert np.sqrt(np.square(error).mean()) < 0.015
 
@@ -91,10 +91,10 @@ def test_anatomy_is_not_mistaken_for_a_field() -> None:
         for n in range(4)
         for k, site in enumerate(SITES)
     ]
-    found = fit_fields(surveys, SITES, [0.0] * 3)
+    fitted = fit_fields(surveys, SITES, [0.0] * 3)
     world = np.random.default_rng(5).uniform(-50, 50, size=(500, 3))
-    shown = np.stack([found.logarithms(world, n)[:, 0] for n in range(3)])
-    assert np.sqrt(np.square(shown).mean()) < 0.03  # the anatomy varies by 0.15
+    estimated = np.stack([fitted.logarithms(world, n)[:, 0] for n in range(3)])
+    assert np.sqrt(np.square(estimated).mean()) < 0.03  # the anatomy varies by 0.15
 
 
 def test_noise_alone_is_shrunk_to_a_constant() -> None:
@@ -103,10 +103,10 @@ def test_noise_alone_is_shrunk_to_a_constant() -> None:
         for n in range(3)
         for k, site in enumerate(SITES)
     ]
-    found = fit_fields(surveys, SITES, [0.0] * 3)
+    fitted = fit_fields(surveys, SITES, [0.0] * 3)
     world = np.random.default_rng(5).uniform(-50, 50, size=(500, 3))
-    shown = np.stack([found.logarithms(world, n)[:, 0] for n in range(3)])
-    assert shown.std(axis=1).max() < 0.05
+    estimated = np.stack([fitted.logarithms(world, n)[:, 0] for n in range(3)])
+    assert estimated.std(axis=1).max() < 0.05
 
 
 def test_the_energies_are_those_after_the_sites_blur() -> None:
@@ -118,27 +118,29 @@ def test_the_energies_are_those_after_the_sites_blur() -> None:
     # After a blur of 1 mm2 site b has twice the energy; after none it has not.
     double = np.array(BLURS)[:, None, None] == 1.0
     surveys = [
-        replace(one, energies=one.energies + np.log(2) * double) if one.site == "b" else one
-        for one in surveys
+        replace(survey, energies=survey.energies + np.log(2) * double)
+        if survey.site == "b"
+        else survey
+        for survey in surveys
     ]
     world = np.zeros((1, 3))
-    flat, found = (fit_fields(surveys, SITES, [0.0, blur, 0.0]) for blur in (0.0, 1.0))
+    flat, deblurred = (fit_fields(surveys, SITES, [0.0, blur, 0.0]) for blur in (0.0, 1.0))
     assert abs(flat.logarithms(world, 1)[0, 0]) < 0.05
-    raised = found.logarithms(world, 1) - found.logarithms(world, 0)
+    raised = deblurred.logarithms(world, 1) - deblurred.logarithms(world, 0)
     assert raised[0, 0] == pytest.approx(np.log(2), abs=0.05)
 
 
 def test_without_a_block_of_white_matter_fields_are_flat() -> None:
-    one = _survey("a", "p", field=_receive(0.0), seed=0)
+    survey = _survey("a", "p", field=_receive(0.0), seed=0)
     empty = replace(
-        one,
-        position=one.position[:0],
-        count=one.count[:0],
-        share=one.share[:0],
-        energies=one.energies[:, :0],
+        survey,
+        position=survey.position[:0],
+        count=survey.count[:0],
+        share=survey.share[:0],
+        energies=survey.energies[:, :0],
     )
-    found = fit_fields([empty, replace(empty, site="b")], ("a", "b"), [0.0, 0.0])
-    assert not found.logarithms(np.ones((3, 3)), 1).any()
+    fitted = fit_fields([empty, replace(empty, site="b")], ("a", "b"), [0.0, 0.0])
+    assert not fitted.logarithms(np.ones((3, 3)), 1).any()
 
 
 @pytest.mark.parametrize("scans", [1, 3])
@@ -152,24 +154,24 @@ def test_the_field_of_a_new_site_is_found_and_others_stay(scans: int) -> None:
     fresh = [
         _survey("c", f"q{n}", field=_receive(STRENGTHS["c"]), seed=100 + n) for n in range(scans)
     ]
-    found = extend_fields(known, fresh, 0.0)
-    np.testing.assert_array_equal(found.weights[:2], known.weights)
+    extended = extend_fields(known, fresh, 0.0)
+    np.testing.assert_array_equal(extended.weights[:2], known.weights)
     world = np.random.default_rng(5).uniform(-55, 55, size=(500, 3))
-    shown = found.logarithms(world, 2)[:, 0] - found.logarithms(world, 0)[:, 0]
+    estimated = extended.logarithms(world, 2)[:, 0] - extended.logarithms(world, 0)[:, 0]
     expected = _receive(STRENGTHS["c"])(world)
-    error = (shown - expected) - (shown - expected).mean()  # new people may be brighter
+    error = (estimated - expected) - (estimated - expected).mean()  # new people may be brighter
     assert error.std() < 0.5 * expected.std()
 
 
 @pytest.mark.parametrize(
-    ("raised", "sites", "found"),
+    ("raised", "sites", "expected"),
     [(0.06, 0.0, 0.0), (0.06, 0.3, 0.06), (0.5, 0.0, 0.5)],
     ids=["as people differ", "as sites differ", "more than either"],
 )
 def test_what_few_people_have_in_common_is_the_sites_if_people_alone_do_not_explain_it(
-    raised: float, sites: float, found: float
+    raised: float, sites: float, expected: float
 ) -> None:
-    """People differ by 0.05; the mean of the new site's field is to be told from theirs."""
+    """People differ by 0.05; the mean of the new site's field must stand out from that."""
     means = {"a": -sites, "b": 0.0, "c": sites, "new": raised}
 
     def survey(site: str, person: str, seed: int) -> Survey:
@@ -178,9 +180,9 @@ def test_what_few_people_have_in_common_is_the_sites_if_people_alone_do_not_expl
     surveys = [survey(s, f"p{n}", 10 * n + k) for n in range(8) for k, s in enumerate(SITES)]
     known = fit_fields(surveys, SITES, [0.0] * 3)
     fresh = [survey("new", f"p{n}", 500 + n) for n in range(8)]
-    alone = [extend_fields(known, [one], 0.0) for one in fresh]
-    shown = np.median([one.logarithms(np.zeros((1, 3)), 3)[0, 0] for one in alone])
-    assert shown == pytest.approx(found, abs=0.03)
+    alone = [extend_fields(known, [person], 0.0) for person in fresh]
+    estimated = np.median([extended.logarithms(np.zeros((1, 3)), 3)[0, 0] for extended in alone])
+    assert estimated == pytest.approx(expected, abs=0.03)
 
 
 @pytest.mark.parametrize("travelling", [True, False])
@@ -194,18 +196,18 @@ def test_three_people_do_not_make_a_site_where_sites_are_alike(travelling: bool)
         for k, site in enumerate(SITES)
     ]
     fresh = [[survey("new", f"{m}{n}", 900 + 3 * m + n) for n in range(3)] for m in range(7)]
-    known, place = fit_fields(surveys, SITES, [0.0] * 3), np.zeros((1, 3))
-    taken = [extend_fields(known, people, 0.0).logarithms(place, 3)[0, 0] for people in fresh]
+    known, centre = fit_fields(surveys, SITES, [0.0] * 3), np.zeros((1, 3))
+    taken = [extend_fields(known, people, 0.0).logarithms(centre, 3)[0, 0] for people in fresh]
     # People differ by 0.05, so that the mean of three differs by 0.03.
     assert np.median(np.abs(taken)) < 0.01
 
 
 def test_scans_of_one_person_are_one_person() -> None:
     known = fit_fields(_surveys(9, lambda site, n: f"{site}{n}"), SITES, [0.0] * 3)
-    one = _survey("new", "p0", field=_receive(0.1), seed=900)
+    survey = _survey("new", "p0", field=_receive(0.1), seed=900)
     alone, twice, two = (
-        extend_fields(known, scans, 0.0).logarithms(one.position, 3)[:, 0].std()
-        for scans in ([one], [one, one], [one, replace(one, person="p1")])
+        extend_fields(known, scans, 0.0).logarithms(survey.position, 3)[:, 0].std()
+        for scans in ([survey], [survey, survey], [survey, replace(survey, person="p1")])
     )
     assert twice == pytest.approx(alone, rel=1e-3)
     assert two > alone

@@ -66,10 +66,10 @@ def _surveys(**blurs: float) -> list[Survey]:
     ]
 
 
-def _without(profiles: SiteProfiles, own: Coefficients, scan: Scan) -> Array:
+def _without(profiles: SiteProfiles, coefficients: Coefficients, scan: Scan) -> Array:
     """Take the profile of a scan's site out of its coefficients."""
     profile = profiles.of(scan)
-    return profile.blurred(profile.without_field(own))
+    return profile.blurred(profile.without_field(coefficients))
 
 
 def test_noise_changes_neither_energies_nor_structure() -> None:
@@ -77,7 +77,7 @@ def test_noise_changes_neither_energies_nor_structure() -> None:
     np.testing.assert_allclose(noisy.energies, clean.energies, atol=0.12)
     assert np.abs(noisy.energies - clean.energies).mean() < 0.02
     # What a fit shrinks, it shrinks at all distances.
-    ratios = [one.structure[..., 0] / one.structure[..., 2] for one in (noisy, clean)]
+    ratios = [survey.structure[..., 0] / survey.structure[..., 2] for survey in (noisy, clean)]
     np.testing.assert_allclose(ratios[0], ratios[1], rtol=0.02)
 
 
@@ -87,9 +87,11 @@ def test_correlated_noise_changes_neither_energies_nor_structure(grain: float) -
     noise = np.random.default_rng(5).normal(size=scan.signal.shape)
     noise = ndimage.gaussian_filter(noise, (grain, grain, grain, 0))
     noisy = _survey(scan.with_signal(scan.signal + 0.05 * LEVEL * noise / noise.std()))
-    means = [np.average(one.energies, axis=1, weights=one.count) for one in (noisy, clean)]
+    means = [
+        np.average(survey.energies, axis=1, weights=survey.count) for survey in (noisy, clean)
+    ]
     np.testing.assert_allclose(means[0], means[1], atol=0.02)
-    ratios = [one.structure[..., 0] / one.structure[..., 1] for one in (noisy, clean)]
+    ratios = [survey.structure[..., 0] / survey.structure[..., 1] for survey in (noisy, clean)]
     np.testing.assert_allclose(ratios[0], ratios[1], rtol=0.006)
 
 
@@ -101,10 +103,10 @@ def test_how_an_image_is_stored_changes_nothing() -> None:
         affine=scan.affine
         @ np.array([[-1, 0, 0, SHAPE[0] - 1], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]),
     )
-    one, other = _survey(scan), _survey(flipped)
-    np.testing.assert_allclose(other.position, one.position, atol=1e-9)
-    np.testing.assert_allclose(other.energies, one.energies, atol=1e-4)
-    np.testing.assert_allclose(other.structure, one.structure, rtol=1e-4)
+    first, second = _survey(scan), _survey(flipped)
+    np.testing.assert_allclose(second.position, first.position, atol=1e-9)
+    np.testing.assert_allclose(second.energies, first.energies, atol=1e-4)
+    np.testing.assert_allclose(second.structure, first.structure, rtol=1e-4)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.04])
@@ -114,8 +116,8 @@ def test_the_blur_between_sites_is_found(noise: float) -> None:
         for site, blur in (("a", 3.0), ("b", 0.0), ("c", 1.5))
         for seed in range(3)
     ]
-    found = learn_profiles(surveys, ("a", "b", "c"), ORDER)
-    np.testing.assert_allclose(found.blurs, [0.0, 3.0, 1.5], atol=0.25)
+    learned = learn_profiles(surveys, ("a", "b", "c"), ORDER)
+    np.testing.assert_allclose(learned.blurs, [0.0, 3.0, 1.5], atol=0.25)
 
 
 def test_larger_brains_are_not_taken_for_blurred_ones() -> None:
@@ -133,13 +135,13 @@ def test_larger_brains_are_not_taken_for_blurred_ones() -> None:
                 replace(plain, site=site, person=person, structure=structure, share=share)
             )
     assert np.abs(learn_profiles(surveys, ("a", "b"), ORDER).blurs).max() < 0.1
-    alike = [replace(one, share=plain.share) for one in surveys]
+    alike = [replace(survey, share=plain.share) for survey in surveys]
     assert np.abs(learn_profiles(alike, ("a", "b"), ORDER).blurs).max() > 0.2
 
 
 def test_sharpening_is_what_a_blur_takes_of_amplitudes() -> None:
     surveys = _surveys(a=3.0, b=0.0)
-    found = learn_profiles(surveys, ("a", "b"), ORDER)
+    learned = learn_profiles(surveys, ("a", "b"), ORDER)
     blurred = [_survey(_scan("b", seed, blur=3.0)) for seed in range(3)]
     lost = [
         np.average(sharp.energies[0] - dull.energies[0], 0, sharp.count)
@@ -147,17 +149,19 @@ def test_sharpening_is_what_a_blur_takes_of_amplitudes() -> None:
     ]
     b0, *energies = np.mean(lost, axis=0)
     expected = np.append(b0, b0 + np.array(energies) / 2)
-    np.testing.assert_allclose(found.sharpening[1], expected, atol=0.02)
-    assert not found.sharpening[0].any()
+    np.testing.assert_allclose(learned.sharpening[1], expected, atol=0.02)
+    assert not learned.sharpening[0].any()
 
 
-def test_scans_that_cannot_tell_their_blur_do_not_decide_it() -> None:
+def test_scans_whose_blur_is_unknown_do_not_decide_it() -> None:
     surveys = _surveys(a=3.0, b=0.0)
     mute = replace(surveys[3], structure=np.full_like(surveys[3].structure, np.nan))
     expected = learn_profiles(surveys, ("a", "b"), ORDER).blurs
-    found = learn_profiles([*surveys, mute], ("a", "b"), ORDER).blurs
-    np.testing.assert_allclose(found, expected, atol=0.2)
-    nothing = [replace(one, structure=np.full_like(one.structure, np.nan)) for one in surveys]
+    blurs = learn_profiles([*surveys, mute], ("a", "b"), ORDER).blurs
+    np.testing.assert_allclose(blurs, expected, atol=0.2)
+    nothing = [
+        replace(survey, structure=np.full_like(survey.structure, np.nan)) for survey in surveys
+    ]
     assert not learn_profiles(nothing, ("a", "b"), ORDER).blurs.any()
 
 
@@ -169,8 +173,8 @@ def test_the_most_blurred_site_is_not_blurred_even_where_blurs_seem_to_sharpen()
         structure = plain.structure.copy()
         structure[:, :, 0] = np.array(detail + 0.02 * np.arange(6))[:, None] * structure[:, :, 1]
         surveys += [replace(plain, structure=structure, person=f"{site}{n}") for n in range(3)]
-    spreads = learn_profiles(surveys, ("a", "b"), ORDER).blurs
-    assert spreads[0] == 0
+    blurs = learn_profiles(surveys, ("a", "b"), ORDER).blurs
+    assert blurs[0] == 0
 
 
 def test_scans_without_blocks_do_not_decide_the_blur() -> None:
@@ -185,13 +189,13 @@ def test_scans_without_blocks_do_not_decide_the_blur() -> None:
         share=none,
         energies=surveys[0].energies[:, :0],
     )
-    found = learn_profiles([*surveys, empty], ("a", "b"), ORDER)
-    np.testing.assert_array_equal(found.blurs, expected.blurs)
+    learned = learn_profiles([*surveys, empty], ("a", "b"), ORDER)
+    np.testing.assert_array_equal(learned.blurs, expected.blurs)
     assert not learn_profiles(
         [replace(empty, site=s) for s in "ab"], ("a", "b"), ORDER
     ).blurs.any()
     alone, beside = (
-        extend_profiles(expected, [replace(one, site="c") for one in scans], "c")
+        extend_profiles(expected, [replace(survey, site="c") for survey in scans], "c")
         for scans in ([surveys[0]], [surveys[0], empty])
     )
     np.testing.assert_array_equal(beside.blurs, alone.blurs)
@@ -200,10 +204,10 @@ def test_scans_without_blocks_do_not_decide_the_blur() -> None:
 def test_volumes_beyond_those_that_were_learned_from_do_not_extrapolate() -> None:
     surveys = _surveys(a=3.0, b=0.0)
     known = learn_profiles(surveys, ("a", "b"), ORDER)
-    larger = [replace(one, site="c", share=one.share / 1.3) for one in surveys[3:]]
-    same = [replace(one, site="c") for one in surveys[3:]]
-    found = [extend_profiles(known, own, "c").blurs[2] for own in (larger, same)]
-    assert found[0] == pytest.approx(found[1], abs=0.1)
+    larger = [replace(survey, site="c", share=survey.share / 1.3) for survey in surveys[3:]]
+    same = [replace(survey, site="c") for survey in surveys[3:]]
+    blurs = [extend_profiles(known, of_site, "c").blurs[2] for of_site in (larger, same)]
+    assert blurs[0] == pytest.approx(blurs[1], abs=0.1)
 
 
 def test_what_is_known_of_detail_survives_a_file() -> None:
@@ -211,20 +215,20 @@ def test_what_is_known_of_detail_survives_a_file() -> None:
     known = learn_profiles(surveys, ("a", "b"), ORDER)
     again = SiteProfiles.from_arrays(("a", "b"), ORDER, known.arrays)
     assert again.detail is not None
-    for one, other in zip(again.arrays.values(), known.arrays.values(), strict=True):
-        np.testing.assert_array_equal(one, other)
-    further = [replace(one, site="c") for one in surveys[:2]]
-    found = [extend_profiles(one, further, "c").blurs for one in (known, again)]
-    np.testing.assert_array_equal(found[0], found[1])
+    for array, expected in zip(again.arrays.values(), known.arrays.values(), strict=True):
+        np.testing.assert_array_equal(array, expected)
+    further = [replace(survey, site="c") for survey in surveys[:2]]
+    blurs = [extend_profiles(profiles, further, "c").blurs for profiles in (known, again)]
+    np.testing.assert_array_equal(blurs[0], blurs[1])
 
 
 def test_a_new_site_is_blurred_as_the_others_were() -> None:
     surveys = _surveys(a=3.0, b=0.0, c=1.5)
-    known = learn_profiles([one for one in surveys if one.site != "c"], ("a", "b"), ORDER)
-    found = extend_profiles(known, [one for one in surveys if one.site == "c"], "c")
-    np.testing.assert_array_equal(found.blurs[:2], known.blurs)
-    assert found.blurs[2] == pytest.approx(1.5, abs=0.25)
-    assert found.sites == ("a", "b", "c")
+    known = learn_profiles([survey for survey in surveys if survey.site != "c"], ("a", "b"), ORDER)
+    extended = extend_profiles(known, [survey for survey in surveys if survey.site == "c"], "c")
+    np.testing.assert_array_equal(extended.blurs[:2], known.blurs)
+    assert extended.blurs[2] == pytest.approx(1.5, abs=0.25)
+    assert extended.sites == ("a", "b", "c")
 
 
 def test_a_field_is_found_and_taken_out() -> None:
@@ -233,19 +237,19 @@ def test_a_field_is_found_and_taken_out() -> None:
         for site, tilt in (("a", 0.1), ("b", -0.1))
         for seed in range(4)
     ]
-    found = learn_profiles(surveys, ("a", "b"), ORDER)
+    learned = learn_profiles(surveys, ("a", "b"), ORDER)
     same = [_scan(site, 9, tilt=tilt) for site, tilt in (("a", 0.1), ("b", -0.1))]
     fitted = [fit_coefficients(scan, order=ORDER) for scan in same]
-    before = [own.values for own in fitted]
+    before = [coefficients.values for coefficients in fitted]
     of_scans = zip(fitted, same, strict=True)
-    after = [_without(found, own, scan) for own, scan in of_scans]
+    after = [_without(learned, coefficients, scan) for coefficients, scan in of_scans]
     unlike, alike = (np.abs(np.log(a[:, 0] / b[:, 0])).mean() for a, b in (before, after))
     assert alike < 0.15 * unlike
 
 
-def _profiles(weights: Array, spreads: tuple[float, float] = (0.0, 0.0)) -> SiteProfiles:
+def _profiles(weights: Array, blurs: tuple[float, float] = (0.0, 0.0)) -> SiteProfiles:
     field = replace(flat_fields(2, 5), weights=weights)
-    return SiteProfiles(("a", "b"), np.array(spreads), field, ORDER, np.zeros((2, 5)))
+    return SiteProfiles(("a", "b"), np.array(blurs), field, ORDER, np.zeros((2, 5)))
 
 
 def _weights(seed: int = 0) -> Array:
@@ -253,34 +257,36 @@ def _weights(seed: int = 0) -> Array:
     return weights - weights.mean(axis=0)
 
 
-def test_gains_are_of_amplitudes_and_b0_is_in_all_of_them() -> None:
+def test_gains_multiply_amplitudes_and_b0_is_in_all_of_them() -> None:
     profiles = _profiles(_weights())
     world = np.random.default_rng(1).uniform(-80, 80, size=(50, 3))
     gains, logs = profiles.gains(world, "a"), profiles.field.logarithms(world, 0)
     degrees = coefficient_orders(ORDER)
     np.testing.assert_allclose(gains[:, 0], np.exp(logs[:, 0]), rtol=1e-5)
     for shell in range(2):
-        own = gains[:, 1 + shell * len(degrees) :][:, : len(degrees)]
+        of_shell = gains[:, 1 + shell * len(degrees) :][:, : len(degrees)]
         for position, degree in enumerate((0, 2)):
             squared = np.exp(2 * logs[:, 0] + logs[:, 1 + 2 * shell + position])
             np.testing.assert_allclose(
-                own[:, degrees == degree] ** 2,
+                of_shell[:, degrees == degree] ** 2,
                 squared[:, None].repeat(2 * degree + 1, 1),
                 rtol=1e-5,
             )
-        np.testing.assert_array_equal(own[:, degrees == 4][:, 0], own[:, degrees == 2][:, 0])
+        np.testing.assert_array_equal(
+            of_shell[:, degrees == 4][:, 0], of_shell[:, degrees == 2][:, 0]
+        )
     np.testing.assert_allclose(gains * profiles.gains(world, "b"), 1, rtol=1e-5)
 
 
 def test_a_scan_without_its_profile_is_the_scan_divided_and_blurred() -> None:
     profiles, scan = _profiles(_weights(), (2.0, 0.0)), _scan("a", 3)
-    own = fit_coefficients(scan, order=ORDER, fit="pseudo-inverse")  # which keeps all
-    divided = own.values / profiles.gains(scan.positions, "a")
-    np.testing.assert_allclose(profiles.of(scan).without_field(own), divided, rtol=1e-4)
+    coefficients = fit_coefficients(scan, order=ORDER, fit="pseudo-inverse")  # which keeps all
+    divided = coefficients.values / profiles.gains(scan.positions, "a")
+    np.testing.assert_allclose(profiles.of(scan).without_field(coefficients), divided, rtol=1e-4)
     expected = diffuse(divided, scan.mask, scan.voxel_size, 2.0)
-    found = _without(profiles, own, scan)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
-    assert found.dtype == np.float32
+    values = _without(profiles, coefficients, scan)
+    np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-3)
+    assert values.dtype == np.float32
 
 
 def test_profiles_are_what_their_arrays_hold() -> None:

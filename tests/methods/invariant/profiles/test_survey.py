@@ -24,5 +24,5 @@ def test_fine_detail_does_not_depend_on_the_size_of_voxels() -> None:
     coarse, *finer = (
         fine_detail(_survey_of(size), near=2.5) for size in (2.5, 2.0, 1.5, 1.25, 1.0)
     )
-    for one in finer:
-        np.testing.assert_allclose(one, coarse, rtol=0.03)
+    for detail in finer:
+        np.testing.assert_allclose(detail, coarse, rtol=0.03)

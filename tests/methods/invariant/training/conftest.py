@@ -1,9 +1,9 @@
 import pytest
 
-import lessons
+import training_scans
 from siteless.methods.training import TrainingSet
 
 
 @pytest.fixture(scope="session")
-def lesson() -> TrainingSet:
-    return lessons.lesson()
+def training_set() -> TrainingSet:
+    return training_scans.make_training_set()

@@ -4,46 +4,50 @@ import numpy as np
 import pytest
 import torch
 
-import lessons
-from lessons import QUICK
+import training_scans
 from siteless.methods.invariant.network import Autoencoder, NetworkSettings
 from siteless.methods.invariant.training import adapt, train
 from siteless.methods.invariant.training._units import channel_units, units_beside
 from siteless.methods.patches import TrainingScan
 from siteless.methods.training import TrainingSet
 from siteless.population import Design
+from training_scans import QUICK
 
 
 @pytest.fixture(scope="module")
 def trained() -> Autoencoder:
-    lesson = lessons.lesson()
-    scans = [_brighter(scan, 0.2) if scan.site == "b" else scan for scan in lesson.scans]
+    training_set = training_scans.make_training_set()
+    scans = [_brighter(scan, 0.2) if scan.site == "b" else scan for scan in training_set.scans]
     settings = replace(QUICK, updates=200)
-    return train(replace(lesson, scans=scans, validation=[]), settings, seed=0).network
+    return train(replace(training_set, scans=scans, validation=[]), settings, seed=0).network
 
 
 def _brighter(scan: TrainingScan, more: float) -> TrainingScan:
-    """Return a scan of a site that shows its shells brighter than its patches tell."""
-    shown = scan.signal + np.where(scan.shell > 0, more, 0)
-    return replace(scan, signal=shown.astype(np.float32))
+    """Return a scan whose measured shells are brighter than its patches."""
+    signal = scan.signal + np.where(scan.shell > 0, more, 0)
+    return replace(scan, signal=signal.astype(np.float32))
 
 
 @pytest.fixture(scope="module")
 def fresh() -> TrainingSet:
     return TrainingSet(
-        [_brighter(replace(lessons.training_scan("a", 5), site="c"), 0.3)], (), ("c",)
+        [_brighter(replace(training_scans.training_scan("a", 5), site="c"), 0.3)], (), ("c",)
     )
 
 
 @pytest.fixture(scope="module")
-def told() -> list[tuple[int, int]]:
-    """Gather what is told on the way to the larger network."""
+def progress() -> list[tuple[int, int]]:
+    """Steps and their total, as reported while the larger network is trained."""
     return []
 
 
 @pytest.fixture(scope="module")
-def larger(trained: Autoencoder, fresh: TrainingSet, told: list[tuple[int, int]]) -> Autoencoder:
-    return adapt(trained, fresh, QUICK, progress=lambda done, total: told.append((done, total)))
+def larger(
+    trained: Autoencoder, fresh: TrainingSet, progress: list[tuple[int, int]]
+) -> Autoencoder:
+    return adapt(
+        trained, fresh, QUICK, progress=lambda done, total: progress.append((done, total))
+    )
 
 
 def test_what_is_known_stays(trained: Autoencoder, larger: Autoencoder) -> None:
@@ -55,8 +59,10 @@ def test_what_is_known_stays(trained: Autoencoder, larger: Autoencoder) -> None:
         torch.testing.assert_close(
             larger.decode(code, here, frames), trained.decode(code, here, frames), rtol=0, atol=0
         )
-        one, other = (net.encode(patch, here, frames).mean for net in (larger, trained))
-        torch.testing.assert_close(one, other, rtol=0, atol=0)
+        code_after, code_before = (
+            net.encode(patch, here, frames).mean for net in (larger, trained)
+        )
+        torch.testing.assert_close(code_after, code_before, rtol=0, atol=0)
 
 
 def test_the_new_site_is_rendered_as_it_looks(
@@ -79,8 +85,8 @@ def test_the_new_site_is_rendered_as_it_looks(
 def test_the_same_seed_gives_the_same_weights(
     trained: Autoencoder, fresh: TrainingSet, larger: Autoencoder
 ) -> None:
-    one, other = larger.state_dict(), adapt(trained, fresh, QUICK).state_dict()
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    weights, again = larger.state_dict(), adapt(trained, fresh, QUICK).state_dict()
+    assert all(torch.equal(weights[name], again[name]) for name in weights)
 
 
 def test_codes_of_the_new_site_have_the_covariance_of_the_others_and_their_own_mean(
@@ -98,25 +104,27 @@ def test_codes_of_the_new_site_have_the_covariance_of_the_others_and_their_own_m
     assert (torch.cov(before.T, correction=0) - trained.code_covariance).abs().max() > 0.1
 
 
-def _travelled(lesson: TrainingSet) -> Design:
-    people = [scan.name[1:] for scan in lesson.scans]
-    return Design.of([scan.site for scan in lesson.scans], people, lesson.sites)
+def _travelled(training_set: TrainingSet) -> Design:
+    people = [scan.name[1:] for scan in training_set.scans]
+    return Design.of([scan.site for scan in training_set.scans], people, training_set.sites)
 
 
 def test_units_of_a_new_site_are_those_that_training_would_give() -> None:
-    lesson = lessons.lesson()
-    own = [scan for scan in lesson.scans if scan.site == "a"]
-    network = Autoencoder(NetworkSettings(lesson.scans[0].values.shape[1], sites=2, turned=True))
+    training_set = training_scans.make_training_set()
+    of_site = [scan for scan in training_set.scans if scan.site == "a"]
+    network = Autoencoder(
+        NetworkSettings(training_set.scans[0].values.shape[1], sites=2, turned=True)
+    )
     for of_sites in (True, False):
-        design = _travelled(lesson) if of_sites else None
-        known = [unit.expand(2, -1) for unit in channel_units(lesson.scans, design, network)]
+        design = _travelled(training_set) if of_sites else None
+        known = [unit.expand(2, -1) for unit in channel_units(training_set.scans, design, network)]
         network.set_units(*known)
-        found = units_beside(network, own, of_sites=of_sites)
-        for one, expected in zip(found, known, strict=True):
-            torch.testing.assert_close(one, expected[0], rtol=0.02, atol=1e-5)
+        scales = units_beside(network, of_site, of_sites=of_sites)
+        for scale, expected in zip(scales, known, strict=True):
+            torch.testing.assert_close(scale, expected[0], rtol=0.02, atol=1e-5)
 
 
 @pytest.mark.usefixtures("larger")
-def test_progress_is_told(told: list[tuple[int, int]]) -> None:
-    assert told[0] == (1, len(told))
-    assert told[-1] == (len(told), len(told))
+def test_progress_is_reported(progress: list[tuple[int, int]]) -> None:
+    assert progress[0] == (1, len(progress))
+    assert progress[-1] == (len(progress), len(progress))

@@ -5,65 +5,65 @@ import numpy as np
 import pytest
 import torch
 
-from lessons import QUICK
 from siteless.acquisition import Array
 from siteless.methods.invariant.network import Autoencoder, Posterior
 from siteless.methods.invariant.training import train
 from siteless.methods.invariant.training._align import _transport, align_codes
 from siteless.methods.patches import TrainingScan
 from siteless.methods.training import TrainingSet
+from training_scans import QUICK
 
 
-def _covariance(rng: np.random.Generator, units: int) -> Array:
-    mixed = rng.normal(size=(units, 2 * units))
-    return mixed @ mixed.T / units
+def _covariance(rng: np.random.Generator, size: int) -> Array:
+    mixed = rng.normal(size=(size, 2 * size))
+    return mixed @ mixed.T / size
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_codes_of_one_covariance_get_another(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    own, goal = _covariance(rng, 6), _covariance(rng, 6)
-    found = _transport(own, goal)
-    np.testing.assert_allclose(found, found.T, atol=1e-9)
-    np.testing.assert_allclose(found @ own @ found, goal, atol=0.02)
-    assert (np.linalg.eigvalsh(found) > 0).all()
-    np.testing.assert_allclose(_transport(own, own), np.eye(6), atol=1e-9)
+    given, goal = _covariance(rng, 6), _covariance(rng, 6)
+    matrix = _transport(given, goal)
+    np.testing.assert_allclose(matrix, matrix.T, atol=1e-9)
+    np.testing.assert_allclose(matrix @ given @ matrix, goal, atol=0.02)
+    assert (np.linalg.eigvalsh(matrix) > 0).all()
+    np.testing.assert_allclose(_transport(given, given), np.eye(6), atol=1e-9)
 
 
-def test_a_unit_that_is_not_used_stays_as_it_is() -> None:
-    own, goal = np.diag([1.0, 1e-7]), np.diag([4.0, 1e-9])
-    np.testing.assert_allclose(_transport(own, goal), np.diag([2.0, 1.0]), atol=1e-2)
+def test_an_unused_unit_does_not_change() -> None:
+    given, goal = np.diag([1.0, 1e-7]), np.diag([4.0, 1e-9])
+    np.testing.assert_allclose(_transport(given, goal), np.diag([2.0, 1.0]), atol=1e-2)
 
 
 @pytest.fixture(scope="module")
-def unaligned(lesson: TrainingSet) -> Autoencoder:
-    return train(lesson, replace(QUICK, aligned=False)).network
+def unaligned(training_set: TrainingSet) -> Autoencoder:
+    return train(training_set, replace(QUICK, aligned=False)).network
 
 
 @pytest.fixture
-def travelled(lesson: TrainingSet) -> list[TrainingScan]:
-    return [replace(scan, subject=scan.name[1:]) for scan in lesson.scans]
+def travelled(training_set: TrainingSet) -> list[TrainingScan]:
+    return [replace(scan, subject=scan.name[1:]) for scan in training_set.scans]
 
 
 @pytest.fixture
 def network(
-    unaligned: Autoencoder, travelled: list[TrainingScan], lesson: TrainingSet
+    unaligned: Autoencoder, travelled: list[TrainingScan], training_set: TrainingSet
 ) -> Autoencoder:
     aligned = deepcopy(unaligned)
-    align_codes(aligned, travelled, lesson.design(travelled))
+    align_codes(aligned, travelled, training_set.design(travelled))
     return aligned
 
 
 def test_training_ends_with_codes_that_are_aligned(
     unaligned: Autoencoder,
     travelled: list[TrainingScan],
-    lesson: TrainingSet,
+    training_set: TrainingSet,
     network: Autoencoder,
 ) -> None:
-    found = train(replace(lesson, scans=travelled), QUICK).network.state_dict()
+    weights = train(replace(training_set, scans=travelled), QUICK).network.state_dict()
     for name, weight in network.state_dict().items():
-        torch.testing.assert_close(found[name], weight)
-    assert not torch.equal(found["code_mixing"], unaligned.code_mixing)
+        torch.testing.assert_close(weights[name], weight)
+    assert not torch.equal(weights["code_mixing"], unaligned.code_mixing)
 
 
 def _codes(network: Autoencoder, scan: TrainingScan, site: int) -> Posterior:
@@ -73,46 +73,52 @@ def _codes(network: Autoencoder, scan: TrainingScan, site: int) -> Posterior:
 
 
 def test_codes_of_all_sites_have_one_mean_and_covariance(
-    lesson: TrainingSet, network: Autoencoder
+    training_set: TrainingSet, network: Autoencoder
 ) -> None:
-    found = [
-        [_codes(network, scan, site).mean.numpy() for scan in lesson.scans if scan.site == label]
-        for site, label in enumerate(lesson.sites)
+    codes = [
+        [
+            _codes(network, scan, site).mean.numpy()
+            for scan in training_set.scans
+            if scan.site == label
+        ]
+        for site, label in enumerate(training_set.sites)
     ]
-    means = [np.mean([own.mean(axis=0) for own in scans], axis=0) for scans in found]
-    spreads = [np.mean([np.cov(own.T, bias=True) for own in scans], axis=0) for scans in found]
+    means = [np.mean([of_scan.mean(axis=0) for of_scan in scans], axis=0) for scans in codes]
+    covariances = [
+        np.mean([np.cov(of_scan.T, bias=True) for of_scan in scans], axis=0) for scans in codes
+    ]
     np.testing.assert_allclose(means[0], means[1], atol=0.01)
-    np.testing.assert_allclose(spreads[0], spreads[1], rtol=0.03, atol=0.03)
-    np.testing.assert_allclose(spreads[0], network.code_covariance, rtol=0.03, atol=0.03)
+    np.testing.assert_allclose(covariances[0], covariances[1], rtol=0.03, atol=0.03)
+    np.testing.assert_allclose(covariances[0], network.code_covariance, rtol=0.03, atol=0.03)
 
 
 def test_variances_follow_the_codes(
-    lesson: TrainingSet, network: Autoencoder, unaligned: Autoencoder
+    training_set: TrainingSet, network: Autoencoder, unaligned: Autoencoder
 ) -> None:
     """A posterior's variance is that of codes drawn from it and brought to the common ones."""
-    one, before = (_codes(net, lesson.scans[0], 0) for net in (network, unaligned))
+    after, before = (_codes(net, training_set.scans[0], 0) for net in (network, unaligned))
     torch.manual_seed(0)
     drawn = torch.stack([before.sample()[0] for _ in range(4000)])
     moved = drawn @ network.code_mixing[0] + network.code_shift[0]
-    torch.testing.assert_close(moved.var(dim=0), one.variance[0], rtol=0.15, atol=1e-6)
+    torch.testing.assert_close(moved.var(dim=0), after.variance[0], rtol=0.15, atol=1e-6)
 
 
-def test_few_patches_do_not_tell_another_covariance(
-    lesson: TrainingSet, unaligned: Autoencoder
+def test_few_patches_do_not_change_the_covariance(
+    training_set: TrainingSet, unaligned: Autoencoder
 ) -> None:
     network = deepcopy(unaligned)
     scans = [
         replace(scan, neighbours=scan.neighbours[:5]) if scan.site == "a" else scan
-        for scan in lesson.scans
+        for scan in training_set.scans
     ]
-    align_codes(network, scans, lesson.design(scans))
+    align_codes(network, scans, training_set.design(scans))
     gains = torch.linalg.eigvalsh(network.code_mixing[0])
     assert 0.5 < gains.min() < gains.max() < 2
 
 
 def test_aligning_again_gives_the_same(
-    lesson: TrainingSet, network: Autoencoder, travelled: list[TrainingScan]
+    training_set: TrainingSet, network: Autoencoder, travelled: list[TrainingScan]
 ) -> None:
     before = network.code_mixing.clone(), network.code_shift.clone()
-    align_codes(network, travelled, lesson.design(travelled))
+    align_codes(network, travelled, training_set.design(travelled))
     torch.testing.assert_close((network.code_mixing, network.code_shift), before)

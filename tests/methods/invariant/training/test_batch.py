@@ -3,44 +3,46 @@ import pytest
 import torch
 from hypothesis import given
 
-from lessons import lesson as make_lesson
 from siteless.distributed import GROUPS
 from siteless.methods.invariant.training._batch import Sampler
 from siteless.methods.patches import cut
 from siteless.methods.training import TrainingSet
 from strategies import seeds
+from training_scans import make_training_set
 
 UNITS = 8
 
 
 @pytest.fixture(scope="module")
-def sampler(lesson: TrainingSet) -> Sampler:
-    return Sampler(lesson.scans, lesson.sites, units=UNITS, device="cpu")
+def sampler(training_set: TrainingSet) -> Sampler:
+    return Sampler(training_set.scans, training_set.sites, units=UNITS, device="cpu")
 
 
-LESSON = make_lesson()
+TRAINING_SET = make_training_set()
 
 
 @given(seeds)
 def test_every_site_has_its_share(seed: int) -> None:
-    sampler = Sampler(LESSON.scans, LESSON.sites, units=UNITS, device="cpu")
+    sampler = Sampler(TRAINING_SET.scans, TRAINING_SET.sites, units=UNITS, device="cpu")
     batch = sampler.draw(256, seed=(seed,))
     assert torch.bincount(batch.site).tolist() == [128, 128]
-    assert batch.patch.shape == (256, 7 * LESSON.scans[0].values.shape[1])
+    assert batch.patch.shape == (256, 7 * TRAINING_SET.scans[0].values.shape[1])
     assert batch.noise.shape == (256, UNITS)
     assert len(batch.signal) == GROUPS
 
 
-def test_patches_are_cut_from_their_scans(lesson: TrainingSet, sampler: Sampler) -> None:
+def test_patches_are_cut_from_their_scans(training_set: TrainingSet, sampler: Sampler) -> None:
     batch = sampler.draw_from_each(64, seed=(3,))
     rng = np.random.default_rng((3,))
-    rows = [rng.integers(len(scan.neighbours), size=16) for scan in lesson.scans]
-    for group, (scan, own) in enumerate(zip(lesson.scans, rows, strict=True)):
-        expected = cut(scan.values, scan.neighbours[own]).reshape(16, -1)
+    rows = [rng.integers(len(scan.neighbours), size=16) for scan in training_set.scans]
+    for group, (scan, chosen) in enumerate(zip(training_set.scans, rows, strict=True)):
+        expected = cut(scan.values, scan.neighbours[chosen]).reshape(16, -1)
         np.testing.assert_array_equal(batch.patch.split(16)[group].numpy(), expected)
         measured = batch.shell[group] >= 0
         assert measured.sum() == scan.signal.shape[1]
-        np.testing.assert_array_equal(batch.signal[group][:, measured].numpy(), scan.signal[own])
+        np.testing.assert_array_equal(
+            batch.signal[group][:, measured].numpy(), scan.signal[chosen]
+        )
         np.testing.assert_array_equal(batch.mixing[group][:, measured].numpy(), scan.mixing)
         assert not batch.signal[group][:, ~measured].any()
 
@@ -50,11 +52,11 @@ def test_the_parts_of_processes_make_up_the_batch(sampler: Sampler, processes: i
     whole = sampler.draw(256, seed=(7,))
     size = 256 // GROUPS
     for rank in range(processes):
-        part = sampler.draw(256, seed=(7,), part=slice(rank, None, processes))
-        own = [torch.arange(g * size, (g + 1) * size) for g in range(rank, GROUPS, processes)]
+        share = sampler.draw(256, seed=(7,), part=slice(rank, None, processes))
+        rows = [torch.arange(g * size, (g + 1) * size) for g in range(rank, GROUPS, processes)]
         for name in ("patch", "site", "elsewhere", "noise"):
             torch.testing.assert_close(
-                getattr(part, name), getattr(whole, name)[torch.cat(own)], rtol=0, atol=0
+                getattr(share, name), getattr(whole, name)[torch.cat(rows)], rtol=0, atol=0
             )
 
 
@@ -65,8 +67,8 @@ def test_one_seed_gives_one_batch_and_another_another(sampler: Sampler) -> None:
     assert not torch.equal(first.patch, other.patch)
 
 
-def test_drawing_does_not_change_the_scans(lesson: TrainingSet, sampler: Sampler) -> None:
-    before = lesson.scans[0].values.copy()
+def test_drawing_does_not_change_the_scans(training_set: TrainingSet, sampler: Sampler) -> None:
+    before = training_set.scans[0].values.copy()
     batch = sampler.draw(64, seed=(0,))
     batch.patch.zero_()
-    np.testing.assert_array_equal(lesson.scans[0].values, before)
+    np.testing.assert_array_equal(training_set.scans[0].values, before)

@@ -5,17 +5,17 @@ import numpy as np
 import pytest
 import torch
 
-from lessons import QUICK
 from siteless.acquisition import Array
 from siteless.methods.invariant.network import Autoencoder
 from siteless.methods.invariant.training import calibrate_last, calibrate_sites, train
 from siteless.methods.invariant.training._calibrate import _log_amplitudes
 from siteless.methods.training import TrainingSet
+from training_scans import QUICK
 
 
 @pytest.fixture(scope="module")
-def trained(lesson: TrainingSet) -> Autoencoder:
-    return train(lesson, QUICK).network
+def trained(training_set: TrainingSet) -> Autoencoder:
+    return train(training_set, QUICK).network
 
 
 @pytest.fixture
@@ -23,19 +23,19 @@ def network(trained: Autoencoder) -> Autoencoder:
     return deepcopy(trained)
 
 
-def _amplitudes(network: Autoencoder, lesson: TrainingSet) -> Array:
-    numbers = [lesson.sites.index(one.site) for one in lesson.scans]
-    return _log_amplitudes(network, lesson.scans, numbers)
+def _amplitudes(network: Autoencoder, training_set: TrainingSet) -> Array:
+    numbers = [training_set.sites.index(scan.site) for scan in training_set.scans]
+    return _log_amplitudes(network, training_set.scans, numbers)
 
 
 def test_renderings_of_a_code_differ_as_far_as_they_should(
-    network: Autoencoder, lesson: TrainingSet
+    network: Autoencoder, training_set: TrainingSet
 ) -> None:
     rng = np.random.default_rng(0)
-    before = _amplitudes(network, lesson)
+    before = _amplitudes(network, training_set)
     expected = 0.1 * rng.normal(size=before.shape)
-    calibrate_sites(network, lesson.scans, lesson.sites, expected)
-    after = _amplitudes(network, lesson)
+    calibrate_sites(network, training_set.scans, training_set.sites, expected)
+    after = _amplitudes(network, training_set)
     np.testing.assert_allclose(
         after - after.mean(axis=0), expected - expected.mean(axis=0), atol=1e-4
     )
@@ -44,38 +44,44 @@ def test_renderings_of_a_code_differ_as_far_as_they_should(
 
 
 def test_nothing_changes_where_renderings_differ_as_they_should(
-    network: Autoencoder, lesson: TrainingSet
+    network: Autoencoder, training_set: TrainingSet
 ) -> None:
-    calibrate_sites(network, lesson.scans, lesson.sites, _amplitudes(network, lesson) + 0.3)
+    calibrate_sites(
+        network, training_set.scans, training_set.sites, _amplitudes(network, training_set) + 0.3
+    )
     torch.testing.assert_close(network.gain, torch.ones_like(network.gain))
 
 
 def test_the_last_site_gets_a_gain_of_its_own_and_the_others_stay(
-    network: Autoencoder, lesson: TrainingSet
+    network: Autoencoder, training_set: TrainingSet
 ) -> None:
-    count = len(lesson.sites)
-    last = [one for one in lesson.scans if one.site == lesson.sites[-1]]
+    count = len(training_set.sites)
+    last = [scan for scan in training_set.scans if scan.site == training_set.sites[-1]]
     network.gain[:-1] = 1.25
-    calibrate_last(network, last, np.zeros((count, _amplitudes(network, lesson).shape[1])))
+    calibrate_last(network, last, np.zeros((count, _amplitudes(network, training_set).shape[1])))
     after = _log_amplitudes(network, last, [count - 1] * len(last))
     np.testing.assert_allclose(after[-1], after[:-1].mean(axis=0), atol=1e-4)
     assert (network.gain[:-1] == 1.25).all()
 
 
-def test_a_site_whose_people_differ_keeps_their_difference(lesson: TrainingSet) -> None:
+def test_a_site_whose_people_differ_keeps_their_difference(training_set: TrainingSet) -> None:
     """One site is shown scans of lower b=1200 signal, which its profile has left to its people.
 
-    A decoder that is told the site renders it lower; calibrated, it no longer does.
+    A decoder that is given the site renders it lower; calibrated, it no longer does.
     """
-    first = lesson.sites[0]
+    first = training_set.sites[0]
     scans = [
-        replace(one, signal=one.signal * np.where((one.shell == 1) & (one.site == first), 0.9, 1))
-        for one in lesson.scans
+        replace(
+            scan, signal=scan.signal * np.where((scan.shell == 1) & (scan.site == first), 0.9, 1)
+        )
+        for scan in training_set.scans
     ]
-    scans = [replace(one, signal=one.signal.astype(np.float32)) for one in scans]
-    network = train(replace(lesson, scans=scans), QUICK).network
-    before = _amplitudes(network, lesson)[:, 1]
+    scans = [replace(scan, signal=scan.signal.astype(np.float32)) for scan in scans]
+    network = train(replace(training_set, scans=scans), QUICK).network
+    before = _amplitudes(network, training_set)[:, 1]
     assert before[0] < before[1:].mean() - 0.005
-    calibrate_sites(network, lesson.scans, lesson.sites, np.zeros((len(lesson.sites), 5)))
-    after = _amplitudes(network, lesson)[:, 1]
+    calibrate_sites(
+        network, training_set.scans, training_set.sites, np.zeros((len(training_set.sites), 5))
+    )
+    after = _amplitudes(network, training_set)[:, 1]
     assert np.ptp(after) < 1e-4

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from lessons import QUICK
 from siteless.errors import TrainingError
 from siteless.methods.invariant.training import Training, train
 from siteless.methods.training import TrainingSet, one_cycle
+from training_scans import QUICK
 
 
 def _equal(first: Training, second: Training) -> bool:
@@ -20,8 +20,8 @@ def _equal(first: Training, second: Training) -> bool:
 
 
 @pytest.fixture(scope="module")
-def trained(lesson: TrainingSet) -> Training:
-    return train(lesson, replace(QUICK, updates=300))
+def trained(training_set: TrainingSet) -> Training:
+    return train(training_set, replace(QUICK, updates=300))
 
 
 def test_training_learns_a_code_that_is_used(trained: Training) -> None:
@@ -42,9 +42,9 @@ def test_the_site_that_is_asked_for_changes_what_is_rendered(trained: Training) 
     assert not torch.allclose(rendered[0], rendered[1])
 
 
-def test_terms_without_weight_are_left_out(lesson: TrainingSet) -> None:
-    plain = train(lesson, replace(QUICK, updates=20, adversary=0.0, marginal=0.0))
-    armed = train(lesson, replace(QUICK, updates=20, adversary=0.5, marginal=0.1))
+def test_terms_without_weight_are_left_out(training_set: TrainingSet) -> None:
+    plain = train(training_set, replace(QUICK, updates=20, adversary=0.0, marginal=0.0))
+    armed = train(training_set, replace(QUICK, updates=20, adversary=0.5, marginal=0.1))
     assert "train_adversary" not in plain.best
     assert plain.best["train_marginal"] == 0
     assert 0 < armed.best["train_adversary"] < 2
@@ -52,15 +52,15 @@ def test_terms_without_weight_are_left_out(lesson: TrainingSet) -> None:
     assert not _equal(plain, armed)
 
 
-def test_one_seed_gives_the_same_weights_and_another_others(lesson: TrainingSet) -> None:
-    first, again, other = (train(lesson, QUICK, seed=seed) for seed in (0, 0, 1))
+def test_one_seed_gives_the_same_weights_and_another_others(training_set: TrainingSet) -> None:
+    first, again, other = (train(training_set, QUICK, seed=seed) for seed in (0, 0, 1))
     assert _equal(first, again)
     assert not _equal(first, other)
 
 
 @pytest.mark.parametrize("stop", [25, 41])
 def test_an_interrupted_training_goes_on_to_the_same_weights(
-    lesson: TrainingSet, tmp_path: Path, stop: int
+    training_set: TrainingSet, tmp_path: Path, stop: int
 ) -> None:
     state = tmp_path / "state"
 
@@ -69,9 +69,9 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(lesson, QUICK, checkpoint=state, progress=interrupt)
-    resumed = train(lesson, QUICK, checkpoint=state)
-    whole = train(lesson, QUICK)
+        train(training_set, QUICK, checkpoint=state, progress=interrupt)
+    resumed = train(training_set, QUICK, checkpoint=state)
+    whole = train(training_set, QUICK)
     assert _equal(resumed, whole)
     drop = "patches_per_second"
     for ours, theirs in zip(resumed.log, whole.log, strict=True):
@@ -80,34 +80,40 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(
         }
 
 
-def test_another_training_is_not_gone_on_with(lesson: TrainingSet, tmp_path: Path) -> None:
+def test_another_training_is_not_resumed(training_set: TrainingSet, tmp_path: Path) -> None:
     state = tmp_path / "state"
-    train(lesson, replace(QUICK, updates=20), checkpoint=state)
+    train(training_set, replace(QUICK, updates=20), checkpoint=state)
     with pytest.raises(TrainingError, match="had other settings or other scans"):
-        train(lesson, replace(QUICK, updates=20, prior=0.5), checkpoint=state)
+        train(training_set, replace(QUICK, updates=20, prior=0.5), checkpoint=state)
     with pytest.raises(TrainingError, match="had other settings or other scans"):
-        train(lesson, replace(QUICK, updates=20), seed=1, checkpoint=state)
-    other = replace(lesson.scans[0], values=lesson.scans[0].values * np.float32(1.01))
-    changed = TrainingSet([other, *lesson.scans[1:]], lesson.validation, lesson.sites)
+        train(training_set, replace(QUICK, updates=20), seed=1, checkpoint=state)
+    other = replace(training_set.scans[0], values=training_set.scans[0].values * np.float32(1.01))
+    changed = TrainingSet(
+        [other, *training_set.scans[1:]], training_set.validation, training_set.sites
+    )
     with pytest.raises(TrainingError, match="had other settings or other scans"):
         train(changed, replace(QUICK, updates=20), checkpoint=state)
     with pytest.raises(TrainingError, match="had other settings or other scans"):
-        train(lesson, replace(QUICK, updates=20), minutes=1, checkpoint=state)
+        train(training_set, replace(QUICK, updates=20), minutes=1, checkpoint=state)
     state.write_bytes(state.read_bytes()[:1000])
     with pytest.raises(TrainingError, match="cannot be read"):
-        train(lesson, replace(QUICK, updates=20), checkpoint=state)
+        train(training_set, replace(QUICK, updates=20), checkpoint=state)
 
 
-def test_a_loss_that_is_not_finite_ends_training(lesson: TrainingSet) -> None:
-    broken = replace(lesson.scans[0], values=np.full_like(lesson.scans[0].values, np.nan))
-    bad = TrainingSet([broken, *lesson.scans[1:]], lesson.validation, lesson.sites)
+def test_a_loss_that_is_not_finite_ends_training(training_set: TrainingSet) -> None:
+    broken = replace(
+        training_set.scans[0], values=np.full_like(training_set.scans[0].values, np.nan)
+    )
+    bad = TrainingSet(
+        [broken, *training_set.scans[1:]], training_set.validation, training_set.sites
+    )
     with pytest.raises(TrainingError, match="the loss is no longer finite at update 0"):
         train(bad, QUICK)
 
 
-def test_a_validation_loss_that_is_not_finite_ends_training(lesson: TrainingSet) -> None:
-    broken = replace(lesson.validation[0], signal=lesson.validation[0].signal * np.nan)
-    bad = TrainingSet(lesson.scans, [broken], lesson.sites)
+def test_a_validation_loss_that_is_not_finite_ends_training(training_set: TrainingSet) -> None:
+    broken = replace(training_set.validation[0], signal=training_set.validation[0].signal * np.nan)
+    bad = TrainingSet(training_set.scans, [broken], training_set.sites)
     with pytest.raises(TrainingError, match="validation scans is no longer finite at update 20"):
         train(bad, QUICK)
 
@@ -129,29 +135,29 @@ def test_settings_check_themselves(changes: dict[str, Any], message: str) -> Non
         replace(QUICK, **changes)
 
 
-def test_training_ends_when_validation_has_not_improved(lesson: TrainingSet) -> None:
+def test_training_ends_when_validation_has_not_improved(training_set: TrainingSet) -> None:
     hopeless = replace(QUICK, learning_rate=0.0, updates=1000, patience=3)
-    assert train(lesson, hopeless).log[-1]["update"] == 4 * 20
+    assert train(training_set, hopeless).log[-1]["update"] == 4 * 20
 
 
-def test_without_validation_scans_the_last_weights_are_kept(lesson: TrainingSet) -> None:
-    alone = TrainingSet(lesson.scans, (), lesson.sites)
+def test_without_validation_scans_the_last_weights_are_kept(training_set: TrainingSet) -> None:
+    alone = TrainingSet(training_set.scans, (), training_set.sites)
     trained = train(alone, QUICK)
     assert trained.best is trained.log[-1]
 
 
-def test_minutes_bound_the_number_of_updates(lesson: TrainingSet) -> None:
-    quick = train(lesson, QUICK, minutes=0.005).log[-1]["update"]
+def test_minutes_bound_the_number_of_updates(training_set: TrainingSet) -> None:
+    quick = train(training_set, QUICK, minutes=0.005).log[-1]["update"]
     assert 1 <= quick < 2000
 
 
-def test_epochs_are_passes_over_the_patches(lesson: TrainingSet) -> None:
-    patches = sum(len(scan.neighbours) for scan in lesson.scans)
+def test_epochs_are_passes_over_the_patches(training_set: TrainingSet) -> None:
+    patches = sum(len(scan.neighbours) for scan in training_set.scans)
     seen = []
     train(
-        lesson,
+        training_set,
         replace(QUICK, updates=None, epochs=2),
-        progress=lambda *told: seen.append(told[:2]),
+        progress=lambda *progress: seen.append(progress[:2]),
     )
     assert seen[-1] == (math.ceil(2 * patches / QUICK.batch),) * 2
 

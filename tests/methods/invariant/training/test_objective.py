@@ -6,7 +6,6 @@ from dipy.core.sphere import Sphere
 from dipy.reconst.shm import sh_to_sf
 from torch.distributions import Normal
 
-from lessons import ORDER, PREPARATION, QUICK, fitted_scan
 from phantoms import make_gradients, make_scan
 from siteless.harmonics import count_coefficients, fit_coefficients
 from siteless.methods.invariant.network import (
@@ -20,21 +19,26 @@ from siteless.methods.invariant.training import PRESETS
 from siteless.methods.invariant.training._batch import Batch, Sampler
 from siteless.methods.invariant.training._objective import Objective, _interleaved
 from siteless.methods.training import TrainingSet
+from training_scans import ORDER, PREPARATION, QUICK, fitted_scan
 
 
 @pytest.fixture
-def batch(lesson: TrainingSet) -> Batch:
-    return Sampler(lesson.scans, lesson.sites, units=32, device="cpu").draw(64, seed=(0,))
+def batch(training_set: TrainingSet) -> Batch:
+    return Sampler(training_set.scans, training_set.sites, units=32, device="cpu").draw(
+        64, seed=(0,)
+    )
 
 
 @pytest.fixture
-def objective(lesson: TrainingSet) -> Objective:
-    return _objective(lesson, rendered=7, reconstruction_share=1 / 7)
+def objective(training_set: TrainingSet) -> Objective:
+    return _objective(training_set, rendered=7, reconstruction_share=1 / 7)
 
 
-def _objective(lesson: TrainingSet, *, rendered: int, reconstruction_share: float) -> Objective:
+def _objective(
+    training_set: TrainingSet, *, rendered: int, reconstruction_share: float
+) -> Objective:
     torch.manual_seed(0)
-    channels = lesson.scans[0].values.shape[1]
+    channels = training_set.scans[0].values.shape[1]
     network = Autoencoder(NetworkSettings(channels=channels, sites=2, rendered=rendered))
     shape = (2, network.settings.channels)
     network.set_units(torch.randn(shape), torch.rand(shape) + 0.5)
@@ -78,10 +82,10 @@ def test_the_terms_are_those_of_a_plain_computation(objective: Objective, batch:
 
 
 def test_patches_that_are_turned_are_projected_in_scanner_axes(
-    lesson: TrainingSet, batch: Batch
+    training_set: TrainingSet, batch: Batch
 ) -> None:
     """What is rendered in frames is compared with the signal where it was measured."""
-    channels = lesson.scans[0].values.shape[1]
+    channels = training_set.scans[0].values.shape[1]
     torch.manual_seed(0)
     network = Autoencoder(NetworkSettings(channels, sites=2, rendered=1, kept=6, turned=True))
     network.set_units(torch.randn(2, channels), torch.rand(2, channels) + 0.5)
@@ -99,13 +103,13 @@ def test_patches_that_are_turned_are_projected_in_scanner_axes(
 
 
 def test_centres_alone_have_no_reconstruction_and_the_same_projection(
-    lesson: TrainingSet, batch: Batch
+    training_set: TrainingSet, batch: Batch
 ) -> None:
-    objective = _objective(lesson, rendered=1, reconstruction_share=0.0)
+    objective = _objective(training_set, rendered=1, reconstruction_share=0.0)
     terms, elsewhere = objective(batch)
     assert terms.reconstruction == 0
     assert elsewhere.shape[1] == objective.network.settings.channels
-    whole = _objective(lesson, rendered=7, reconstruction_share=1 / 7)
+    whole = _objective(training_set, rendered=7, reconstruction_share=1 / 7)
     weights, more = objective.state_dict(), whole.state_dict()
     for name, weight in weights.items():
         more[name][: len(weight)] = weight  # the centre is the first voxel of a patch
@@ -126,16 +130,18 @@ def test_the_weights_are_the_papers_with_its_signs_corrected(
 def test_the_projection_is_dipys() -> None:
     gradients = make_gradients({1200: 20, 3000: 20})
     scan = make_scan(gradients)
-    made = fitted_scan(scan, replace(PREPARATION, tissue="brain"))
+    training_scan = fitted_scan(scan, replace(PREPARATION, tissue="brain"))
     coefficients = fit_coefficients(scan, order=ORDER)
     values = torch.from_numpy(coefficients.values)
-    ours = values @ torch.from_numpy(made.mixing)
+    ours = values @ torch.from_numpy(training_scan.mixing)
     count = count_coefficients(ORDER)
     for index, shell in enumerate(gradients.shells):
         sphere = Sphere(xyz=gradients.directions[shell.volumes])
-        own = coefficients.values[:, 1 + index * count : 1 + (index + 1) * count]
-        dipys = sh_to_sf(own, sphere, sh_order_max=ORDER, basis_type="tournier07", legacy=False)
-        columns = torch.from_numpy(made.shell == index + 1)
+        of_shell = coefficients.values[:, 1 + index * count : 1 + (index + 1) * count]
+        dipys = sh_to_sf(
+            of_shell, sphere, sh_order_max=ORDER, basis_type="tournier07", legacy=False
+        )
+        columns = torch.from_numpy(training_scan.shell == index + 1)
         torch.testing.assert_close(
             ours[:, columns], torch.from_numpy(dipys).float(), rtol=1e-4, atol=0.05
         )
@@ -148,8 +154,8 @@ def test_sets_that_are_compared_hold_patches_of_every_group() -> None:
     row = torch.arange(groups * size).float()[:, None]
     parts = _interleaved(Posterior(group, row), groups)
     assert parts.mean.shape == (16, 128, 1)
-    for own in parts.mean:
-        assert torch.bincount(own[:, 0].long()).tolist() == [8] * groups
+    for subset in parts.mean:
+        assert torch.bincount(subset[:, 0].long()).tolist() == [8] * groups
     assert sorted(parts.variance.flatten().tolist()) == row.flatten().tolist()
 
 
@@ -159,8 +165,8 @@ def test_small_batches_are_compared_whole() -> None:
     torch.testing.assert_close(leave_one_out_kl(_interleaved(posterior, 16)), whole)
 
 
-def test_fixed_noise_is_not_learned(lesson: TrainingSet) -> None:
-    network = Autoencoder(NetworkSettings(channels=lesson.scans[0].values.shape[1], sites=2))
+def test_fixed_noise_is_not_learned(training_set: TrainingSet) -> None:
+    network = Autoencoder(NetworkSettings(channels=training_set.scans[0].values.shape[1], sites=2))
     learned = Objective(network, QUICK, shells=2)
     fixed = Objective(network, PRESETS["paper"], shells=2)
     assert learned.log_signal_noise.requires_grad

@@ -17,23 +17,25 @@ def _travelled(*scans: TrainingScan) -> Design:
 
 @pytest.mark.parametrize("of_sites", [False, True])
 def test_in_their_units_channels_have_mean_zero_and_variance_one(
-    lesson: TrainingSet, of_sites: bool
+    training_set: TrainingSet, of_sites: bool
 ) -> None:
-    design = lesson.design(lesson.scans) if of_sites else None
-    offset, scale = channel_units(lesson.scans, design)
-    offset, scale = (unit.expand(len(lesson.sites), -1) for unit in (offset, scale))
-    units = [lesson.sites.index(scan.site) for scan in lesson.scans]
-    centres = [torch.from_numpy(s.values[s.neighbours[:, 0]]) for s in lesson.scans]
-    less = [c - offset[u] for c, u in zip(centres, units, strict=True)]
-    seen = [one / scale[u] for one, u in zip(less, units, strict=True)]
-    mean = torch.stack([one.mean(dim=0) for one in less]).mean(dim=0)
-    square = torch.stack([one.square().mean(dim=0) for one in seen]).mean(dim=0)
+    design = training_set.design(training_set.scans) if of_sites else None
+    offset, scale = channel_units(training_set.scans, design)
+    offset, scale = (unit.expand(len(training_set.sites), -1) for unit in (offset, scale))
+    site_numbers = [training_set.sites.index(scan.site) for scan in training_set.scans]
+    centres = [torch.from_numpy(s.values[s.neighbours[:, 0]]) for s in training_set.scans]
+    less = [c - offset[u] for c, u in zip(centres, site_numbers, strict=True)]
+    seen = [values / scale[u] for values, u in zip(less, site_numbers, strict=True)]
+    mean = torch.stack([values.mean(dim=0) for values in less]).mean(dim=0)
+    square = torch.stack([values.square().mean(dim=0) for values in seen]).mean(dim=0)
     torch.testing.assert_close(mean, torch.zeros_like(mean), atol=1e-4, rtol=0)
     torch.testing.assert_close(square, torch.ones_like(square), atol=1e-3, rtol=0)
 
 
-def test_a_site_that_shows_more_of_a_degree_has_a_larger_unit_for_it(lesson: TrainingSet) -> None:
-    first = lesson.scans[0]
+def test_a_site_that_shows_more_of_a_degree_has_a_larger_unit_for_it(
+    training_set: TrainingSet,
+) -> None:
+    first = training_set.scans[0]
     degrees = np.concatenate([[0], *[coefficient_orders(first.order)] * 2])
     more = np.where(degrees == 4, 1.2, 1).astype(np.float32)
     mean = first.values[first.neighbours[:, 0]].mean(axis=0)
@@ -46,14 +48,16 @@ def test_a_site_that_shows_more_of_a_degree_has_a_larger_unit_for_it(lesson: Tra
     torch.testing.assert_close(seen[0], seen[1], atol=1e-3, rtol=1e-3)
 
 
-def test_degrees_that_fields_are_of_have_the_same_units_at_all_sites(lesson: TrainingSet) -> None:
-    first = lesson.scans[0]
+def test_degrees_that_fields_have_get_the_same_units_at_all_sites(
+    training_set: TrainingSet,
+) -> None:
+    first = training_set.scans[0]
     degrees = np.concatenate([[0], *[coefficient_orders(first.order)] * 2])
     louder = replace(first, site="b", values=first.values * np.where(degrees <= 2, 1.2, 1))
     _, scale = channel_units([first, louder], _travelled(first, louder))
     torch.testing.assert_close(scale[1], scale[0])
 
 
-def test_without_units_of_their_own_sites_share_them(lesson: TrainingSet) -> None:
-    offset, scale = channel_units(lesson.scans, None)
+def test_without_units_of_their_own_sites_share_them(training_set: TrainingSet) -> None:
+    offset, scale = channel_units(training_set.scans, None)
     assert len(offset) == len(scale) == 1

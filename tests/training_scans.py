@@ -1,4 +1,4 @@
-"""Small things to learn from: phantoms of two sites."""
+"""Training scans, training sets and models of phantoms at two sites."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -36,7 +36,7 @@ def learned_site(level: float) -> LearnedSite:
 
 def make_card(levels: dict[str, float], *, method: str = "invariant", **fields: Any) -> ModelCard:
     """Make the card of a model of sites with some levels."""
-    told: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "method": method,
         "sites": {site: learned_site(level) for site, level in levels.items()},
         "preparation": PREPARATION,
@@ -45,7 +45,7 @@ def make_card(levels: dict[str, float], *, method: str = "invariant", **fields: 
         "summary": {},
         "versions": {},
     }
-    return ModelCard(**(told | fields))
+    return ModelCard(**(defaults | fields))
 
 
 def training_scan(site: str, seed: int) -> TrainingScan:
@@ -61,12 +61,12 @@ def fitted_scan(
     scan: Scan, preparation: Preparation = PREPARATION, subject: str = ""
 ) -> TrainingScan:
     """Fit a scan, and gather what training needs of it."""
-    made = make_training_scan(scan, preparation.coefficients(scan), preparation)
-    return replace(made, subject=subject)
+    fitted = make_training_scan(scan, preparation.coefficients(scan), preparation)
+    return replace(fitted, subject=subject)
 
 
-def lesson() -> TrainingSet:
-    """Make a lesson of two people, with a third to validate, at two sites."""
+def make_training_set() -> TrainingSet:
+    """Make a training set of two people at two sites, with a third to validate."""
     scans = [training_scan(site, seed) for seed in range(3) for site in "ab"]
     return TrainingSet(scans[:4], scans[4:], ("a", "b"))
 
@@ -85,8 +85,8 @@ def write_study(
     rows = []
     for person in range(people):
         for site in sites:
-            own = (shells or {}).get(site, SHELLS)
-            gradients = make_gradients(own, seed=10 * (1 + sites.index(site)))
+            of_site = (shells or {}).get(site, SHELLS)
+            gradients = make_gradients(of_site, seed=10 * (1 + sites.index(site)))
             scan = make_scan(gradients, seed=person)
             stem = f"s{person}{site}"
             image = write_raw(scan, root, stem)
