@@ -1,7 +1,7 @@
 """What does a fit cost in a study of 40 scans, and in one of 160?
 
 ``python -m benchmarks.study_size FOLDER`` simulates studies of four sites with 10 and 40 people at
-each (nobody travels, 4 mm), fits the default to them in two processes, and to the larger one again
+each (nobody travels, 5 mm), fits the default to them in two processes, and to the larger one again
 with a work folder limited to half of what it took. It prints the seconds of each stage, the peak
 memory of the largest process, and the size of the work folder. It takes half an hour.
 """
@@ -17,12 +17,12 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-from benchmarks.designs import SITES, VOXEL_SIZE
+from benchmarks.designs import SITES
 from siteless.bids import find_scans
 from siteless.pipelines import Run, fit_model, simulate_cohort
 from siteless.simulation import choose_design, draw_design, read_scanners
 
-NPROCS = 2
+NPROCS, VOXEL_SIZE = 2, 5.0
 # GB that no study here needs.
 UNLIMITED = 1000.0
 
