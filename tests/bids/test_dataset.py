@@ -149,7 +149,7 @@ def test_filters_choose_scans(scan: Scan, root: Path) -> None:
     scans = find_scans(root, filters={"sub": ["02"], "ses": ["b"]}).scans
     assert [files.name for files in scans] == ["sub-02_ses-b_dwi"]
     assert len(find_scans(root, filters={"acq": [None]}).scans) == 3
-    with pytest.raises(DatasetError, match="no scan has sub-09; choose of 01, 02"):
+    with pytest.raises(DatasetError, match="no scan has sub-09; choose from 01, 02"):
         find_scans(root, filters={"sub": ["02", "09"]})
     with pytest.raises(DatasetError, match="none of 3 scans passes"):
         find_scans(root, filters={"sub": ["01"], "ses": ["b"]})
@@ -213,7 +213,7 @@ def test_sites_from_an_entity_that_no_name_has_are_refused(
     scan: Scan, root: Path, word: str
 ) -> None:
     _write(scan, root, "sub-01_ses-a_dwi")
-    with pytest.raises(DatasetError, match="choose of ses, sub"):
+    with pytest.raises(DatasetError, match="choose from ses, sub"):
         find_scans(root, site_from=word)
 
 

@@ -71,8 +71,8 @@ def test_filter_files_choose_scans(
     ("content", "message"),
     [
         ({"t1w": {"session": "a"}}, "expected filters under dwi, found none"),
-        ({"dwi": {"sesion": "a"}}, "there is no entity 'sesion'; choose of subject, session"),
-        ({"dwi": {"subject": ["0", "9"]}}, "no scan has sub-9; choose of 0, 1, 2, 3, 4, 5"),
+        ({"dwi": {"sesion": "a"}}, "there is no entity 'sesion'; choose from subject, session"),
+        ({"dwi": {"subject": ["0", "9"]}}, "no scan has sub-9; choose from 0, 1, 2, 3, 4, 5"),
     ],
 )
 def test_filters_that_choose_nothing_are_refused(

@@ -129,7 +129,7 @@ def test_maps_that_shells_do_not_support_are_refused() -> None:
             require_maps(["fa", name], single)
     with pytest.raises(GradientTableError, match="a shell of at least 15 directions"):
         compute_maps(make_scan(make_gradients({700: 8, 1400: 10}), shape=SMALL), ["mk"])
-    with pytest.raises(DatasetError, match="there is no map 'ad'; choose of fa, md, mk, rtop"):
+    with pytest.raises(DatasetError, match="there is no map 'ad'; choose from fa, md, mk, rtop"):
         require_maps(["fa", "ad"], single)
     with pytest.raises(DatasetError, match="no map is named"):
         require_maps([], single)

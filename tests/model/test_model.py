@@ -166,7 +166,7 @@ def test_rendering_is_at_the_level_of_the_target(model: InvariantModel, scan: Sc
         )
     np.testing.assert_allclose(rendered.values[:3], 40.5 * expected.numpy(), rtol=1e-4, atol=1e-4)
     assert rendered.bs == BS
-    with pytest.raises(ModelError, match="does not know the site 'c'; choose of a, b site"):
+    with pytest.raises(ModelError, match="does not know the site 'c'; choose from a, b site"):
         model.decode(codes, "c")
 
 

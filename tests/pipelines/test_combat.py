@@ -273,7 +273,7 @@ def test_maps_and_scans_are_not_mixed(
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--maps", "fa", "ad"], "there is no map 'ad'; choose of fa, md, mk, rtop"),
+        (["--maps", "fa", "ad"], "there is no map 'ad'; choose from fa, md, mk, rtop"),
         (["--covariates", "height"], "no table has the column 'height'"),
         (["--travelling"], "the method combat has no --travelling"),
         (["--sites", "a"], "expected scans of at least two sites"),

@@ -466,7 +466,10 @@ def test_a_scan_without_shells_of_its_b_values_is_named(
         (["--model", "m.pt"], "expected a name that ends in .safetensors"),
         (["--model", "m.safetensors", "--device", "cuda"], "the device 'cuda' cannot be used"),
         (["--model", "m.safetensors", "--device", "xyz"], "the device 'xyz' cannot be used"),
-        (["--model", "m.safetensors", "--sites", "a", "z"], "no scan is of site 'z'; choose of a"),
+        (
+            ["--model", "m.safetensors", "--sites", "a", "z"],
+            "no scan is of site 'z'; choose from a",
+        ),
         (["--model", "m.safetensors", "--work-dir", "file"], "file: cannot write here"),
         (["--model", "file/m.safetensors"], "file: cannot write here"),
     ],

@@ -277,13 +277,13 @@ def test_an_error_of_all_scans_is_reported_once(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--to", "c"], "the model does not know the site 'c'; choose of a, b, or average"),
+        (["--to", "c"], "the model does not know the site 'c'; choose from a, b, or average"),
         (["--to", "a", "--gradients", "mine"], "--gradients is own, target, or a .bval and"),
         (["--to", "average", "--gradients", "target"], "no gradient table of its own"),
         (["--to", "a", "--gradients", "x.bval", "x.bvec"], "x.bval: there is no such file"),
         (["--to", "a", "--dask", "tcp://127.0.0.1:1"], "no Dask scheduler answers at tcp://127"),
         (["--to", "a", "--dask", "node1"], "expected the address of a Dask scheduler or its file"),
-        (["--to", "a", "--sites", "z"], "no scan is of site 'z'; choose of a, b"),
+        (["--to", "a", "--sites", "z"], "no scan is of site 'z'; choose from a, b"),
         (["--to", "a", "--participant-label", "09"], "no scan has sub-09"),
     ],
 )

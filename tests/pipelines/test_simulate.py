@@ -118,7 +118,7 @@ def test_an_interrupted_run_goes_on(tiny: Path, tmp_path: Path) -> None:
     ("words", "message"),
     [
         (["--seed", "1"], "the folder holds another simulation"),
-        (["--sites", "nowhere"], "there is no site 'nowhere'; choose of prisma30"),
+        (["--sites", "nowhere"], "there is no site 'nowhere'; choose from prisma30"),
         (["--sites", "prisma30", "prisma30"], "site prisma30 is named twice"),
         (["--lesions", "9"], "9 lesions need as many subjects, got 3"),
         (["--sites-file", "none.toml"], "none.toml: the sites cannot be read"),

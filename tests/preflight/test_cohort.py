@@ -360,3 +360,16 @@ def test_the_longitudinal_design_of_the_simulator_separates_change_and_scanner()
 
 def _returns(visits: tuple[Visit, ...]) -> bool:
     return len({visit.site for visit in visits}) < len(visits)
+
+
+def test_a_covariate_that_is_unknown_for_some_is_reported_as_fit_will_refuse_it() -> None:
+    ages = ("30", "40", "n/a", "50", "60", "70")
+    scans = [
+        scan
+        for number, age in enumerate(ages)
+        for scan in _scans(1, "ab"[number % 2], number, attributes={"age": age})
+    ]
+    [problem] = [p for p in cohort_problems(scans, DATASET) if p.code == "unknown-covariate"]
+    assert problem.what == "age is known for some people only, and not for sub-2"
+    known = [scan for scan in scans if scan.attributes["age"] != "n/a"]
+    assert "unknown-covariate" not in _codes(known)

@@ -326,5 +326,5 @@ def test_the_documented_site_is_one(tmp_path: Path) -> None:
 
 
 def test_unknown_effects_are_refused(scanners: dict[str, Scanner]) -> None:
-    with pytest.raises(DatasetError, match="no effect 'rain'; choose of gain"):
+    with pytest.raises(DatasetError, match="no effect 'rain'; choose from gain"):
         scanners["prisma30"].without("rain")

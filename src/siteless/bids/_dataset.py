@@ -134,7 +134,7 @@ def _filtered(
         if unknown:
             raise DatasetError(
                 f"no scan has {entity}-{unknown[0]}",
-                remedy=f"choose of {', '.join(sorted(str(label) for label in known))}",
+                remedy=f"choose from {', '.join(sorted(str(label) for label in known))}",
                 path=dataset.root,
             )
         scans = tuple(scan for scan in scans if scan.entities.get(entity) in allowed)
@@ -169,7 +169,7 @@ def _from_tree(root: Path, site_from: str | None) -> Dataset:
     if site_from and images and not any(site_from in image.entities for image in images):
         raise DatasetError(
             f"no file name has the entity {site_from!r} to take the site from",
-            remedy=f"choose of {', '.join(sorted(images[0].entities))}",
+            remedy=f"choose from {', '.join(sorted(images[0].entities))}",
             path=root,
         )
     scans = []

@@ -69,7 +69,7 @@ class ScanSelection:
         if missing:
             raise DatasetError(
                 f"no scan is of site {missing[0]!r}",
-                remedy=f"choose of {', '.join(sorted(known))}",
+                remedy=f"choose from {', '.join(sorted(known))}",
                 path=dataset.root,
             )
         chosen = known if self.sites is None else self.sites

@@ -202,7 +202,7 @@ def _read_filters(path: Path) -> dict[str, list[str | None]]:
         if word not in ENTITIES:
             raise DatasetError(
                 f"there is no entity {word!r}",
-                remedy=f"choose of {', '.join(ENTITIES)}",
+                remedy=f"choose from {', '.join(ENTITIES)}",
                 path=path,
             )
         allowed = labels if isinstance(labels, list) else [labels]

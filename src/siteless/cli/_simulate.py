@@ -180,6 +180,6 @@ def _scanners(options: argparse.Namespace, usual: tuple[str, ...]) -> tuple[Scan
     unknown = [site for site in chosen if site not in known]
     if unknown:
         raise DatasetError(
-            f"there is no site {unknown[0]!r}", remedy=f"choose of {', '.join(known)}"
+            f"there is no site {unknown[0]!r}", remedy=f"choose from {', '.join(known)}"
         )
     return tuple(known[site] for site in chosen)

@@ -97,7 +97,7 @@ def reproduce_experiment(
         require_outside(out, source)
     if scale not in SCALES:
         raise DatasetError(
-            f"there is no preset {scale!r}", remedy=f"choose of {', '.join(SCALES)}"
+            f"there is no preset {scale!r}", remedy=f"choose from {', '.join(SCALES)}"
         )
     experiment = _Experiment(out, source or out / "cohort", SCALES[scale], hub, run.seed)
     if source:

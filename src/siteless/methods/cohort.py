@@ -137,7 +137,7 @@ def choose_covariates(cohort: Cohort, requested: Sequence[str] | None) -> tuple[
             some = ", ".join(people[:5]) + (", ..." if len(people) > 5 else "")
             raise DatasetError(
                 f"the {name} of {some} is unknown",
-                remedy="add it to participants.tsv, or name other --covariates",
+                remedy=f"add the {name}, or name other --covariates (alone for none)",
                 path=missing[0].dwi,
             )
     learned = learn_covariates(scans, [name for name in names if not lacking[name]])

@@ -60,7 +60,7 @@ def require_maps(names: Sequence[str], gradients: GradientTable) -> None:
     if unknown or not names:
         raise DatasetError(
             f"there is no map {unknown[0]!r}" if unknown else "no map is named",
-            remedy=f"choose of {', '.join(MAPS)}",
+            remedy=f"choose from {', '.join(MAPS)}",
         )
     lacking = _lacks(names, gradients)
     if lacking:

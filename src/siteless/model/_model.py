@@ -167,7 +167,7 @@ class Model(ABC):
         if site not in self.card.sites:
             raise ModelError(
                 f"the model does not know the site {site!r}",
-                remedy=f"choose of {', '.join(self.card.sites)}, or {AVERAGE}",
+                remedy=f"choose from {', '.join(self.card.sites)}, or {AVERAGE}",
             )
         return [site]
 

@@ -32,6 +32,12 @@ def require_identifiable(
     reference = design.of_reference
     if reference.is_connected:
         return
+    if covariates and reference.people_of_sites.max() == 1:
+        raise DatasetError(
+            "each site has one person, who cannot be separated from the scanner",
+            remedy="add people; or fit without covariates, which leaves all differences between "
+            "sites that people may explain",
+        )
     for name, columns in covariates.items():
         if _share_within(columns[design.reference], reference) < _LEAST_WITHIN:
             raise DatasetError(

@@ -32,6 +32,13 @@ class SiteVerdict:
     error: float  # standard error of that part
     expected_errors: tuple[float, ...]  # with each number of participants per site in `NUMBERS`
 
+    @property
+    def conclusion(self) -> str:
+        """How clearly the site differs from the others, in words."""
+        if self.scanner < self.error:
+            return "chance may explain it"
+        return "probably the scanner" if self.scanner < 3 * self.error else "clearly the scanner"
+
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Read the output of `asdict` from JSON."""

@@ -27,9 +27,13 @@ _Value = float | str
 
 
 def design_problems(scans: Sequence[ScanFacts], dataset: Path) -> list[Problem]:
-    """Report effects that no method can separate from the site, in all scans of a dataset."""
+    """Report what keeps people and sites from being separated, in all scans of a dataset."""
     sited = [scan for scan in scans if scan.site is not None]
-    return [*_confounds(sited, dataset), *_confounded_change(sited, dataset)]
+    return [
+        *_confounds(sited, dataset),
+        *_unknown_covariates(sited, dataset),
+        *_confounded_change(sited, dataset),
+    ]
 
 
 def _confounds(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Problem]:
@@ -48,6 +52,28 @@ def _confounds(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Problem]:
                 else "harmonize matched groups, or a true difference between people may be removed"
             )
             yield Problem.warning("confound", dataset, what, remedy)
+
+
+def _unknown_covariates(scans: Sequence[ScanFacts], dataset: Path) -> Iterable[Problem]:
+    """Report age, sex or group if it is known for some of those to learn from only."""
+    learning = _learning(scans)
+    for name in _COVARIATES:
+        unknown = [s for s in learning if s.attributes.get(name) in (None, "", "n/a")]
+        if 0 < len(unknown) < len(learning):
+            people = sorted({f"sub-{scan.subject}" for scan in unknown})
+            some = ", ".join(people[:_SHOWN]) + (", ..." if len(people) > _SHOWN else "")
+            yield Problem.warning(
+                "unknown-covariate",
+                dataset,
+                f"{name} is known for some people only, and not for {some}",
+                f"siteless fit will refuse this: add the {name}, or name other --covariates",
+            )
+
+
+def _learning(scans: Sequence[ScanFacts]) -> Sequence[ScanFacts]:
+    """Return the scans to learn from: those of the training split, or all without splits."""
+    has_splits = {scan.attributes.get("split") for scan in scans} != {None}
+    return [s for s in scans if not has_splits or s.attributes.get("split") == "train"]
 
 
 def _by_site(
@@ -107,8 +133,7 @@ def _show(values: Sequence[_Value]) -> str:
 
 def _is_refused(name: str, scans: Sequence[ScanFacts]) -> bool:
     """Whether a fit rejects a covariate that is nearly determined by the site."""
-    splits = {scan.attributes.get("split") for scan in scans}
-    learning = [s for s in scans if splits == {None} or s.attributes.get("split") == "train"]
+    learning = _learning(scans)
     if not learning or any(name not in scan.attributes for scan in learning):
         return False
     labels = [str(scan.site) for scan in learning]

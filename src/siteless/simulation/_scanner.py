@@ -95,7 +95,7 @@ class Scanner:
         unknown = [effect for effect in effects if effect not in EFFECTS]
         if unknown:
             raise DatasetError(
-                f"there is no effect {unknown[0]!r}", remedy=f"choose of {', '.join(EFFECTS)}"
+                f"there is no effect {unknown[0]!r}", remedy=f"choose from {', '.join(EFFECTS)}"
             )
         return replace(self, **{k: v for effect in effects for k, v in EFFECTS[effect].items()})
 

@@ -403,5 +403,7 @@ def test_other_shells_and_sites_are_refused(model: InvariantModel, scan: Scan) -
 
 
 def test_an_unknown_target_is_refused(model: InvariantModel, scan: Scan) -> None:
-    with pytest.raises(ModelError, match="does not know the site 'c'; choose of a, b, or average"):
+    with pytest.raises(
+        ModelError, match="does not know the site 'c'; choose from a, b, or average"
+    ):
         harmonize(model, scan, "c")

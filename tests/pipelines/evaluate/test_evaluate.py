@@ -257,7 +257,7 @@ def _silent(cohort: Path, root: Path) -> tuple[dict[str, list[Path]], str]:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["--to", "nowhere"], "no scan is of site 'nowhere'; choose of a, b"),
+        (["--to", "nowhere"], "no scan is of site 'nowhere'; choose from a, b"),
         (["--to", "a"], "its scans say that they were rendered as b, not as a"),
         (["--labels", "none.nii.gz"], "there is no such file or folder"),
         (["--codes", "none"], "no code in the folder is of a scan of the dataset"),

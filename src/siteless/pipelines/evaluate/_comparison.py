@@ -143,7 +143,7 @@ def pair_scans(originals: Sequence[ScanFiles], derivatives: Derivatives) -> Comp
     sites = sorted({str(files.site) for files in originals})
     if derivatives.to not in (None, AVERAGE, *sites):
         raise DatasetError(
-            f"no scan is of site {derivatives.to!r}", remedy=f"choose of {', '.join(sites)}"
+            f"no scan is of site {derivatives.to!r}", remedy=f"choose from {', '.join(sites)}"
         )
     training = _read_training(originals)
     originals = [files for files, _ in with_shells(originals)]

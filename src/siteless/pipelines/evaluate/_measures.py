@@ -58,7 +58,8 @@ class Scoring:
         unknown = set(self.kinds) - set(KINDS)
         if unknown:
             raise DatasetError(
-                f"there are no scores of {min(unknown)!r}", remedy=f"choose of {', '.join(KINDS)}"
+                f"there are no scores of {min(unknown)!r}",
+                remedy=f"choose from {', '.join(KINDS)}",
             )
 
 
