@@ -128,7 +128,7 @@ def judge(folder: Path, study: str, seed: int, methods: Sequence[str]) -> dict[s
         if name.endswith(DENOISED):
             dataset = denoised_copy(dataset, folder / DENOISED)
         path, work = folder / f"{name}.safetensors", folder / f"work-{dataset.name}"
-        fit_model(dataset, path, METHODS[name], work=work, resume=path.exists())
+        fit_model(dataset, path, METHODS[name], work=work, resume=True)
         scores[name] = list(Judge.of(folder / "cohort", dataset, load_model(path)).scores())
         kept.write_text(json.dumps(scores))
         print(study, seed, name, summary(scores[name]), file=sys.stderr, flush=True)

@@ -265,6 +265,8 @@ def test_another_fit_is_not_resumed(manifest: Path, tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         fit_model(manifest, out, Invariant(training=QUICK), run=Run(nprocs=1, progress=interrupt))
+    with pytest.raises(OutputError, match="an interrupted fit is there"):
+        fit_model(manifest, out, Invariant(training=QUICK), run=Run(nprocs=1))
     with pytest.raises(TrainingError, match="other settings or other scans"):
         fit_model(
             manifest,

@@ -46,13 +46,13 @@ class Resumable:
         except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, KeyError, TypeError):
             raise TrainingError(
                 "the state of the interrupted training cannot be read",
-                remedy="start anew, without --resume",
+                remedy="delete it, and start anew",
                 path=path,
             ) from None
         if plan != self.plan:
             raise TrainingError(
                 "the interrupted training had other settings or other scans",
-                remedy="give the same options as then, or start anew, without --resume",
+                remedy="give the same options as then, or delete its state and start anew",
                 path=path,
             )
         for name in self.stateful:

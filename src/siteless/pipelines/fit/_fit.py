@@ -79,8 +79,6 @@ def fit_model(
     store = ScanStore(files.work, preparation, budget)
     workspace = FitWorkspace(store, files, run)
     workspace.read_scans(cohort.scans, method.features, with_signal=with_signal)
-    if not resume:
-        workspace.forget_checkpoint()
     learned = method.learn(cohort, workspace)
     model = learned.make(_card(method, cohort, workspace, learned))
     if rank() == 0:

@@ -41,10 +41,16 @@ class FitFiles:
         return self.model.with_name(f"{self.model.stem}{ending}")
 
     def require_new(self) -> None:
-        """Raise an error for a model that exists."""
+        """Raise an error for a model that exists, or that was begun."""
         if self.model.exists():
             raise OutputError(
                 "the model is there already", remedy="choose another name", path=self.model
+            )
+        if self.state.exists():
+            raise OutputError(
+                "an interrupted fit is there",
+                remedy="continue it with --resume, or delete this file",
+                path=self.state,
             )
 
     def require_outside(self, dataset: Path) -> None:
@@ -104,10 +110,6 @@ class FitWorkspace:
         derive = partial(self.store.derive, make=make, key=key, count=count)
         self._on_first(partial(self.map, title, derive, scans))
         return [list(map(open_scan, self.store.derived(scan, key, count))) for scan in scans]
-
-    def forget_checkpoint(self) -> None:
-        """Delete the state of an interrupted training."""
-        self._on_first(partial(self.checkpoint.unlink, missing_ok=True))
 
     def _on_first(self, work: Callable[[], object]) -> None:
         """Do work in the first of several processes; the others wait."""
