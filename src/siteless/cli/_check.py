@@ -20,7 +20,7 @@ say what is wrong with a dataset, before hours are spent on it
 
 Read every scan of a dataset and report everything that is wrong, in one run.
 
-Errors must be mended before scans are harmonized; warnings should be understood. Nothing is
+Errors must be corrected before scans are harmonized; warnings should be understood. Nothing is
 written to the dataset. The exit code is 1 when there is an error, 0 otherwise.
 
 examples:

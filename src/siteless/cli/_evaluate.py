@@ -18,7 +18,7 @@ score what methods have made of scans
 
 Score what methods have made of scans. People who were also scanned at the target site give errors
 of the signal, of maps (FA, MD, MK, RTOP) and of fibre orientations; everybody else how maps differ
-between sites. An adversary tells what is left of the source site, and what must survive is
+between sites. An adversary measures what is left of the source site, and what must survive is
 compared before and after: the effect of age, differences between people, lesions. What the scans
 do not allow is said. When the split column of participants.tsv says who was learned from, only
 test people are scored.

@@ -34,7 +34,7 @@ _MEANINGS = {
     r"angle_largest_p90": ("degree", "the same, 90th percentile over voxels"),
     r"leakage_accuracy": ("1", "share of voxels whose source site an adversary names rightly"),
     r"leakage_chance": ("1", "what guessing gives"),
-    r"leakage_nats": ("nat", "lower bound on what a voxel tells of its source site"),
+    r"leakage_nats": ("nat", "lower bound on the information of a voxel about its source site"),
     r"leakage_accuracy_(low|high)": ("1", "95 % interval over people"),
     r"leakage_nats_(low|high)": ("nat", "95 % interval over people"),
 }

@@ -95,7 +95,7 @@ def axis_problems(scan: Scan, path: Path) -> list[Problem]:
     if wrong is None:
         return []
     what = (
-        f"the gradient table does not fit the image: {wrong} (with that mended, fibres are "
+        f"the gradient table does not fit the image: {wrong} (with that corrected, fibres are "
         f"{wrong.gain:.2f} times as coherent)"
     )
     stored = "columns" if in_world else "lines"

@@ -153,7 +153,7 @@ def leakage_table(table: ScoreTable) -> Table:
             }
             if values["accuracy"] == values["accuracy"]:
                 rows[f"{method} ({task})"] = {**values}
-    title = "What an adversary tells of the source site: accuracy, and at least so many nats"
+    title = "How well an adversary names the source site: accuracy, and a lower bound in nats"
     return Table("leakage", title, rows, 3, corner="method (task)")
 
 

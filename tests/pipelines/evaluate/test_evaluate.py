@@ -260,7 +260,7 @@ def _silent(cohort: Path, root: Path) -> tuple[dict[str, list[Path]], str]:
         (["--to", "nowhere"], "no scan is of site 'nowhere'; choose from a, b"),
         (["--to", "a"], "its scans say that they were rendered as b, not as a"),
         (["--labels", "none.nii.gz"], "there is no such file or folder"),
-        (["--codes", "none"], "no code in the folder is of a scan of the dataset"),
+        (["--codes", "none"], "no code in the folder belongs to a scan of the dataset"),
         (["--maps", "fa", "--scores", "signal"], "--maps are for scores of maps or biology"),
         (["--codes", "x=y", "x=z"], "two folders of codes are called 'x'"),
         (["--out", "{file}"], "cannot write here"),

@@ -227,7 +227,7 @@ def _renderings_in(
             renderings.append(replace(rendered, to=site))
     if not renderings:
         raise DatasetError(
-            "no scan or map in the folder is of a scan of the dataset",
+            "no scan or map in the folder belongs to a scan of the dataset",
             remedy="give what was made of these scans",
             path=folder,
         )

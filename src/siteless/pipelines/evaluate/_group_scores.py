@@ -117,7 +117,7 @@ def require_codes(codes: Mapping[str, Path], comparison: Comparison) -> None:
         scans = comparison.originals
         if not any(derivative_path(folder, "code", scan.entities).exists() for scan in scans):
             raise MissingFileError(
-                "no code in the folder is of a scan of the dataset",
+                "no code in the folder belongs to a scan of the dataset",
                 remedy="give a folder that `siteless encode` wrote",
                 path=folder,
             )
