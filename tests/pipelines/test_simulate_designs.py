@@ -14,7 +14,7 @@ from phantoms import load_image
 from siteless.bids import find_scans
 from siteless.cli import _simulate, main
 from siteless.pipelines import check_dataset
-from siteless.simulation import DESIGNS, INTRA_AXONAL_PER_YEAR, PATIENT_EFFECT, draw_scanners
+from siteless.simulation import DESIGNS, PATIENT_EFFECT, Biology, draw_scanners, draw_world
 
 TINY = ["--preset", "tiny", "--sites", "prisma30", "connectom60"]
 FEW = ["--people-per-site", "3", "--test-people", "1"]
@@ -105,7 +105,9 @@ def test_the_truth_of_both_visits_is_written(simulated: Callable[[str], Path]) -
         )
     )
     brain = before > 0
-    np.testing.assert_allclose((after - before)[brain], 3 * INTRA_AXONAL_PER_YEAR, atol=1e-6)
+    np.testing.assert_allclose(
+        (after - before)[brain], 3 * Biology().intra_axonal_per_year, atol=1e-6
+    )
     assert not list((truth / "dwi").glob("*intraaxonal*"))
 
 
@@ -147,6 +149,7 @@ def test_the_record_of_travelling_people_has_no_settings_of_other_designs(tmp_pa
         (["--design", "bridged", "--lesions", "1"], "--lesions does not fit the design bridged"),
         (["--design", "unpaired", "--people-per-site", "1", "2", "3"], "give one number, or 2"),
         (["--random-sites", "3"], "--random-sites does not go with named sites; leave out"),
+        (["--world", "0"], "--world does not go with named sites; leave out"),
     ],
 )
 def test_options_that_do_not_fit_are_one_line(
@@ -167,6 +170,16 @@ def test_random_sites_are_those_of_the_seed(tmp_path: Path) -> None:
     assert recorded == json.loads(
         json.dumps([asdict(scanner) for scanner in draw_scanners(2, seed=5)])
     )
+
+
+def test_a_world_is_that_of_its_number(tmp_path: Path) -> None:
+    words = ["--preset", "tiny", "--world", "0", "--random-sites", "2", "--design", "unpaired"]
+    few = ["--people-per-site", "1", "--test-people", "0"]
+    assert main(["simulate", str(tmp_path / "out"), *words, *few]) == 0
+    record = tmp_path / "out" / "derivatives" / "truth" / "simulation.json"
+    recorded = json.loads(record.read_text())
+    expected = json.loads(json.dumps(asdict(draw_world(0, sites=2))))
+    assert {name: recorded[name] for name in ("biology", "scanners")} == expected
 
 
 def test_the_command_line_names_all_designs() -> None:

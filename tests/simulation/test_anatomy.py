@@ -6,9 +6,9 @@ from scipy.spatial.transform import Rotation
 
 from siteless.acquisition import Array
 from siteless.simulation import (
-    INTRA_AXONAL_PER_YEAR,
     SYSTEMS,
     Anatomy,
+    Biology,
     Person,
     load_atlas,
     make_anatomy,
@@ -99,7 +99,7 @@ def test_age_lowers_the_intra_axonal_part_by_the_stated_amount(
 ) -> None:
     older = make_anatomy(replace(person, age=65), voxel_size=4.0)
     change = older.intra_axonal - anatomy.intra_axonal
-    np.testing.assert_allclose(change, 20 * INTRA_AXONAL_PER_YEAR, atol=1e-9)
+    np.testing.assert_allclose(change, 20 * Biology().intra_axonal_per_year, atol=1e-9)
 
 
 def test_a_lesion_changes_white_matter_where_its_mask_says(

@@ -8,9 +8,9 @@ import pytest
 from siteless.errors import DatasetError
 from siteless.simulation import (
     DESIGNS,
-    INTRA_AXONAL_PER_YEAR,
     PATIENT_EFFECT,
     Anatomy,
+    Biology,
     Cohort,
     Person,
     Scanner,
@@ -170,7 +170,7 @@ def test_white_matter_changes_with_the_years_by_the_known_slope(person: Person) 
     before = make_anatomy(person, voxel_size=6.0)
     after = make_anatomy(person.after(4), voxel_size=6.0)
     change = after.intra_axonal - before.intra_axonal
-    np.testing.assert_allclose(change, 4 * INTRA_AXONAL_PER_YEAR, atol=1e-12)
+    np.testing.assert_allclose(change, 4 * Biology().intra_axonal_per_year, atol=1e-12)
     for name in ("affine", "mask", "tissue", "directions", "populations", "dispersion"):
         np.testing.assert_array_equal(getattr(after, name), getattr(before, name))
 

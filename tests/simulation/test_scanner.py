@@ -6,12 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
+from scipy.special import ive
 
 from siteless.acquisition import Array
 from siteless.errors import DatasetError
 from siteless.simulation import (
     EFFECTS,
     Anatomy,
+    Encoding,
     Person,
     Scanner,
     SimulatedScan,
@@ -20,7 +22,14 @@ from siteless.simulation import (
     scan_person,
     scheme,
 )
-from siteless.simulation._scanner import _blurred, _coil_error, _with_noise
+from siteless.simulation._scanner import (
+    _blurred,
+    _coil_error,
+    _moved,
+    _noise_kernels,
+    _truncated,
+    _with_noise,
+)
 from siteless.simulation._signal import _SPREAD, _cone
 from siteless.tissue import fit_tensor
 
@@ -86,7 +95,7 @@ def test_echo_time_weighs_compartments_but_leaves_how_grey_matter_decays(
             populations=np.tile([1.0, 0.0, 0.0], (voxels, 1)),
             directions=np.tile(np.eye(3), (voxels, 1, 1)),
         )
-        signal = clean_signal(pure, table, echo_time=echo_time)
+        signal = clean_signal(pure, Encoding(table, echo_time))
         return signal / signal[:, [b0]], signal[:, b0]
 
     short, long = (decay([0.0, 1.0, 0.0], echo_time) for echo_time in (0.068, 0.089))
@@ -212,9 +221,8 @@ def test_a_turned_head_is_the_same_experiment_seen_from_the_head(
     rng.normal(size=3)
     position = anatomy.position @ turn.as_matrix().T + rng.normal(scale=scanner.shift, size=3)
     turned = replace(anatomy, directions=anatomy.directions @ turn.as_matrix().T)
-    expected = clean_signal(
-        turned, played, echo_time=scanner.echo_time, distortion=_coil_error(position, 0.03)
-    )
+    encoding = Encoding(played, scanner.echo_time, distortion=_coil_error(position, 0.03))
+    expected = clean_signal(turned, encoding)
     np.testing.assert_allclose(scan.clean.swapaxes(0, 2)[anatomy.mask.T], expected, rtol=2e-3)
 
 
@@ -278,7 +286,7 @@ def test_signal_of_an_undispersed_fibre_is_stick_and_zeppelin(
         lesion=np.zeros(1, bool),
     )
     table = scheme(scanners["prisma30"])
-    signal = clean_signal(alone, table, echo_time=0.089)[0]
+    signal = clean_signal(alone, Encoding(table, 0.089))[0]
     squared = (table.directions @ alone.directions[0, 0]) ** 2
     along, across = 1.9e-3, 1.9e-3 * 0.4
     stick = np.exp(-table.b * along * squared)
@@ -328,3 +336,91 @@ def test_the_documented_site_is_one(tmp_path: Path) -> None:
 def test_unknown_effects_are_refused(scanners: dict[str, Scanner]) -> None:
     with pytest.raises(DatasetError, match="no effect 'rain'; choose from gain"):
         scanners["prisma30"].without("rain")
+
+
+def test_diffusion_time_changes_what_is_hindered_and_leaves_b0(
+    person: Person, anatomy: Anatomy, scanners: dict[str, Scanner], plain: SimulatedScan
+) -> None:
+    scanner = _without_all_but(scanners["prisma30"])
+    longer = scan_person(person, anatomy, replace(scanner, diffusion_time=0.06))
+    b0 = plain.gradients.is_b0
+    assert np.array_equal(longer.signal[..., b0], plain.signal[..., b0])
+    grey = anatomy.on_grid(anatomy.tissue[:, 1] > 0.9)
+    assert (longer.signal[grey][:, ~b0] >= plain.signal[grey][:, ~b0]).all()
+    assert longer.signal[grey].mean() > 1.01 * plain.signal[grey].mean()
+
+
+def test_ringing_keeps_what_was_acquired(anatomy: Anatomy, scanners: dict[str, Scanner]) -> None:
+    grid = replace(anatomy, mask=np.ones((32, 24, 2), bool))
+    signal = np.random.default_rng(0).uniform(500, 1000, size=(32, 24, 2, 3)).astype("f4")
+    scanner = replace(scanners["prisma30"], acquired=0.75, partial_fourier=0.75)
+    rung = _truncated(signal, scanner, grid)
+    symmetric = _truncated(signal, replace(scanner, partial_fourier=1.0), grid)
+    np.testing.assert_allclose(symmetric.sum(axis=(0, 1)), signal.sum(axis=(0, 1)), rtol=1e-5)
+    before, after = (np.fft.fft2(image, axes=(0, 1)) for image in (signal, symmetric))
+    np.testing.assert_allclose(after[:12, :9], before[:12, :9], rtol=1e-3, atol=1)
+    assert np.abs(after[13:20]).max() < 1
+    assert rung.shape == signal.shape
+    assert np.std(rung - signal) > np.std(symmetric - signal)
+    whole = replace(scanner, acquired=1.0, partial_fourier=1.0)
+    assert _truncated(signal, whole, grid) is signal
+
+
+def test_a_small_shift_moves_a_ramp_by_its_slope(
+    anatomy: Anatomy, scanners: dict[str, Scanner]
+) -> None:
+    table = scheme(scanners["prisma30"])
+    ramp = np.zeros((*anatomy.mask.shape, len(table)), dtype=np.float32)
+    ramp += 1000 + 10 * np.arange(len(ramp))[:, None, None, None]
+    moved = _moved(ramp, replace(scanners["prisma30"], motion=0.2), anatomy, table, seed=(1,))
+    shifts = (moved - ramp)[2, 2, 2]
+    np.testing.assert_allclose(moved - ramp, np.broadcast_to(shifts, ramp.shape), atol=1e-3)
+    expected = 10 / np.linalg.norm(anatomy.affine[:3, 0]) * 0.2
+    assert shifts.std() == pytest.approx(expected, rel=0.3)
+    assert _moved(ramp, scanners["prisma30"], anatomy, table, seed=(1,)) is ramp
+
+
+def test_eddy_currents_shear_along_the_second_axis_and_leave_b0(
+    anatomy: Anatomy, scanners: dict[str, Scanner]
+) -> None:
+    table = scheme(scanners["prisma30"])
+    ramp = np.zeros((*anatomy.mask.shape, len(table)), dtype=np.float32)
+    ramp += 1000 + 10 * np.arange(ramp.shape[0])[:, None, None, None]
+    scanner = replace(scanners["prisma30"], eddy=0.3)
+    assert np.array_equal(_moved(ramp, scanner, anatomy, table, seed=(1,)), ramp)
+    ramp += 10 * np.arange(ramp.shape[1])[:, None, None]
+    change = _moved(ramp, scanner, anatomy, table, seed=(1,)) - ramp
+    assert not change[..., table.is_b0].any()
+    strong = np.argmax(table.b)
+    sheared = anatomy.position @ table.directions[strong] / 100 * 0.3 * np.sqrt(table.b[strong])
+    sheared *= 10 / np.sqrt(3000) / np.linalg.norm(anatomy.affine[:3, 1])
+    np.testing.assert_allclose(change[..., strong], anatomy.on_grid(sheared), atol=1e-3)
+
+
+@pytest.mark.parametrize("width", [3.0, 8.0])
+def test_correlated_noise_keeps_its_variance_and_has_the_width_asked_for(
+    anatomy: Anatomy, scanners: dict[str, Scanner], width: float
+) -> None:
+    grid = replace(anatomy, affine=np.diag([2.0, 2, 2, 1]))
+    kernels = _noise_kernels(replace(scanners["prisma30"], noise_correlation=width), grid)
+    clean = np.full((48, 48, 48, 1), 1e4, dtype=np.float32)
+    noise = _with_noise(np.random.default_rng(0), clean, 10.0, 1, kernels) - clean
+    assert noise.std() == pytest.approx(10, rel=0.03)
+    variance = (width / 2) ** 2 / (8 * np.log(2))  # voxels of 2 mm
+    expected = [ive(lag, variance) / ive(0, variance) for lag in (1, 2)]
+    found = [np.corrcoef(noise[lag:].ravel(), noise[:-lag].ravel())[0, 1] for lag in (1, 2)]
+    np.testing.assert_allclose(found, expected, atol=0.03)
+
+
+def test_noise_rises_towards_the_isocentre(
+    person: Person, anatomy: Anatomy, scanners: dict[str, Scanner]
+) -> None:
+    scanner = _without_all_but(scanners["prisma30"], "noise", "uneven-noise")
+    scan = scan_person(person, anatomy, replace(scanner, noise_rise=0.8))
+    error = np.square(scan.signal - scan.clean)[..., scan.gradients.is_b0].mean(axis=-1)
+    radius = np.linalg.norm(anatomy.position, axis=1)
+    squares = error.T[anatomy.mask.T]
+    bright = anatomy.tissue[:, 1] < 0.5
+    near, far = (squares[bright & (np.abs(radius - r) < 8)].mean() for r in (20, 75))
+    assert near / far == pytest.approx(np.exp(2 * 0.8 * (0.75**2 - 0.2**2)), rel=0.15)
+    assert squares[bright].mean() == pytest.approx((1000 / scanner.snr) ** 2, rel=0.2)

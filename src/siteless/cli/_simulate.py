@@ -10,7 +10,7 @@ from siteless.cli._options import add_command, natural, positive, running
 from siteless.errors import DatasetError
 
 if TYPE_CHECKING:
-    from siteless.simulation import Cohort, Scanner
+    from siteless.simulation import Cohort, Scanner, World
 
 _HELP = """\
 write a cohort with known truth
@@ -27,6 +27,7 @@ examples:
   siteless simulate cohort --sites-file mine.toml --sites prisma30 mine
   siteless simulate cohort --design unpaired --people-per-site 12 8 10 10
   siteless simulate cohort --design confounded --age-gap 25 --random-sites 6
+  siteless simulate cohort --design unpaired --world 7
 """
 PRESETS = ("cdmri2018", "small", "tiny")
 DESIGNS = ("travelling", "unpaired", "confounded", "patients", "bridged", "longitudinal")
@@ -38,6 +39,7 @@ _DESIGN_OPTIONS = (
 EFFECTS = (
     *("gain", "echo-time", "receive", "nonlinearity"),
     *("blur", "noise", "position", "b-values"),
+    *("diffusion-time", "uneven-noise", "ringing", "motion"),
 )
 
 
@@ -68,6 +70,14 @@ def add_parser(commands: Any) -> None:
         type=positive,
         metavar="N",
         help="scanners drawn at random, instead of named sites",
+    )
+    parser.add_argument(
+        "--world",
+        type=natural,
+        metavar="N",
+        help="scanners and tissue drawn at random, N being the seed: uneven and correlated noise, "
+        "ringing, motion, other diffusion times, richer grey matter (four sites, unless "
+        "--random-sites says how many)",
     )
     parser.add_argument(
         "--without",
@@ -153,9 +163,14 @@ def _draw(options: argparse.Namespace) -> Cohort:
     given = {name: getattr(options, name) for name in _DESIGN_OPTIONS}
     settings = {name: value for name, value in given.items() if value is not None}
     require_fitting(options.design, settings)
-    chosen = _scanners(options, preset.sites)
-    scanners = tuple(scanner.without(*options.without) for scanner in chosen)
-    shared = {"voxel_size": preset.voxel_size, "seed": options.seed, "rescans": options.rescans}
+    world = _world(options, preset.sites)
+    scanners = tuple(scanner.without(*options.without) for scanner in world.scanners)
+    shared = {
+        "voxel_size": preset.voxel_size,
+        "seed": options.seed,
+        "rescans": options.rescans,
+        "biology": world.biology,
+    }
     if options.design == "travelling":
         return draw_cohort(scanners, **({"subjects": preset.subjects} | settings | shared))
     if "people_per_site" in settings:
@@ -163,17 +178,28 @@ def _draw(options: argparse.Namespace) -> Cohort:
     return draw_design(scanners, choose_design(options.design, **settings), **shared)
 
 
-def _scanners(options: argparse.Namespace, usual: tuple[str, ...]) -> tuple[Scanner, ...]:
-    """Return the selected scanners, by default the usual ones and those of the user's file."""
-    from siteless.simulation import draw_scanners, read_scanners
+def _world(options: argparse.Namespace, usual: tuple[str, ...]) -> World:
+    """Return the selected scanners, with the usual tissue unless a world was asked for."""
+    from siteless.simulation import USUAL_BIOLOGY, World, draw_scanners, draw_world
 
-    if options.random_sites and (options.sites or options.sites_file):
-        raise DatasetError(
-            "--random-sites does not go with named sites",
-            remedy="leave out --sites and --sites-file, or --random-sites",
-        )
+    for option in ("random_sites", "world"):
+        if getattr(options, option) is not None and (options.sites or options.sites_file):
+            flag = f"--{option.replace('_', '-')}"
+            raise DatasetError(
+                f"{flag} does not go with named sites",
+                remedy=f"leave out --sites and --sites-file, or {flag}",
+            )
+    if options.world is not None:
+        return draw_world(options.world, sites=options.random_sites or len(usual))
     if options.random_sites:
-        return draw_scanners(options.random_sites, options.seed)
+        return World(USUAL_BIOLOGY, draw_scanners(options.random_sites, options.seed))
+    return World(USUAL_BIOLOGY, _named_scanners(options, usual))
+
+
+def _named_scanners(options: argparse.Namespace, usual: tuple[str, ...]) -> tuple[Scanner, ...]:
+    """Return the selected scanners, by default the usual ones and those of the user's file."""
+    from siteless.simulation import read_scanners
+
     known = read_scanners(options.sites_file)
     custom = [site for site in known if site not in read_scanners()] if options.sites_file else []
     chosen = options.sites or [*usual, *custom]

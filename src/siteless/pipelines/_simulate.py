@@ -26,6 +26,7 @@ from siteless.errors import OutputError
 from siteless.pipelines._run import Run
 from siteless.simulation import (
     PATIENT_EFFECT,
+    USUAL_BIOLOGY,
     Anatomy,
     Cohort,
     Person,
@@ -118,7 +119,10 @@ def _settings(cohort: Cohort) -> dict[str, Any]:
         return {key: value for key, value in items if value or key not in _DESIGN_SETTINGS}
 
     effect = {"patient_effect": asdict(PATIENT_EFFECT)} if _has_groups(cohort) else {}
-    return asdict(cohort, dict_factory=recorded) | effect
+    settings = asdict(cohort, dict_factory=recorded) | effect
+    if cohort.biology == USUAL_BIOLOGY:
+        del settings["biology"]
+    return settings
 
 
 def _has_groups(cohort: Cohort) -> bool:
@@ -171,7 +175,9 @@ def _simulate_person(out: Path, cohort: Cohort, person: Person) -> None:
     missing = [scan for scan in scans if not scan.image(out).exists()]
     with threadpool_limits(1):  # sums over several threads round differently
         for years in sorted({scan.visit.years for scan in missing}):
-            anatomy = make_anatomy(person.after(years), voxel_size=cohort.voxel_size)
+            anatomy = make_anatomy(
+                person.after(years), voxel_size=cohort.voxel_size, biology=cohort.biology
+            )
             _write_truth(out, person, anatomy)
             for scan in missing:
                 if scan.visit.years == years:

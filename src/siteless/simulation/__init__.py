@@ -1,6 +1,7 @@
 """Simulate travelling subjects with known truth: anatomy, microstructure, scanners, cohorts."""
 
 from siteless.simulation._atlas import SYSTEMS, load_atlas
+from siteless.simulation._biology import USUAL_BIOLOGY, Biology
 from siteless.simulation._cohort import PRESETS, Cohort, draw_cohort
 from siteless.simulation._designs import (
     DESIGNS,
@@ -11,7 +12,6 @@ from siteless.simulation._designs import (
     require_fitting,
 )
 from siteless.simulation._person import (
-    INTRA_AXONAL_PER_YEAR,
     PATIENT_EFFECT,
     Anatomy,
     Effect,
@@ -28,29 +28,34 @@ from siteless.simulation._scanner import (
     scan_person,
     scheme,
 )
-from siteless.simulation._signal import clean_signal
+from siteless.simulation._signal import Encoding, clean_signal
+from siteless.simulation._worlds import World, draw_world
 
 __all__ = [
     "DESIGNS",
     "EFFECTS",
     "FOLLOW_UP",
-    "INTRA_AXONAL_PER_YEAR",
     "PATIENT_EFFECT",
     "PRESETS",
     "SYSTEMS",
+    "USUAL_BIOLOGY",
     "Anatomy",
+    "Biology",
     "Cohort",
     "Effect",
+    "Encoding",
     "Person",
     "Scanner",
     "SimulatedScan",
     "StudyDesign",
     "Visit",
+    "World",
     "choose_design",
     "clean_signal",
     "draw_cohort",
     "draw_design",
     "draw_scanners",
+    "draw_world",
     "load_atlas",
     "make_anatomy",
     "read_scanners",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from siteless.errors import DatasetError
+from siteless.simulation._biology import USUAL_BIOLOGY, Biology
 from siteless.simulation._person import Person, Visit
 from siteless.simulation._scanner import Scanner
 
@@ -43,6 +44,7 @@ class Cohort:
     seed: int = 0
     rescans: bool = False
     design: StudyDesign | None = None
+    biology: Biology = USUAL_BIOLOGY
 
     def visits(self, person: Person) -> tuple[Visit, ...]:
         """Return the sessions of a person: by default one at every site, with its name."""
@@ -61,6 +63,7 @@ def draw_cohort(
     seed: int = 0,
     rescans: bool = False,
     lesions: int = 0,
+    biology: Biology = USUAL_BIOLOGY,
 ) -> Cohort:
     """Draw participants of 20 to 80 years; about 60 % train, one validates, and the rest test.
 
@@ -86,7 +89,7 @@ def draw_cohort(
         )
         for number in range(subjects)
     )
-    return Cohort(people, scanners, voxel_size, seed, rescans)
+    return Cohort(people, scanners, voxel_size, seed, rescans, biology=biology)
 
 
 def require_each_once(scanners: tuple[Scanner, ...]) -> None:

@@ -11,6 +11,7 @@ from scipy.stats import norm
 
 from siteless.acquisition import Array
 from siteless.errors import DatasetError
+from siteless.simulation._biology import USUAL_BIOLOGY, Biology
 from siteless.simulation._cohort import Cohort, require_each_once
 from siteless.simulation._person import Person, Visit
 from siteless.simulation._scanner import Scanner
@@ -117,6 +118,7 @@ def draw_design(
     voxel_size: float,
     seed: int = 0,
     rescans: bool = False,
+    biology: Biology = USUAL_BIOLOGY,
 ) -> Cohort:
     """Draw the participants of a design: those of each site, then travelling subjects.
 
@@ -132,6 +134,8 @@ def draw_design(
         Random seed.
     rescans
         Whether test people are scanned twice in each session.
+    biology
+        Tissue of all people.
     """
     _require_sites(scanners, design)
     draw = _Draw(np.random.default_rng((seed, 0)), scanners, design)
@@ -142,7 +146,7 @@ def draw_design(
         replace(person, label=f"{number:0{digits}d}", seed=(seed, number))
         for number, person in enumerate(people, start=1)
     )
-    return Cohort(named, scanners, voxel_size, seed, rescans, design)
+    return Cohort(named, scanners, voxel_size, seed, rescans, design, biology)
 
 
 def _require_sites(scanners: tuple[Scanner, ...], design: StudyDesign) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from scipy import ndimage
@@ -13,6 +13,7 @@ from scipy.spatial.transform import Rotation
 
 from siteless.acquisition import Array, on_grid
 from siteless.simulation._atlas import SYSTEMS, load_atlas
+from siteless.simulation._biology import MEAN_AGE, USUAL_BIOLOGY, Biology
 
 Field = Callable[[Array], Array]
 
@@ -23,14 +24,10 @@ _CENTRE = np.array([0.0, -18.0, 6.0])
 _LEAST_POPULATION = 0.12
 # Exponent from flux to volume: below 1, so that the denser system does not dominate crossings.
 _FLUX_EXPONENT = 0.6
-# mm. Size and smoothness of the deformation between people, and smoothness of their tissue.
-_DEFORMATION, _DEFORMATION_SCALE, _TISSUE_SCALE = 2.5, 30.0, 20.0
-
-MEAN_AGE = 45.0
-INTRA_AXONAL = 0.55
-# The effect of age on the intra-axonal fraction, per year.
-INTRA_AXONAL_PER_YEAR = -0.0015
-_DISPERSION = 0.29  # radians
+# mm. Smoothness of tissue, and of the surface to which cortical sticks are perpendicular.
+_TISSUE_SCALE, _SURFACE_SCALE = 20.0, 3.0
+# Random streams of a person apart from the anatomy's, and of the variations that all share.
+_LESION, _GREY, _RELAXATION, _ALL = 1, 2, 3, 0
 
 
 @dataclass(frozen=True)
@@ -96,6 +93,22 @@ class Anatomy:
     white_matter: Array  # mostly white matter, apart from a lesion, shape (voxel,), bool
     lesion: Array  # shape (voxel,), bool
     affected: Array  # what `PATIENT_EFFECT` changes in patients, shape (voxel,), bool
+    biology: Biology = USUAL_BIOLOGY
+    # Variations over the brain, shape (voxel,), where the biology has them: of the fast fraction
+    # of grey matter, and of all relaxation times, as a factor.
+    grey_fast: Array | None = None
+    relaxation: Array | None = None
+    # Direction of cortical sticks, zero where there are none, shape (voxel, 3).
+    radial: Array | None = None
+
+    def grey_fast_of(self, block: slice) -> Any:
+        """Return the fast fraction of grey matter: one number, or shape (voxel, 1)."""
+        known = self.grey_fast
+        return self.biology.grey_fast_part if known is None else known[block, None]
+
+    def relaxation_of(self, block: slice) -> Any:
+        """Return the factor of relaxation times: one number, or shape (voxel, 1)."""
+        return 1.0 if self.relaxation is None else self.relaxation[block, None]
 
     @cached_property
     def position(self) -> Array:
@@ -107,11 +120,13 @@ class Anatomy:
         return on_grid(values, self.mask)
 
 
-def make_anatomy(person: Person, *, voxel_size: float) -> Anatomy:
+def make_anatomy(
+    person: Person, *, voxel_size: float, biology: Biology = USUAL_BIOLOGY
+) -> Anatomy:
     """Deform the atlas into a person's anatomy, and draw their tissue."""
     rng = np.random.default_rng((*person.seed, 0))
     affine, shape = _draw_grid(rng, voxel_size)
-    warp = _draw_warp(rng)
+    warp = _draw_warp(rng, biology)
     everywhere = np.ones(shape, dtype=bool)
     sampled = _sample(*_tissue_of_voxels(voxel_size), warp(_positions(everywhere, affine)))
     brain = (sampled.sum(axis=1) > 0.5).reshape(shape[::-1]).T
@@ -125,7 +140,7 @@ def make_anatomy(person: Person, *, voxel_size: float) -> Anatomy:
     white = tissue[:, 0] > 0.5
     lesion = _draw_lesion(person, position, tissue)
     tissue[lesion] = tissue[lesion] @ [[0.7, 0, 0.3], [0, 1, 0], [0, 0, 1]]
-    intra, dispersion = _draw_microstructure(rng, person, place)
+    intra, dispersion = _draw_microstructure(rng, person, place, biology)
     affected = PATIENT_EFFECT.holds(place) & white
     if person.group == "patient":
         intra = intra + PATIENT_EFFECT.intra_axonal * affected
@@ -140,6 +155,10 @@ def make_anatomy(person: Person, *, voxel_size: float) -> Anatomy:
         white_matter=white,
         lesion=lesion,
         affected=affected,
+        biology=biology,
+        grey_fast=_draw_grey_fast(person, place, biology),
+        relaxation=_draw_relaxation(person, place, biology),
+        radial=_radial(mask, tissue, affine) if biology.cortical_sticks else None,
     )
 
 
@@ -153,16 +172,16 @@ def _draw_grid(rng: np.random.Generator, voxel_size: float) -> tuple[Array, tupl
     return affine, shape
 
 
-def _draw_warp(rng: np.random.Generator) -> Field:
+def _draw_warp(rng: np.random.Generator, biology: Biology) -> Field:
     """Draw the map from world to atlas: head position, brain size and smooth deformation."""
     turn = Rotation.from_rotvec(rng.normal(scale=np.deg2rad(4), size=3)).as_matrix()
     scale = rng.normal(1.0, 0.03, size=3)
     shift = rng.normal(scale=3.0, size=3)
-    bend = [_smooth_field(rng, _DEFORMATION_SCALE) for _ in range(3)]
+    bend = [_smooth_field(rng, biology.deformation_scale) for _ in range(3)]
 
     def warp(position: Array) -> Array:
         rigid = (position - shift) @ turn * scale + _CENTRE
-        return rigid + _DEFORMATION * np.stack([field(rigid) for field in bend], axis=-1)
+        return rigid + biology.deformation * np.stack([field(rigid) for field in bend], axis=-1)
 
     return warp
 
@@ -190,23 +209,62 @@ def _fibres(position: Array, warp: Field) -> tuple[Array, Array]:
 
 
 def _draw_microstructure(
-    rng: np.random.Generator, person: Person, place: Array
+    rng: np.random.Generator, person: Person, place: Array, biology: Biology
 ) -> tuple[Array, Array]:
     """Draw the intra-axonal fraction and the dispersion, with shared and individual parts."""
-    common = np.random.default_rng(0)
+    common = np.random.default_rng(_ALL)
     shared = [_smooth_field(common, _TISSUE_SCALE)(place) for _ in range(2)]
     individual = [_smooth_field(rng, _TISSUE_SCALE)(place) for _ in range(2)]
-    level = INTRA_AXONAL + INTRA_AXONAL_PER_YEAR * (person.age - MEAN_AGE)
-    intra = level + rng.normal(scale=0.015) + 0.04 * shared[0] + 0.02 * individual[0]
-    dispersion = _DISPERSION + 0.035 * shared[1] + 0.017 * individual[1]
+    level = biology.intra_axonal + biology.intra_axonal_per_year * (person.age - MEAN_AGE)
+    of_all, of_one = biology.intra_axonal_variation
+    scatter = rng.normal(scale=biology.intra_axonal_scatter)
+    intra = level + scatter + of_all * shared[0] + of_one * individual[0]
+    of_all, of_one = biology.dispersion_variation
+    dispersion = biology.dispersion + of_all * shared[1] + of_one * individual[1]
     return intra.clip(0.2, 0.8), dispersion.clip(0.05, 0.5)
+
+
+def _draw_grey_fast(person: Person, place: Array, biology: Biology) -> Array | None:
+    """Draw the fast fraction of grey matter, if it varies."""
+    if not biology.grey_variation:
+        return None
+    varied = _varying(person, _GREY, place)
+    return (biology.grey_fast_part + biology.grey_variation * varied).clip(0.2, 0.95)
+
+
+def _draw_relaxation(person: Person, place: Array, biology: Biology) -> Array | None:
+    """Draw a factor of relaxation times, if they vary."""
+    if not biology.t2_variation:
+        return None
+    return np.asarray(np.exp(biology.t2_variation * _varying(person, _RELAXATION, place)))
+
+
+def _varying(person: Person, stream: int, place: Array) -> Array:
+    """Draw a smooth variation of variance 1, most of which all people share."""
+    common = _smooth_field(np.random.default_rng((_ALL, stream)), _TISSUE_SCALE)(place)
+    own = _smooth_field(np.random.default_rng((*person.seed, stream)), _TISSUE_SCALE)(place)
+    varied: Array = np.sqrt(0.8) * common + np.sqrt(0.2) * own
+    return varied
+
+
+def _radial(mask: Array, tissue: Array, affine: Array) -> Array:
+    """Return the direction perpendicular to the surface of white matter, shape (voxel, 3).
+
+    It is the gradient of the smoothed white-matter fraction, and zero where that is flat.
+    """
+    voxel = np.linalg.norm(affine[:3, :3], axis=0)
+    white = ndimage.gaussian_filter(on_grid(tissue[:, 0], mask), _SURFACE_SCALE / voxel)
+    steps = [np.gradient(white, size, axis=axis) for axis, size in enumerate(voxel)]
+    slope = np.stack(steps, axis=-1).swapaxes(0, 2)[mask.T] @ (affine[:3, :3] / voxel).T
+    length = np.linalg.norm(slope, axis=1, keepdims=True)
+    return np.where(length > 1e-3, slope / np.maximum(length, 1e-30), 0)
 
 
 def _draw_lesion(person: Person, position: Array, tissue: Array) -> Array:
     """Draw a lesion: white matter within 7 mm of a random white-matter voxel."""
     if not person.lesion:
         return np.zeros(len(tissue), dtype=bool)
-    rng = np.random.default_rng((*person.seed, 1))  # separate, so that all else is unchanged
+    rng = np.random.default_rng((*person.seed, _LESION))  # separate, so that all else is unchanged
     centre = position[rng.choice(tissue[:, 0].argsort()[-len(tissue) // 20 :])]
     return (np.linalg.norm(position - centre, axis=1) < 7) & (tissue[:, 0] > 0.5)
 

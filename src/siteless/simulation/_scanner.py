@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 import zlib
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
@@ -13,19 +14,21 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 import numpy as np
-from scipy import ndimage
+from scipy import fft, ndimage
 from scipy.spatial.transform import Rotation
 from scipy.special import ive
 
 from siteless.acquisition import Array, GradientTable
 from siteless.errors import DatasetError, errors_at
 from siteless.simulation._person import Anatomy, Person
-from siteless.simulation._signal import clean_signal
+from siteless.simulation._signal import REFERENCE_DIFFUSION_TIME, Encoding, clean_signal
 
 _REFERENCE_ECHO_TIME = 0.089
 _REFERENCE_SIGNAL = 1000.0
 # mm. Scale of the spatial fields of a scanner.
 _RADIUS = 100.0
+# s/mm2. b-value to which the distortion by eddy currents refers.
+_EDDY_B = 3000.0
 # Standard deviations between scans of a site: log gain, and head position (rad, mm).
 _GAIN_SCATTER, _TURN, _SHIFT = 0.03, 0.07, 4.0
 
@@ -47,6 +50,13 @@ _LIMITS = {
     "turn": (0, 0.5),
     "shift": (0, 30),
     "b_scatter": (0, 0.05),
+    "diffusion_time": (0.005, 0.2),
+    "noise_correlation": (0, 10),
+    "noise_rise": (-2, 2),
+    "acquired": (0.5, 1),
+    "partial_fourier": (0.5, 1),
+    "motion": (0, 2),
+    "eddy": (0, 2),
 }
 _WHOLE = ("directions", "b0", "scheme", "coils")
 # Settings that are lists, with their allowed lengths.
@@ -62,6 +72,10 @@ EFFECTS: dict[str, dict[str, Any]] = {
     "noise": {"snr": 0.0},
     "position": {"turn": 0.0, "shift": 0.0},
     "b-values": {"b_scatter": 0.0},
+    "diffusion-time": {"diffusion_time": REFERENCE_DIFFUSION_TIME},
+    "uneven-noise": {"noise_correlation": 0.0, "noise_rise": 0.0},
+    "ringing": {"acquired": 1.0, "partial_fourier": 1.0},
+    "motion": {"motion": 0.0, "eddy": 0.0},
 }
 
 
@@ -89,6 +103,13 @@ class Scanner:
     turn: float = _TURN
     shift: float = _SHIFT
     b_scatter: float = 0.004
+    diffusion_time: float = REFERENCE_DIFFUSION_TIME
+    noise_correlation: float = 0.0
+    noise_rise: float = 0.0
+    acquired: float = 1.0
+    partial_fourier: float = 1.0
+    motion: float = 0.0
+    eddy: float = 0.0
 
     def without(self, *effects: str) -> Self:
         """Return the site without some effects, named as in `EFFECTS`."""
@@ -176,8 +197,8 @@ def scan_person(
     Another run, or another session at the same site, has different noise, gain and head position.
     The session has the name of the site unless `session` is given.
     """
-    label = (session or scanner.site).encode()
-    rng = np.random.default_rng((*person.seed, zlib.crc32(label), run))
+    stream = (zlib.crc32((session or scanner.site).encode()), run)
+    rng = np.random.default_rng((*person.seed, *stream))
     turn = Rotation.from_rotvec(rng.normal(scale=scanner.turn, size=3)).as_matrix()
     place = anatomy.position @ turn.T + rng.normal(scale=scanner.shift, size=3)
     gain = scanner.gain * np.exp(rng.normal(scale=scanner.gain_scatter))
@@ -187,14 +208,17 @@ def scan_person(
     coils = None
     if scanner.nonlinearity:
         coils = turn.T @ _coil_error(place, scanner.nonlinearity) @ turn
-    signal = clean_signal(anatomy, gradients, echo_time=scanner.echo_time, distortion=coils)
+    encoding = Encoding(gradients, scanner.echo_time, scanner.diffusion_time, coils)
+    signal = clean_signal(anatomy, encoding)
     unit = place / _RADIUS
     receive = np.exp(scanner.receive * np.square(unit).sum(axis=1) + unit @ scanner.receive_tilt)
     signal *= (gain * receive)[:, None]
     clean = _blurred(anatomy.on_grid(signal), scanner.blur, anatomy)
-    noisy = clean
+    clean = _truncated(clean, scanner, anatomy)
+    noisy = _moved(clean, scanner, anatomy, gradients, seed=(*person.seed, *stream))
     if scanner.snr:
-        noisy = _with_noise(rng, clean, gain * _REFERENCE_SIGNAL / scanner.snr, scanner.coils)
+        sigma = gain * _REFERENCE_SIGNAL / scanner.snr * _noise_rise(unit, scanner, anatomy)
+        noisy = _with_noise(rng, noisy, sigma, scanner.coils, _noise_kernels(scanner, anatomy))
     return SimulatedScan(noisy * anatomy.mask[..., None], clean, gradients)
 
 
@@ -239,27 +263,106 @@ def _coil_error(place: Array, strength: float) -> Array:
 
 
 def _blurred(signal: Array, width: float, anatomy: Anatomy) -> Array:
-    """Blur volumes by a kernel of exact variance, even if it is narrower than a voxel.
-
-    (The modified Bessel functions are the discrete counterpart of a Gaussian.)
-    """
+    """Blur volumes by a kernel of exact variance, even if it is narrower than a voxel."""
     if not width:
         return signal
-    voxel = np.linalg.norm(anatomy.affine[:3, :3], axis=0)
-    variances = (width / np.sqrt(8 * np.log(2)) / voxel) ** 2
-    for axis, variance in enumerate(variances):
-        reach = int(np.ceil(4 * np.sqrt(variance))) + 1
-        kernel = ive(np.abs(np.arange(-reach, reach + 1)), variance)
-        signal = ndimage.convolve1d(signal, kernel / kernel.sum(), axis=axis, mode="constant")
+    for axis, kernel in enumerate(_kernels(width, anatomy)):
+        signal = ndimage.convolve1d(signal, kernel, axis=axis, mode="constant")
     return signal * anatomy.mask[..., None]
 
 
-def _with_noise(rng: np.random.Generator, clean: Array, sigma: float, coils: int) -> Array:
+def _kernels(width: float, anatomy: Anatomy) -> list[Array]:
+    """Return kernels of a full width at half maximum, mm, along each axis; their sums are 1.
+
+    (The modified Bessel functions are the discrete counterpart of a Gaussian.)
+    """
+    voxel = np.linalg.norm(anatomy.affine[:3, :3], axis=0)
+    kernels = []
+    for variance in (width / np.sqrt(8 * np.log(2)) / voxel) ** 2:
+        reach = int(np.ceil(4 * np.sqrt(variance))) + 1
+        kernel = ive(np.abs(np.arange(-reach, reach + 1)), variance)
+        kernels.append(kernel / kernel.sum())
+    return kernels
+
+
+def _truncated(signal: Array, scanner: Scanner, anatomy: Anatomy) -> Array:
+    """Fill what was not acquired of the spatial frequencies of each slice with zeros.
+
+    This rings at edges. Partial Fourier leaves out frequencies of one sign along the second axis.
+    """
+    if scanner.acquired == scanner.partial_fourier == 1:
+        return signal
+    along, across = (np.abs(np.fft.fftfreq(size)) * 2 for size in signal.shape[:2])
+    least = -(2 * scanner.partial_fourier - 1) * scanner.acquired
+    signed = np.fft.fftfreq(signal.shape[1]) * 2
+    kept = np.outer(along <= scanner.acquired, (across <= scanner.acquired) & (signed >= least))
+    truncated = np.empty_like(signal)
+    for volume in range(signal.shape[3]):
+        frequencies = fft.fft2(signal[..., volume], axes=(0, 1)) * kept[..., None]
+        truncated[..., volume] = np.abs(fft.ifft2(frequencies, axes=(0, 1)))
+    return truncated * anatomy.mask[..., None]
+
+
+def _moved(
+    signal: Array,
+    scanner: Scanner,
+    anatomy: Anatomy,
+    gradients: GradientTable,
+    *,
+    seed: tuple[int, ...],
+) -> Array:
+    """Shift each volume by the motion, and along the second axis by the eddy currents, left in it.
+
+    Both are what correction leaves, far less than a voxel, so that images change linearly.
+    """
+    if not (scanner.motion or scanner.eddy):
+        return signal
+    rng = np.random.default_rng((*seed, 1))  # separate, so that the noise is unchanged
+    to_voxels = np.linalg.inv(anatomy.affine[:3, :3])
+    shifts = rng.normal(scale=scanner.motion, size=(len(gradients), 3)) @ to_voxels.T
+    strengths = scanner.eddy * np.sqrt(gradients.b / _EDDY_B) * np.linalg.norm(to_voxels[1])
+    moved = np.empty_like(signal)
+    for volume, (shift, strength) in enumerate(zip(shifts, strengths, strict=True)):
+        slopes = np.gradient(signal[..., volume])
+        sheared = anatomy.position @ gradients.directions[volume] / _RADIUS * strength
+        change = sum(step * slope for step, slope in zip(shift, slopes, strict=True))
+        change += anatomy.on_grid(sheared) * slopes[1]
+        moved[..., volume] = np.maximum(signal[..., volume] + change, 0)
+    return moved
+
+
+def _noise_rise(unit: Array, scanner: Scanner, anatomy: Anatomy) -> Array:
+    """Return the standard deviation of noise over its mean square, 1 or shape (x, y, z, 1)."""
+    if not scanner.noise_rise:
+        return np.ones(())
+    rise = np.exp(-scanner.noise_rise * np.square(unit).sum(axis=1))
+    return np.asarray(anatomy.on_grid(rise / np.sqrt(np.square(rise).mean()))[..., None])
+
+
+def _noise_kernels(scanner: Scanner, anatomy: Anatomy) -> list[Array]:
+    """Return kernels that correlate noise along each axis and keep its variance."""
+    if not scanner.noise_correlation:
+        return []
+    # Noise that is smoothed by a kernel is correlated over a width of root two times its own.
+    kernels = _kernels(scanner.noise_correlation / np.sqrt(2), anatomy)
+    return [kernel / np.sqrt(np.square(kernel).sum()) for kernel in kernels]
+
+
+def _with_noise(
+    rng: np.random.Generator,
+    clean: Array,
+    sigma: Array | float,
+    coils: int,
+    kernels: Sequence[Array] = (),
+) -> Array:
     """Return the magnitude with coil noise: Rician, or noncentral chi for several coils."""
+    sigma = np.asarray(sigma, dtype=np.float32)
     squared = np.zeros_like(clean)
     for _ in range(coils):
         for part in range(2):
-            noise = rng.standard_normal(clean.shape, dtype=np.float32) * np.float32(sigma)
+            noise = rng.standard_normal(clean.shape, dtype=np.float32)
+            for axis, kernel in enumerate(kernels):
+                noise = ndimage.convolve1d(noise, kernel, axis=axis, mode="wrap")
             mean = clean / np.float32(np.sqrt(coils)) if part == 0 else 0
-            squared += np.square(mean + noise)
+            squared += np.square(mean + noise * sigma)
     return np.sqrt(squared)
