@@ -15,10 +15,12 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -46,8 +48,10 @@ from siteless.methods import (
     load_model,
     render,
 )
+from siteless.methods.template import _likeness
 from siteless.model import MapModel, Model
 from siteless.pipelines import fit_model, simulate_cohort
+from siteless.registration import Alignment, Grid, register
 from siteless.simulation import (
     FOLLOW_UP,
     Cohort,
@@ -56,6 +60,7 @@ from siteless.simulation import (
     draw_design,
     read_scanners,
 )
+from siteless.storage import cache_key
 
 SEEDS = (1, 2, 3)
 SITES = ("prisma30", "prisma60", "connectom30", "connectom60")
@@ -103,7 +108,10 @@ Rows = list[dict[str, Any]]
 
 def main(folder: Path, studies: Sequence[str], methods: Sequence[str]) -> None:
     for study in studies:
-        scores = [judge(folder / study / str(seed), study, seed, methods) for seed in SEEDS]
+        scores = []
+        for seed in SEEDS:
+            with registering_once():
+                scores.append(judge(folder / study / str(seed), study, seed, methods))
         print_study(study, scores, methods)
 
 
@@ -114,6 +122,21 @@ def draw(study: str, seed: int) -> Cohort:
         same = known[HUB]
         scanners = tuple(replace(same, site=site, scheme=known[site].scheme) for site in SITES)
     return draw_design(scanners, STUDIES[study], voxel_size=VOXEL_SIZE, seed=seed)
+
+
+@contextmanager
+def registering_once() -> Iterator[None]:
+    """Register each scan to a template once for all tasks and methods, not at each use."""
+    known: dict[str, Alignment] = {}
+
+    def register_once(moving: Array, grid: Grid, static: Array, static_grid: Grid) -> Alignment:
+        key = cache_key(moving, grid.affine, static, static_grid.affine)
+        if key not in known:
+            known[key] = register(moving, grid, static, static_grid)
+        return known[key]
+
+    with patch.object(_likeness, "register", register_once):
+        yield
 
 
 def judge(folder: Path, study: str, seed: int, methods: Sequence[str]) -> dict[str, Rows]:

@@ -27,8 +27,8 @@ from siteless.harmonics import fit_coefficients
 from siteless.methods.invariant import InvariantModel
 from siteless.methods.invariant.network import Autoencoder
 from siteless.methods.invariant.training import PRESETS
-from siteless.methods.patches import FACES
 from siteless.model import LearnedSite, ModelCard, Preparation, Typical, save_model
+from siteless.neighbourhood import FACES
 from siteless.pipelines import Run, harmonize_dataset
 from siteless.tissue import white_matter_level
 

@@ -30,9 +30,10 @@ from siteless.methods.invariant.network import (
 )
 from siteless.methods.invariant.training import PRESETS, TrainingSettings
 from siteless.methods.invariant.training._loop import _Trainer
-from siteless.methods.patches import TrainingScan, cut, make_training_scan
+from siteless.methods.patches import TrainingScan, make_training_scan
 from siteless.methods.training import TrainingSet
 from siteless.model import Preparation
+from siteless.neighbourhood import cut
 from siteless.pipelines import simulate_cohort
 from siteless.simulation import PRESETS as COHORTS
 from siteless.simulation import draw_cohort, read_scanners

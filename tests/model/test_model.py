@@ -15,8 +15,8 @@ from siteless.harmonics import count_coefficients, fit_coefficients
 from siteless.methods import load_model
 from siteless.methods.invariant import InvariantModel
 from siteless.methods.invariant.network import Autoencoder, NetworkSettings
-from siteless.methods.patches import cut, index_neighbours
 from siteless.model import save_model
+from siteless.neighbourhood import cut, index_neighbours
 from training_scans import BS, ORDER, SHELLS, make_card
 
 

@@ -1,5 +1,6 @@
 """Every method from the command line: fitted, used, refused."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -139,6 +140,30 @@ def test_denoising_is_part_of_the_model(tmp_path: Path, monkeypatch: pytest.Monk
     truth = clean.signal.T[:, clean.white_matter.T].T
     signal = render(model, scan, "b").scan.signal.T[:, scan.white_matter.T].T
     assert np.square(signal - truth).mean() < 0.8 * np.square(plain - truth).mean()
+
+
+def test_the_noise_floor_is_removed_by_the_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = _write(tmp_path / "data", people=1)
+    scan = make_scan(make_gradients(SHELLS, seed=10), snr=12, seed=5)
+    clean = make_scan(make_gradients(SHELLS, seed=10), snr=np.inf)
+    strong = scan.gradients.b > 2000
+    ratios = {}
+    for choice in ("keep", "remove"):
+        out = tmp_path / f"{choice}.safetensors"
+        assert _fit(manifest, out, "unchanged", "--noise-floor", choice) == 0
+        rendered = render(load_model(out), scan, "b").scan.signal
+        ratios[choice] = rendered[..., strong][scan.white_matter].mean()
+        ratios[choice] /= clean.signal[..., strong][scan.white_matter].mean()
+    assert ratios["keep"] > 1.15
+    assert ratios["remove"] == pytest.approx(1, abs=0.05)
+    assert main(["info", str(out)]) == 0
+    assert "the floor of magnitudes is removed" in capsys.readouterr().out
+    words = [*RENDER, str(manifest), str(tmp_path / "out"), "--model", str(out), "--to", "b"]
+    assert main([*words, "--nprocs", "1"]) == 0
+    sidecar = next((tmp_path / "out").rglob("*desc-harmonized_dwi.json"))
+    assert json.loads(sidecar.read_text())["NoiseFloor"] == "remove"
 
 
 def _weakened(scan: Scan, factor: float) -> Scan:

@@ -221,6 +221,7 @@ def test_sentences_name_method_target_model_and_papers() -> None:
         "Model": "f00",
         "Gradients": "target",
         "Denoiser": "MRtrix3 3.0",
+        "NoiseFloor": "remove",
     }
     text = methods_text(metadata, scans=4, people=2, sites=["berlin", "leeds"])
     for phrase in (
@@ -230,10 +231,11 @@ def test_sentences_name_method_target_model_and_papers() -> None:
         "site leeds",
         "f00",
         "MRtrix3",
+        "noise floor",
     ):
         assert phrase in text
     assert "b-vectors of its protocol" in text
-    assert {"mirzaalian2016", "cetinkarayumak2019", "veraart2016"} == set(
+    assert {"mirzaalian2016", "cetinkarayumak2019", "veraart2016", "gudbjartsson1995"} == set(
         re.findall(r"@article{(\w+),", citations(metadata))
     )
 

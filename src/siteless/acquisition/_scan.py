@@ -79,6 +79,8 @@ class Scan:
         Where the scan was acquired; None if unknown.
     name
         Name of the scan in messages.
+    noise
+        Standard deviation of the noise, shape (x, y, z), float32; None if unknown.
     mask_origin, white_matter_origin
         Path of the mask, or how it was computed.
 
@@ -100,6 +102,7 @@ class Scan:
     white_matter: Array
     site: Site | None = None
     name: str = "scan"
+    noise: Array | None = None
     mask_origin: str = "given"
     white_matter_origin: str = "given"
 

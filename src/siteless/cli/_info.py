@@ -37,6 +37,9 @@ def run(options: argparse.Namespace) -> None:
         show_card(model)
 
 
+_FLOORS = {"remove": "removed", "keep": "kept"}
+
+
 def show_card(model: Model) -> None:
     """Print the description of a model."""
     from siteless.acquisition import show_bs
@@ -63,6 +66,7 @@ def show_card(model: Model) -> None:
         ),
         ("fit", preparation.fit.replace("-", " ")),
         ("denoised", f"by {preparation.denoiser}" if preparation.denoiser else "no"),
+        ("noise", f"the floor of magnitudes is {_FLOORS[preparation.noise_floor]}"),
         ("tissue", preparation.tissue.replace("-", " ") + masks),
         *model.describe(),
         ("made with", ", ".join(f"{name} {number}" for name, number in card.versions.items())),

@@ -18,8 +18,9 @@ from siteless.harmonics import (
     projection_matrix,
     unused_bs,
 )
-from siteless.methods.patches import index_neighbours
 from siteless.model import Model, SignalModel, Translation
+from siteless.neighbourhood import index_neighbours
+from siteless.noise import is_magnitude
 
 Outside = Literal["scaled", "unchanged"]
 # mm. Voxels that are not rendered are scaled like rendered voxels within about this distance.
@@ -118,7 +119,8 @@ def render(
     Returns
     -------
     Rendering
-        Rendered scan and maps. The signal is finite, and not negative unless that of the scan is.
+        Rendered scan and maps. The signal is finite, and not negative if the model keeps the noise
+        floor and the scan has no negative signal.
 
     Raises
     ------
@@ -131,8 +133,8 @@ def render(
             remedy="use `siteless harmonize`, or the model's harmonize_maps",
         )
     shells = [shell.b for shell in scan.gradients.shells], model.preparation.shells
-    # Real-valued scans have negative noise; clipping would bias their weak signals.
-    is_magnitude = not any((volume[scan.voxels] < 0).any() for volume in scan.volumes)
+    # Without a floor noise is below zero too; clipping would bias weak signals.
+    has_floor = model.preparation.noise_floor == "keep" and is_magnitude(scan)
     scan = model.prepare(scan)
     coefficients = model.preparation.coefficients(scan)
     translation = model.translate(scan, coefficients, site)
@@ -145,7 +147,7 @@ def render(
     table = scan.gradients if gradients is None else gradients
     volumes = _scaled(scan, coefficients, scales, gradients)
     volumes[:, np.flatnonzero(translated.mask.T)] = project(translated, table).T
-    signal = _as_signal(volumes, scan.mask.shape, is_magnitude=is_magnitude)
+    signal = _as_signal(volumes, scan.mask.shape, has_floor=has_floor)
     spread = np.hypot(translation.deviation, _deviation_within_voxel(translated))
     learned = model.preparation.where(scan)
     unfamiliar, unfamiliar_part = _unfamiliar(model, scan, translation, learned, coefficients)
@@ -199,11 +201,11 @@ def _scaled(
     return volumes
 
 
-def _as_signal(volumes: Array, shape: tuple[int, ...], *, is_magnitude: bool) -> Array:
-    """Return volumes as a finite signal on the grid, and not negative if it is a magnitude."""
+def _as_signal(volumes: Array, shape: tuple[int, ...], *, has_floor: bool) -> Array:
+    """Return volumes as a finite signal on the grid, not negative if it has a noise floor."""
     for volume in volumes:
         volume[~np.isfinite(volume)] = 0  # outside the brain there may be NaN
-        if is_magnitude:
+        if has_floor:
             np.maximum(volume, 0, out=volume)
     return volumes.T.reshape((*shape, len(volumes)), order="F")
 

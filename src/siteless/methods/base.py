@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from siteless.methods.patches import TrainingScan
     from siteless.methods.store import ScanStore
     from siteless.methods.training import Row
-    from siteless.model import Model, ModelCard
+    from siteless.model import Model, ModelCard, NoiseFloor
     from siteless.tissue import Tissue
 
     # Computes further arrays that a method needs of every scan.
@@ -188,6 +188,14 @@ class Method(ABC):
             help="denoise scans by MP-PCA first (MRtrix3's dwidenoise, or DIPY's), here and "
             "whenever the model is used",
             action="store_true",
+        ),
+    )
+    noise_floor: NoiseFloor = field(
+        default="keep",
+        metadata=option(
+            help="remove the noise floor of magnitude images, here and whenever the model is "
+            "used, or keep it (default: keep)",
+            choices=("remove", "keep"),
         ),
     )
     tissue: Tissue = field(

@@ -71,7 +71,7 @@ class ScanStore:
     ) -> None:
         """Read a scan and store its patches and features, by their kind, unless they exist.
 
-        The denoised signal of the brain may be stored too, for `derive`.
+        The cleaned signal of the brain may be stored too, for `derive`.
         """
         patches, most = self._patches(files), self.budget.patches
         lacking = [kind for kind in features if not is_whole(self.file(kind, files))]
@@ -82,7 +82,7 @@ class ScanStore:
             return
         scan = read_scan(files)
         with errors_at(files.dwi):
-            scan = self.preparation.denoised(scan)
+            scan = self.preparation.cleaned(scan)
             if lacks_signal:
                 save_arrays(self.file(_SIGNAL, files), _arrays_of(scan))
             scan = self.preparation.at_shells(scan)
@@ -95,7 +95,7 @@ class ScanStore:
                 save_arrays(self.file(kind, files), features[kind](scan, coefficients))
 
     def signal(self, files: ScanFiles) -> Scan:
-        """Return a denoised scan from its stored signal, which is zero outside the brain."""
+        """Return a cleaned scan from its stored signal, which is zero outside the brain."""
         arrays = self.read(_SIGNAL, files)
         signal = np.zeros((*arrays["mask"].shape, len(arrays["bvals"])), np.float32, order="F")
         signal[arrays["mask"]] = arrays["signal"]

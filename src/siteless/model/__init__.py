@@ -12,11 +12,12 @@ from siteless.model._model import (
     SiteFields,
     Translation,
 )
-from siteless.model._preparation import Preparation
+from siteless.model._preparation import NOISE_FLOORS, NoiseFloor, Preparation
 from siteless.model._typical import RARE, Typical
 
 __all__ = [
     "AVERAGE",
+    "NOISE_FLOORS",
     "RARE",
     "HarmonizedMaps",
     "LatentModel",
@@ -24,6 +25,7 @@ __all__ = [
     "MapModel",
     "Model",
     "ModelCard",
+    "NoiseFloor",
     "Preparation",
     "SignalModel",
     "SiteFields",

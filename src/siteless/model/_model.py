@@ -122,7 +122,7 @@ class Model(ABC):
     def prepare(self, scan: Scan) -> Scan:
         """Process a scan like the training scans; raise an error for an unsupported scan."""
         self.require_known(scan.gradients, scan.site)
-        return self.preparation.at_shells(self.preparation.denoised(scan))
+        return self.preparation.at_shells(self.preparation.cleaned(scan))
 
     def unfamiliar(self, scan: Scan, coefficients: Coefficients) -> Array:
         """Return which voxels of the training tissue are out-of-distribution for their site.

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 from siteless.acquisition import Array, Scan
 from siteless.denoising import denoise
 from siteless.harmonics import Coefficients, FitName, at_shells, fit_coefficients
+from siteless.noise import estimate_noise, remove_floor
 from siteless.tissue import Tissue, tissue_mask
+
+NoiseFloor = Literal["remove", "keep"]
+NOISE_FLOORS: tuple[NoiseFloor, ...] = get_args(NoiseFloor)
 
 
 @dataclass(frozen=True)
 class Preparation:
     """Processing of a scan before training or harmonization.
 
-    A scan is denoised, unless the denoiser is empty, and interpolated to the b-values of `shells`,
-    s/mm2. Harmonics up to `order` are fitted; methods learn from those in the tissue.
+    A scan is denoised, unless the denoiser is empty, its noise floor is removed or kept, and it is
+    interpolated to the b-values of `shells`, s/mm2. Harmonics up to `order` are fitted; methods
+    learn from those in the tissue.
     """
 
     shells: tuple[float, ...]
@@ -23,11 +29,21 @@ class Preparation:
     fit: FitName
     tissue: Tissue
     denoiser: str = ""
+    noise_floor: NoiseFloor = "keep"
     basis: str = "MRtrix3 (tournier07), scanner axes"
 
-    def denoised(self, scan: Scan) -> Scan:
-        """Denoise a scan, if requested."""
-        return denoise(scan, self.denoiser) if self.denoiser else scan
+    def cleaned(self, scan: Scan) -> Scan:
+        """Denoise a scan and remove its noise floor, if requested.
+
+        The noise is estimated before denoising, which leaves the floor where it is.
+        """
+        if self.noise_floor == "remove":
+            scan = estimate_noise(scan, fit_coefficients(scan))
+        if self.denoiser:
+            scan = denoise(scan, self.denoiser)
+        if self.noise_floor == "remove":
+            scan = remove_floor(scan, fit_coefficients(scan))
+        return scan
 
     def at_shells(self, scan: Scan) -> Scan:
         """Interpolate a scan to the shells."""

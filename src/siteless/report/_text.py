@@ -16,6 +16,15 @@ _MPPCA = Citation(
     2016,
     "10.1016/j.neuroimage.2016.08.016",
 )
+_FLOOR = Citation(
+    "gudbjartsson1995",
+    "Gudbjartsson and Patz 1995",
+    "Gudbjartsson, H\\'akon and Patz, Samuel",
+    "The Rician distribution of noisy MRI data",
+    "Magnetic Resonance in Medicine",
+    1995,
+    "10.1002/mrm.1910340618",
+)
 
 
 def methods_text(
@@ -39,6 +48,8 @@ def methods_text(
     ]
     if provenance.get("Denoiser", "n/a") != "n/a":
         parts.append(f"Scans were denoised before by {provenance['Denoiser']} ({_MPPCA.short}).")
+    if provenance.get("NoiseFloor") == "remove":
+        parts.append(f"The noise floor of magnitude images was subtracted ({_FLOOR.short}).")
     if provenance.get("Model"):
         parts.append(f"The model has the identity {provenance['Model']}.")
     return " ".join(parts)
@@ -50,4 +61,6 @@ def citations(provenance: Mapping[str, str]) -> str:
     papers = [*method.citations] if method else []
     if provenance.get("Denoiser", "n/a") != "n/a":
         papers.append(_MPPCA)
+    if provenance.get("NoiseFloor") == "remove":
+        papers.append(_FLOOR)
     return "\n\n".join(paper.bibtex() for paper in papers)

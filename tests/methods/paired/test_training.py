@@ -16,8 +16,9 @@ from siteless.methods.paired._training import (
     find_pairs,
     train_paired,
 )
-from siteless.methods.patches import TrainingScan, cut
+from siteless.methods.patches import TrainingScan
 from siteless.methods.training import TrainingSet
+from siteless.neighbourhood import cut
 from training_scans import BS, ORDER, SHELLS, fitted_scan
 
 QUICK = PairedSettings(batch=256, updates=60, hidden=(32, 32))

@@ -10,7 +10,8 @@ from phantoms import make_gradients, make_scan
 from siteless.acquisition import Scan
 from siteless.errors import OutputError, SignalError
 from siteless.harmonics import fit_coefficients, project
-from siteless.methods.patches import cut, index_neighbours, is_stored, open_scan, store_scan
+from siteless.methods.patches import is_stored, open_scan, store_scan
+from siteless.neighbourhood import cut, index_neighbours
 from siteless.tissue import Tissue
 from training_scans import ORDER, PREPARATION, SHELLS, fitted_scan
 

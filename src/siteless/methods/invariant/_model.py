@@ -15,16 +15,10 @@ from siteless.acquisition import Array, Scan
 from siteless.harmonics import Channels, Coefficients
 from siteless.methods.invariant._describe import describe_model
 from siteless.methods.invariant.network import Autoencoder, NetworkSettings, Posterior
-from siteless.methods.invariant.profiles import ScanProfile, SiteProfiles, diffuse
-from siteless.methods.patches import (
-    cut,
-    index_neighbours,
-    over_blocks,
-    surrounded,
-    weights_of,
-    with_weights,
-)
+from siteless.methods.invariant.profiles import ScanProfile, SiteProfiles
+from siteless.methods.patches import over_blocks, weights_of, with_weights
 from siteless.model import LatentModel, ModelCard, SiteFields, Translation
+from siteless.neighbourhood import cut, diffuse, index_neighbours, surrounded
 from siteless.tissue import white_matter_level
 
 # Number of sampled codes for the uncertainty of a rendering.

@@ -13,9 +13,10 @@ from siteless.acquisition import Array, Scan
 from siteless.errors import ModelError
 from siteless.harmonics import Coefficients
 from siteless.methods.paired._network import Translator, TranslatorSettings
-from siteless.methods.patches import cut, index_neighbours, over_blocks, weights_of, with_weights
+from siteless.methods.patches import over_blocks, weights_of, with_weights
 from siteless.methods.training import describe_validation
 from siteless.model import ModelCard, SignalModel, Translation
+from siteless.neighbourhood import cut, index_neighbours
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,14 +1,6 @@
 """Patches of coefficients, and scans that are stored as patches."""
 
 from siteless.methods.patches._blocks import over_blocks, weights_of, with_weights
-from siteless.methods.patches._neighbourhood import (
-    FACES,
-    channel_blocks,
-    cut,
-    index_neighbours,
-    neighbour_means,
-    surrounded,
-)
 from siteless.methods.patches._scan import (
     TrainingScan,
     evenly_spaced,
@@ -21,21 +13,15 @@ from siteless.methods.patches._scan import (
 )
 
 __all__ = [
-    "FACES",
     "TrainingScan",
-    "channel_blocks",
-    "cut",
     "evenly_spaced",
     "gather_patches",
-    "index_neighbours",
     "is_stored",
     "make_training_scan",
-    "neighbour_means",
     "open_scan",
     "over_blocks",
     "same_places",
     "store_scan",
-    "surrounded",
     "weights_of",
     "with_weights",
 ]

@@ -14,8 +14,8 @@ import numpy as np
 from siteless.acquisition import Array, Scan
 from siteless.errors import SitelessError
 from siteless.harmonics import Coefficients, nearest_shells, projection_matrix
-from siteless.methods.patches._neighbourhood import index_neighbours, surrounded
 from siteless.model import Preparation
+from siteless.neighbourhood import index_neighbours, surrounded
 from siteless.storage import cache_key, map_arrays, save_arrays
 from siteless.tissue import white_matter_level
 

@@ -94,6 +94,7 @@ def _preparation(method: Method, cohort: Cohort) -> Preparation:
         fit=method.fit,
         tissue=method.tissue,
         denoiser=find_denoiser() if method.denoise else "",
+        noise_floor=method.noise_floor,
     )
 
 

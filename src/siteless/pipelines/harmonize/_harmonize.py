@@ -129,6 +129,7 @@ def _settings(model: Model, to: str, rendering: RenderingOptions) -> Mapping[str
         "Version": version("siteless"),
         "Method": model.card.method,
         "Denoiser": model.preparation.denoiser or "n/a",
+        "NoiseFloor": model.preparation.noise_floor,
         "Model": model.identity,
         "TargetSite": to,
     }

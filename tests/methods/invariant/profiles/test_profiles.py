@@ -15,12 +15,12 @@ from siteless.harmonics import (
 from siteless.methods.invariant.profiles import (
     SiteProfiles,
     Survey,
-    diffuse,
     extend_profiles,
     flat_fields,
     learn_profiles,
     survey,
 )
+from siteless.neighbourhood import diffuse
 
 SHELLS = {1200: 30, 3000: 30}
 BS, ORDER = (1200.0, 3000.0), 4

@@ -5,8 +5,8 @@ from hypothesis import given
 
 from siteless.distributed import GROUPS
 from siteless.methods.invariant.training._batch import Sampler
-from siteless.methods.patches import cut
 from siteless.methods.training import TrainingSet
+from siteless.neighbourhood import cut
 from strategies import seeds
 from training_scans import make_training_set
 

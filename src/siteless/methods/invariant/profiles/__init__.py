@@ -4,7 +4,6 @@ A patch shows neither. Both are estimated from surveys of all training scans, an
 patches are cut; the target's fields are applied after codes are rendered.
 """
 
-from siteless.methods.invariant.profiles._blur import diffuse
 from siteless.methods.invariant.profiles._field import (
     Field,
     extend_fields,
@@ -25,7 +24,6 @@ __all__ = [
     "ScanProfile",
     "SiteProfiles",
     "Survey",
-    "diffuse",
     "extend_fields",
     "extend_profiles",
     "fit_fields",

@@ -11,10 +11,10 @@ import numpy as np
 
 from siteless.acquisition import Array, Scan
 from siteless.harmonics import Channels, Coefficients
-from siteless.methods.invariant.profiles._blur import diffuse
 from siteless.methods.invariant.profiles._detail import FineDetail, learn_detail
 from siteless.methods.invariant.profiles._field import Field, design_of, extend_fields, fit_fields
 from siteless.methods.invariant.profiles._survey import DEGREES, Survey, at_blur
+from siteless.neighbourhood import diffuse
 from siteless.population import Design, SiteVerdict
 
 # Largest absolute value of a log field.

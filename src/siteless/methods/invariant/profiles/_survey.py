@@ -10,7 +10,7 @@ import numpy as np
 
 from siteless.acquisition import Array, Scan
 from siteless.harmonics import Channels, Coefficients, fit_noise, noise_channels
-from siteless.methods.invariant.profiles._blur import diffuse
+from siteless.neighbourhood import diffuse
 from siteless.tissue import white_matter_level
 
 # mm2. Variances of the blurs in a survey.

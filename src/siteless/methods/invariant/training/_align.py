@@ -14,7 +14,8 @@ import torch
 
 from siteless.acquisition import Array
 from siteless.methods.invariant.network import Autoencoder
-from siteless.methods.patches import TrainingScan, cut
+from siteless.methods.patches import TrainingScan
+from siteless.neighbourhood import cut
 from siteless.population import Design, estimate_site_effects
 
 # Added to variances, so that unused units are unchanged. The prior has variance 1.

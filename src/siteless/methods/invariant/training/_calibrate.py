@@ -17,7 +17,8 @@ import torch
 from siteless.acquisition import Array
 from siteless.harmonics import Channels
 from siteless.methods.invariant.network import Autoencoder
-from siteless.methods.patches import TrainingScan, cut
+from siteless.methods.patches import TrainingScan
+from siteless.neighbourhood import cut
 
 # Number of rendered patches per scan.
 _PATCHES = 1024

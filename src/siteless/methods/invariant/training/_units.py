@@ -12,7 +12,8 @@ from torch import Tensor
 from siteless.acquisition import Array
 from siteless.harmonics import Channels
 from siteless.methods.invariant.network import Autoencoder
-from siteless.methods.patches import TrainingScan, cut
+from siteless.methods.patches import TrainingScan
+from siteless.neighbourhood import cut
 from siteless.population import Design, estimate_site_effects
 
 # Number of rotated patches per scan for its moments.

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import ive
 
 from siteless.acquisition import Array
-from siteless.methods.patches import channel_blocks, index_neighbours, neighbour_means
+from siteless.neighbourhood._neighbours import channel_blocks, index_neighbours, neighbour_means
 
 # Smaller terms of the series do not change a float32.
 _LEAST_TERM = 1e-8

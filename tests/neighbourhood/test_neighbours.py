@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from siteless.acquisition import Array
-from siteless.methods.patches import FACES, _neighbourhood, cut, index_neighbours, surrounded
+from siteless.neighbourhood import FACES, _neighbours, cut, index_neighbours, surrounded
 
 masks = arrays(bool, st.tuples(*[st.integers(1, 5)] * 3)).filter(lambda mask: mask.any())
 
@@ -71,5 +71,5 @@ def test_surroundings_do_not_depend_on_how_channels_are_parted(
     values = np.random.default_rng(0).normal(size=(27, 7))
     near, selected = index_neighbours(np.ones((3, 3, 3))), np.arange(27) % 2 == 0
     whole, _ = surrounded(values, near, selected, (1, 3))
-    monkeypatch.setattr(_neighbourhood, "_BLOCK_BYTES", 2 * values[:, 0].nbytes)
+    monkeypatch.setattr(_neighbours, "_BLOCK_BYTES", 2 * values[:, 0].nbytes)
     np.testing.assert_allclose(surrounded(values, near, selected, (1, 3))[0], whole, atol=1e-12)

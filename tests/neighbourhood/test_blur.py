@@ -6,8 +6,7 @@ from scipy.linalg import expm
 from scipy.special import ive
 
 from siteless.acquisition import Array
-from siteless.methods.invariant.profiles import diffuse
-from siteless.methods.patches import _neighbourhood
+from siteless.neighbourhood import _neighbours, diffuse
 
 VOXEL = np.array([2.0, 2.5, 3.0])
 
@@ -47,7 +46,7 @@ def test_channels_do_not_depend_on_how_they_are_parted(monkeypatch: pytest.Monke
     mask = _mask(2)
     values = np.random.default_rng(1).normal(size=(mask.sum(), 7)).astype(np.float32)
     whole = diffuse(values, mask, VOXEL, 3.0)
-    monkeypatch.setattr(_neighbourhood, "_BLOCK_BYTES", 2 * values[:, 0].nbytes)
+    monkeypatch.setattr(_neighbours, "_BLOCK_BYTES", 2 * values[:, 0].nbytes)
     np.testing.assert_allclose(diffuse(values, mask, VOXEL, 3.0), whole, atol=1e-6)
 
 

@@ -1,0 +1,146 @@
+"""The mean over repetitions of the noise is the independent reference throughout."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import ndimage
+
+from phantoms import make_gradients, make_scan
+from siteless.acquisition import Array, Scan
+from siteless.harmonics import Channels, fit_coefficients
+from siteless.noise import add_floor, estimate_noise, is_magnitude, remove_floor
+
+SIGMA = 60.0
+SHAPE = (28, 30, 26)
+
+
+def _clean() -> Scan:
+    return make_scan(make_gradients({1000: 30, 3000: 45}), shape=SHAPE, snr=np.inf)
+
+
+def _magnitude(clean: Scan, sigma: Array | float, seed: int = 0, coils: int = 1) -> Scan:
+    rng, squares = np.random.default_rng(seed), np.zeros_like(clean.signal)
+    for _ in range(coils):
+        for part in (clean.signal / np.float32(np.sqrt(coils)), 0):
+            noise = rng.standard_normal(clean.signal.shape, dtype=np.float32)
+            squares += np.square(part + noise * np.asarray(sigma, dtype=np.float32))
+    return clean.with_signal(np.sqrt(squares))
+
+
+def _cleaned(noisy: Scan, coils: int = 1) -> Scan:
+    known = estimate_noise(noisy, fit_coefficients(noisy), coils=coils)
+    return remove_floor(known, fit_coefficients(noisy), coils=coils)
+
+
+def _inside(scan: Scan, width: int = 2) -> Array:
+    """Voxels of grey matter away from all edges, where the blur mixes nothing."""
+    grey = ndimage.binary_erosion(scan.mask & ~scan.white_matter, iterations=width)
+    return np.asarray(grey.T[scan.mask.T])
+
+
+@pytest.mark.parametrize("coils", [1, 4])
+@pytest.mark.parametrize("sigma", [30.0, 60.0])
+def test_noise_of_a_magnitude_is_estimated_in_spite_of_its_floor(sigma: float, coils: int) -> None:
+    noisy = _magnitude(_clean(), sigma, coils=coils)
+    known = estimate_noise(noisy, fit_coefficients(noisy), coils=coils)
+    assert known.noise is not None
+    # Degrees above 4, which coherent fibres have at b=3000, count as noise.
+    assert np.median(known.noise[noisy.mask]) == pytest.approx(sigma, rel=0.07)
+    assert not known.noise[~noisy.mask].any()
+
+
+def test_noise_that_varies_in_space_is_mapped() -> None:
+    clean = _clean()
+    sigma = np.linspace(30, 70, SHAPE[0])[:, None, None, None] * np.ones(clean.signal.shape)
+    noisy = _magnitude(clean, sigma)
+    known = estimate_noise(noisy, fit_coefficients(noisy))
+    assert known.noise is not None
+    ratio = known.noise[noisy.mask] / sigma[..., 0][noisy.mask]
+    assert np.median(np.abs(ratio - 1)) < 0.05
+
+
+def test_correlated_noise_is_not_underestimated() -> None:
+    clean = _clean()
+    rng = np.random.default_rng(0)
+    noise = rng.standard_normal((2, *clean.signal.shape), dtype=np.float32)
+    noise = ndimage.gaussian_filter(noise, (0, 0.7, 0.7, 0.7, 0))
+    noise *= SIGMA / noise.std()
+    noisy = clean.with_signal(np.hypot(clean.signal + noise[0], noise[1]))
+    known = estimate_noise(noisy, fit_coefficients(noisy))
+    assert known.noise is not None
+    assert np.median(known.noise[noisy.mask]) == pytest.approx(SIGMA, rel=0.08)
+
+
+@pytest.mark.parametrize("coils", [1, 4])
+def test_the_mean_over_repetitions_is_the_signal(coils: int) -> None:
+    """Before, b=3000 of grey matter is 10 % (one channel) and 60 % (four) too high."""
+    clean = _clean()
+    seeds = range(4)
+    inside = clean.voxels[_inside(clean)]
+    shell = clean.gradients.shells[1].volumes
+    runs = [_magnitude(clean, SIGMA, seed, coils) for seed in seeds]
+    before, after = (
+        np.mean([scan.volumes[np.ix_(shell, inside)] for scan in scans])
+        / clean.volumes[np.ix_(shell, inside)].mean()
+        for scans in (runs, [_cleaned(run, coils) for run in runs])
+    )
+    assert before > 1.05
+    assert after == pytest.approx(1, abs=0.02)
+
+
+def test_anisotropy_is_that_without_noise() -> None:
+    """Of degree 2 at b=3000 the floor takes several per cent away."""
+    clean = make_scan(make_gradients({1000: 30, 3000: 45}), shape=SHAPE, snr=np.inf)
+    direction = clean.gradients.directions @ [0.6, 0.0, 0.8]
+    fibre = np.exp(-clean.gradients.b * (0.3e-3 + 1.4e-3 * direction**2))
+    clean = clean.with_signal(1000 * clean.mask[..., None] * fibre.astype("f4"))
+    noisy = _magnitude(clean, 40.0)
+    truth = fit_coefficients(clean, order=4).values
+    shown = Channels(4, 2).shell(1)
+    degree = np.flatnonzero(Channels(4, 2).degrees[shown] == 2) + shown.start
+
+    def amplitude(scan: Scan) -> float:
+        values = fit_coefficients(scan, order=4).values
+        across = (values[:, degree] * truth[:, degree]).sum()
+        return float(across / np.square(truth[:, degree]).sum())
+
+    assert amplitude(noisy) < 0.97
+    assert amplitude(_cleaned(noisy)) == pytest.approx(1, abs=0.03)
+
+
+def test_single_measurements_keep_their_noise() -> None:
+    clean = _clean()
+    noisy, b0 = _magnitude(clean, SIGMA), clean.gradients.is_b0
+    inside = np.ix_(np.flatnonzero(b0), clean.voxels[_inside(clean)])
+    before, after = (
+        np.std((scan.volumes - clean.volumes)[inside]) for scan in (noisy, _cleaned(noisy))
+    )
+    assert after == pytest.approx(before, rel=0.01)
+
+
+def test_a_real_valued_scan_has_no_floor() -> None:
+    clean = _clean()
+    noise = np.random.default_rng(0).normal(scale=SIGMA, size=clean.signal.shape)
+    real = clean.with_signal(clean.signal + noise)
+    assert not is_magnitude(real)
+    assert np.array_equal(_cleaned(real).signal, real.signal)
+
+
+def test_a_scan_without_noise_stays() -> None:
+    clean = _clean()
+    quiet = replace(clean, noise=np.zeros(clean.mask.shape, np.float32))
+    assert np.array_equal(remove_floor(quiet, fit_coefficients(clean)).signal, clean.signal)
+    assert remove_floor(clean, fit_coefficients(clean)) is clean
+    assert add_floor(clean) is clean
+
+
+def test_adding_the_floor_gives_the_mean_magnitude() -> None:
+    clean = _clean()
+    sigma = np.full(clean.mask.shape, SIGMA, np.float32)
+    expected = np.mean([_magnitude(clean, SIGMA, seed).volumes for seed in range(8)], axis=0)
+    floored = add_floor(replace(clean, noise=sigma * clean.mask)).volumes
+    inside = clean.voxels
+    assert np.mean(floored[:, inside]) == pytest.approx(np.mean(expected[:, inside]), rel=1e-3)
+    outside = np.setdiff1d(np.arange(floored.shape[1]), inside)
+    assert np.array_equal(floored[:, outside], clean.volumes[:, outside])
