@@ -163,7 +163,7 @@ def test_the_noise_floor_is_removed_by_the_model(
     words = [*RENDER, str(manifest), str(tmp_path / "out"), "--model", str(out), "--to", "b"]
     assert main([*words, "--nprocs", "1"]) == 0
     sidecar = next((tmp_path / "out").rglob("*desc-harmonized_dwi.json"))
-    assert json.loads(sidecar.read_text())["NoiseFloor"] == "remove"
+    assert json.loads(sidecar.read_text())["Siteless"]["NoiseFloor"] == "remove"
 
 
 def _weakened(scan: Scan, factor: float) -> Scan:
