@@ -5,7 +5,8 @@ each, renders the test people, who travelled, in all six tasks, and prints table
 mean over tasks and people, then the mean and the standard deviation over random seeds. Errors are
 against the noiseless target. It takes a day on two cores. ``--studies`` and ``--methods`` choose
 some, so that several can run side by side. Scores are kept in the folder and used again; cohorts
-are deleted.
+are deleted. ``--noise-floor keep`` fits all methods to magnitudes as they are; each choice needs a
+folder of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import argparse
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -49,7 +50,7 @@ from siteless.methods import (
     render,
 )
 from siteless.methods.template import _likeness
-from siteless.model import MapModel, Model
+from siteless.model import NOISE_FLOORS, MapModel, Model
 from siteless.pipelines import fit_model, simulate_cohort
 from siteless.registration import Alignment, Grid, register
 from siteless.simulation import (
@@ -67,7 +68,7 @@ SITES = ("prisma30", "prisma60", "connectom30", "connectom60")
 HUB, VOXEL_SIZE = "prisma30", 4.0
 MAPS = ("fa", "md", "mk")
 METHODS: dict[str, Method] = {
-    "unchanged": Unchanged(),
+    "unchanged": Unchanged(noise_floor="keep"),  # scans as they are
     "scaled": Scaled(),
     "rish": Rish(),
     "rish-glm": RishGlm(),
@@ -106,7 +107,7 @@ COLUMNS = {
 Rows = list[dict[str, Any]]
 
 
-def main(folder: Path, studies: Sequence[str], methods: Sequence[str]) -> None:
+def main(folder: Path, studies: Sequence[str], methods: Mapping[str, Method]) -> None:
     for study in studies:
         scores = []
         for seed in SEEDS:
@@ -139,7 +140,7 @@ def registering_once() -> Iterator[None]:
         yield
 
 
-def judge(folder: Path, study: str, seed: int, methods: Sequence[str]) -> dict[str, Rows]:
+def judge(folder: Path, study: str, seed: int, methods: Mapping[str, Method]) -> dict[str, Rows]:
     """Return the scores of each method by task and person; those that are known are read."""
     kept = folder / "scores.json"
     scores: dict[str, Rows] = json.loads(kept.read_text()) if kept.exists() else {}
@@ -151,7 +152,7 @@ def judge(folder: Path, study: str, seed: int, methods: Sequence[str]) -> dict[s
         if name.endswith(DENOISED):
             dataset = denoised_copy(dataset, folder / DENOISED)
         path, work = folder / f"{name}.safetensors", folder / f"work-{dataset.name}"
-        fit_model(dataset, path, METHODS[name], work=work, resume=True)
+        fit_model(dataset, path, methods[name], work=work, resume=True)
         scores[name] = list(Judge.of(folder / "cohort", dataset, load_model(path)).scores())
         kept.write_text(json.dumps(scores))
         print(study, seed, name, summary(scores[name]), file=sys.stderr, flush=True)
@@ -347,7 +348,7 @@ def worse(rows: Rows, plain: Rows) -> float:
     return float(np.any([errors(rows, n) > errors(plain, n) for n in names], axis=0).sum())
 
 
-def print_study(study: str, scores: list[dict[str, Rows]], methods: Sequence[str]) -> None:
+def print_study(study: str, scores: list[dict[str, Rows]], methods: Iterable[str]) -> None:
     rows = {
         name: [
             summary(of_seed[name]) | {"worse": worse(of_seed[name], of_seed["unchanged"])}
@@ -376,5 +377,9 @@ if __name__ == "__main__":
     parser.add_argument("folder", type=Path, help="where scores and models are written")
     parser.add_argument("--studies", nargs="+", choices=STUDIES, default=list(STUDIES))
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--noise-floor", choices=NOISE_FLOORS, default="remove")
     asked = parser.parse_args()
-    main(asked.folder, asked.studies, list(dict.fromkeys(["unchanged", *asked.methods])))
+    chosen = {
+        name: replace(METHODS[name], noise_floor=asked.noise_floor) for name in asked.methods
+    }
+    main(asked.folder, asked.studies, {**chosen, "unchanged": METHODS["unchanged"]})

@@ -9,7 +9,7 @@ from scipy import ndimage
 from phantoms import make_gradients, make_scan
 from siteless.acquisition import Array, Scan
 from siteless.harmonics import Channels, fit_coefficients
-from siteless.noise import add_floor, estimate_noise, is_magnitude, remove_floor
+from siteless.noise import ExpectedMagnitudes, estimate_noise, is_magnitude, remove_floor
 
 SIGMA = 60.0
 SHAPE = (28, 30, 26)
@@ -28,9 +28,16 @@ def _magnitude(clean: Scan, sigma: Array | float, seed: int = 0, coils: int = 1)
     return clean.with_signal(np.sqrt(squares))
 
 
+def _expected(scan: Scan) -> ExpectedMagnitudes:
+    return ExpectedMagnitudes.of(scan, fit_coefficients(scan))
+
+
+def _known(noisy: Scan, coils: int = 1) -> Scan:
+    return estimate_noise(noisy, fit_coefficients(noisy), _expected(noisy), coils=coils)
+
+
 def _cleaned(noisy: Scan, coils: int = 1) -> Scan:
-    known = estimate_noise(noisy, fit_coefficients(noisy), coils=coils)
-    return remove_floor(known, fit_coefficients(noisy), coils=coils)
+    return remove_floor(_known(noisy, coils), _expected(noisy), coils=coils)
 
 
 def _inside(scan: Scan, width: int = 2) -> Array:
@@ -43,7 +50,7 @@ def _inside(scan: Scan, width: int = 2) -> Array:
 @pytest.mark.parametrize("sigma", [30.0, 60.0])
 def test_noise_of_a_magnitude_is_estimated_in_spite_of_its_floor(sigma: float, coils: int) -> None:
     noisy = _magnitude(_clean(), sigma, coils=coils)
-    known = estimate_noise(noisy, fit_coefficients(noisy), coils=coils)
+    known = _known(noisy, coils)
     assert known.noise is not None
     # Degrees above 4, which coherent fibres have at b=3000, count as noise.
     assert np.median(known.noise[noisy.mask]) == pytest.approx(sigma, rel=0.07)
@@ -54,7 +61,7 @@ def test_noise_that_varies_in_space_is_mapped() -> None:
     clean = _clean()
     sigma = np.linspace(30, 70, SHAPE[0])[:, None, None, None] * np.ones(clean.signal.shape)
     noisy = _magnitude(clean, sigma)
-    known = estimate_noise(noisy, fit_coefficients(noisy))
+    known = _known(noisy)
     assert known.noise is not None
     ratio = known.noise[noisy.mask] / sigma[..., 0][noisy.mask]
     assert np.median(np.abs(ratio - 1)) < 0.05
@@ -67,7 +74,7 @@ def test_correlated_noise_is_not_underestimated() -> None:
     noise = ndimage.gaussian_filter(noise, (0, 0.7, 0.7, 0.7, 0))
     noise *= SIGMA / noise.std()
     noisy = clean.with_signal(np.hypot(clean.signal + noise[0], noise[1]))
-    known = estimate_noise(noisy, fit_coefficients(noisy))
+    known = _known(noisy)
     assert known.noise is not None
     assert np.median(known.noise[noisy.mask]) == pytest.approx(SIGMA, rel=0.08)
 
@@ -130,17 +137,5 @@ def test_a_real_valued_scan_has_no_floor() -> None:
 def test_a_scan_without_noise_stays() -> None:
     clean = _clean()
     quiet = replace(clean, noise=np.zeros(clean.mask.shape, np.float32))
-    assert np.array_equal(remove_floor(quiet, fit_coefficients(clean)).signal, clean.signal)
-    assert remove_floor(clean, fit_coefficients(clean)) is clean
-    assert add_floor(clean) is clean
-
-
-def test_adding_the_floor_gives_the_mean_magnitude() -> None:
-    clean = _clean()
-    sigma = np.full(clean.mask.shape, SIGMA, np.float32)
-    expected = np.mean([_magnitude(clean, SIGMA, seed).volumes for seed in range(8)], axis=0)
-    floored = add_floor(replace(clean, noise=sigma * clean.mask)).volumes
-    inside = clean.voxels
-    assert np.mean(floored[:, inside]) == pytest.approx(np.mean(expected[:, inside]), rel=1e-3)
-    outside = np.setdiff1d(np.arange(floored.shape[1]), inside)
-    assert np.array_equal(floored[:, outside], clean.volumes[:, outside])
+    assert np.array_equal(remove_floor(quiet, _expected(clean)).signal, clean.signal)
+    assert remove_floor(clean, _expected(clean)) is clean

@@ -21,6 +21,8 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     ", lambda = 0": _PAPERS | {"marginal": 0.0},
     ", lambda = alpha = 0": _PAPERS | {"marginal": 0.0, "prior": 0.0},
 }
+# The paper models magnitudes as they are.
+_AS_IN_PAPER: Mapping[str, Any] = {"noise_floor": "keep"}
 _PRINTED = "multi, as printed"
 
 
@@ -77,15 +79,15 @@ class ComparedModel:
 def compared_models(sites: Sequence[str], hub: str, scale: Scale) -> Iterator[ComparedModel]:
     """Yield the models of the experiment."""
     every = tuple(sites)
-    yield ComparedModel("scaled", "scaled", every, Scaled())
-    yield ComparedModel("RISH", "RISH", every, Rish())
+    yield ComparedModel("scaled", "scaled", every, Scaled(**_AS_IN_PAPER))
+    yield ComparedModel("RISH", "RISH", every, Rish(**_AS_IN_PAPER))
     for ablation, weights in ABLATIONS.items():
         training = replace(PRESETS["siteless"], updates=scale.updates, **weights)
-        network = Invariant(training=training)
+        network = Invariant(training=training, **_AS_IN_PAPER)
         for other in every:
             if other != hub:
                 name = f"single, {other}{ablation}"
                 yield ComparedModel(f"single{ablation}", name, (hub, other), network)
         yield ComparedModel(f"multi{ablation}", f"multi{ablation}", every, network)
     printed = replace(PRESETS["paper"], epochs=None, updates=scale.printed_updates)
-    yield ComparedModel(_PRINTED, _PRINTED, every, Invariant(training=printed))
+    yield ComparedModel(_PRINTED, _PRINTED, every, Invariant(training=printed, **_AS_IN_PAPER))

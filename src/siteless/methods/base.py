@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     # Called with the number of finished items, their total, and the name of the last item.
     Progress = Callable[[int, int, str], None]
 
+_MOST_COILS = 128
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -73,6 +74,14 @@ def option(*, help: str, **argument: Any) -> Mapping[str, Any]:
         parsed value to that of the field.
     """
     return {"help": help, **argument}
+
+
+def _parse_coils(text: str) -> int:
+    from argparse import ArgumentTypeError
+
+    if not text.isdigit() or not 1 <= int(text) <= _MOST_COILS:
+        raise ArgumentTypeError(f"expected a whole number from 1 to {_MOST_COILS}, got {text!r}")
+    return int(text)
 
 
 class Workspace(Protocol):
@@ -191,11 +200,20 @@ class Method(ABC):
         ),
     )
     noise_floor: NoiseFloor = field(
-        default="keep",
+        default="remove",
         metadata=option(
             help="remove the noise floor of magnitude images, here and whenever the model is "
-            "used, or keep it (default: keep)",
+            "used, or keep it (default: remove)",
             choices=("remove", "keep"),
+        ),
+    )
+    coils: int = field(
+        default=1,
+        metadata=option(
+            help="receive channels that magnitude images combine by their sum of squares "
+            "(default: 1, as scanners combine adaptively)",
+            type=_parse_coils,
+            metavar="N",
         ),
     )
     tissue: Tissue = field(

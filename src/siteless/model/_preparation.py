@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from siteless.acquisition import Array, Scan
 from siteless.denoising import denoise
 from siteless.harmonics import Coefficients, FitName, at_shells, fit_coefficients
-from siteless.noise import estimate_noise, remove_floor
+from siteless.noise import ExpectedMagnitudes, estimate_noise, remove_floor
 from siteless.tissue import Tissue, tissue_mask
 
 NoiseFloor = Literal["remove", "keep"]
@@ -21,7 +21,7 @@ class Preparation:
 
     A scan is denoised, unless the denoiser is empty, its noise floor is removed or kept, and it is
     interpolated to the b-values of `shells`, s/mm2. Harmonics up to `order` are fitted; methods
-    learn from those in the tissue.
+    learn from those in the tissue. Magnitudes combine so many `coils` by their sum of squares.
     """
 
     shells: tuple[float, ...]
@@ -30,6 +30,7 @@ class Preparation:
     tissue: Tissue
     denoiser: str = ""
     noise_floor: NoiseFloor = "keep"
+    coils: int = 1
     basis: str = "MRtrix3 (tournier07), scanner axes"
 
     def cleaned(self, scan: Scan) -> Scan:
@@ -37,13 +38,15 @@ class Preparation:
 
         The noise is estimated before denoising, which leaves the floor where it is.
         """
-        if self.noise_floor == "remove":
-            scan = estimate_noise(scan, fit_coefficients(scan))
+        if self.noise_floor == "keep":
+            return denoise(scan, self.denoiser) if self.denoiser else scan
+        coefficients = fit_coefficients(scan)
+        expected = ExpectedMagnitudes.of(scan, coefficients)
+        scan = estimate_noise(scan, coefficients, expected, coils=self.coils)
         if self.denoiser:
             scan = denoise(scan, self.denoiser)
-        if self.noise_floor == "remove":
-            scan = remove_floor(scan, fit_coefficients(scan))
-        return scan
+            expected = ExpectedMagnitudes.of(scan, fit_coefficients(scan))
+        return remove_floor(scan, expected, coils=self.coils)
 
     def at_shells(self, scan: Scan) -> Scan:
         """Interpolate a scan to the shells."""

@@ -1,7 +1,14 @@
 """How noisy a scan is, and the signal under its noise floor."""
 
-from siteless.noise._floor import add_floor, is_magnitude, remove_floor
+from siteless.noise._expected import ExpectedMagnitudes
+from siteless.noise._floor import is_magnitude, remove_floor
 from siteless.noise._level import estimate_noise
 from siteless.noise._magnitude import Magnitude
 
-__all__ = ["Magnitude", "add_floor", "estimate_noise", "is_magnitude", "remove_floor"]
+__all__ = [
+    "ExpectedMagnitudes",
+    "Magnitude",
+    "estimate_noise",
+    "is_magnitude",
+    "remove_floor",
+]

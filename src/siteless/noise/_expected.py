@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-import numpy as np
+from dataclasses import dataclass
+from typing import Self
 
 from siteless.acquisition import Array, Scan
 from siteless.harmonics import Coefficients, projection_matrix
@@ -16,17 +16,33 @@ _BLUR = 4.0
 _BLOCK = 16_384
 
 
-def expected_magnitudes(
-    scan: Scan, coefficients: Coefficients, every: int = 1
-) -> Iterator[tuple[Array, Array]]:
-    """Yield brain voxels and their expected magnitudes, (volume, voxel), block by block.
+@dataclass(frozen=True, eq=False)
+class ExpectedMagnitudes:
+    """The mean magnitudes of a scan's brain voxels over repetitions of the noise.
 
-    Voxels are rows of the coefficients; only `every` so many are taken.
+    Attributes
+    ----------
+    values
+        Coefficients averaged over nearby voxels, shape (voxel, channel).
+    mixing
+        Matrix from coefficients to volumes, shape (channel, volume).
     """
-    values = diffuse(coefficients.values, scan.mask, scan.voxel_size, _BLUR)
-    bs, order = coefficients.bs, coefficients.order
-    mixing = projection_matrix(scan.gradients, bs=bs, order=order)
-    rows = np.arange(0, len(values), every)
-    for start in range(0, len(rows), _BLOCK):
-        block = rows[start : start + _BLOCK]
-        yield block, mixing.T @ values[block].T
+
+    values: Array
+    mixing: Array
+
+    @classmethod
+    def of(cls, scan: Scan, coefficients: Coefficients) -> Self:
+        """Estimate the mean magnitudes from a scan's coefficients."""
+        values = diffuse(coefficients.values, scan.mask, scan.voxel_size, _BLUR)
+        bs, order = coefficients.bs, coefficients.order
+        return cls(values, projection_matrix(scan.gradients, bs=bs, order=order))
+
+    def blocks(
+        self, rows: Array, volumes: slice | Array = slice(None)
+    ) -> Iterator[tuple[Array, Array]]:
+        """Yield some brain voxels and their mean magnitudes, (volume, voxel), block by block."""
+        mixing = self.mixing[:, volumes].T
+        for start in range(0, len(rows), _BLOCK):
+            block = rows[start : start + _BLOCK]
+            yield block, mixing @ self.values[block].T

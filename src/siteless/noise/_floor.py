@@ -1,16 +1,15 @@
-"""Remove the noise floor of magnitudes from a scan, or add it."""
+"""Remove the noise floor of magnitudes from a scan."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from siteless.acquisition import Array, Scan
-from siteless.harmonics import Coefficients
-from siteless.noise._expected import expected_magnitudes
+from siteless.acquisition import Scan
+from siteless.noise._expected import ExpectedMagnitudes
 from siteless.noise._magnitude import Magnitude
 
 
-def remove_floor(scan: Scan, coefficients: Coefficients, *, coils: int = 1) -> Scan:
+def remove_floor(scan: Scan, expected: ExpectedMagnitudes, *, coils: int = 1) -> Scan:
     """Return a scan whose mean over repetitions of the noise is the signal.
 
     The mean of a magnitude exceeds the signal, the more the weaker it is. What it exceeds it by
@@ -22,8 +21,8 @@ def remove_floor(scan: Scan, coefficients: Coefficients, *, coils: int = 1) -> S
     scan
         Scan with a map of its noise, from `estimate_noise`. It is returned as it is if it has
         values below zero in the brain, since it is no magnitude then.
-    coefficients
-        Its coefficients.
+    expected
+        Its expected magnitudes.
     coils
         Number of independent channels that are combined by their sum of squares.
     """
@@ -31,29 +30,14 @@ def remove_floor(scan: Scan, coefficients: Coefficients, *, coils: int = 1) -> S
         return scan
     magnitude, sigma = Magnitude(coils), scan.noise.T[scan.mask.T]
     volumes = scan.volumes.copy()
-    for block, expected in expected_magnitudes(scan, coefficients):
+    for block, magnitudes in expected.blocks(np.arange(len(sigma))):
         noise = sigma[block]
-        signal = magnitude.signal(np.divide(expected, noise, where=noise > 0, out=expected))
+        signal = magnitude.signal(np.divide(magnitudes, noise, where=noise > 0, out=magnitudes))
         volumes[:, scan.voxels[block]] -= magnitude.floor(signal) * noise
-    return _with_volumes(scan, volumes)
-
-
-def add_floor(scan: Scan, *, coils: int = 1) -> Scan:
-    """Return a scan without noise, or with little, as its magnitude would be on average."""
-    if scan.noise is None:
-        return scan
-    sigma, inside = scan.noise.T[scan.mask.T], scan.noise.T[scan.mask.T] > 0
-    voxels, sigma, volumes = scan.voxels[inside], sigma[inside], scan.volumes.copy()
-    signal = volumes[:, voxels].clip(min=0)
-    volumes[:, voxels] = Magnitude(coils).mean(signal / sigma) * sigma
-    return _with_volumes(scan, volumes)
+    signal = volumes.T.reshape((*scan.mask.shape, len(volumes)), order="F")
+    return scan.with_signal(signal)
 
 
 def is_magnitude(scan: Scan) -> bool:
     """Whether no value in the brain is below zero, as in real-valued scans."""
     return not any((volume[scan.voxels] < 0).any() for volume in scan.volumes)
-
-
-def _with_volumes(scan: Scan, volumes: Array) -> Scan:
-    signal = volumes.T.reshape((*scan.mask.shape, len(volumes)), order="F")
-    return scan.with_signal(signal)

@@ -9,7 +9,7 @@ from scipy import ndimage
 
 from siteless.acquisition import Array, Scan, on_grid
 from siteless.harmonics import Coefficients, fit_noise
-from siteless.noise._expected import expected_magnitudes
+from siteless.noise._expected import ExpectedMagnitudes
 from siteless.noise._magnitude import Magnitude
 
 # mm. Full width at half maximum over which variances are averaged.
@@ -20,7 +20,9 @@ _TURNS = 3
 _EVERY = 4
 
 
-def estimate_noise(scan: Scan, coefficients: Coefficients, *, coils: int = 1) -> Scan:
+def estimate_noise(
+    scan: Scan, coefficients: Coefficients, expected: ExpectedMagnitudes, *, coils: int = 1
+) -> Scan:
     """Return the scan with a map of its noise.
 
     The map is the standard deviation of the noise in the real part of one receive channel, smooth
@@ -32,8 +34,8 @@ def estimate_noise(scan: Scan, coefficients: Coefficients, *, coils: int = 1) ->
     ----------
     scan
         Scan as acquired.
-    coefficients
-        Its coefficients.
+    coefficients, expected
+        Its coefficients and expected magnitudes.
     coils
         Number of independent channels that are combined by their sum of squares.
     """
@@ -41,14 +43,12 @@ def estimate_noise(scan: Scan, coefficients: Coefficients, *, coils: int = 1) ->
     weakest = fit_noise(scan, coefficients).variance[:, 0]
     everywhere = _Smoothing(scan, np.ones(len(weakest), dtype=bool))
     variance = everywhere(np.nan_to_num(weakest)).clip(min=0)
-    blocks = list(expected_magnitudes(scan, coefficients, every=_EVERY))
-    rows = np.concatenate([block for block, _ in blocks])
-    volumes = scan.gradients.shells[0].volumes
-    expected = np.concatenate([magnitudes[volumes] for _, magnitudes in blocks], axis=1)
+    rows, volumes = np.arange(0, len(weakest), _EVERY), scan.gradients.shells[0].volumes
+    magnitudes = np.hstack([block for _, block in expected.blocks(rows, volumes)])
     nearby = _Smoothing(scan, np.isin(np.arange(len(weakest)), rows))
     sigma = np.sqrt(variance)
     for _ in range(_TURNS):
-        sigma = np.sqrt(variance / nearby(_usual(expected, sigma[rows], Magnitude(coils))))
+        sigma = np.sqrt(variance / nearby(_usual(magnitudes, sigma[rows], Magnitude(coils))))
     return replace(scan, noise=on_grid(sigma.astype(np.float32), scan.mask))
 
 

@@ -95,6 +95,7 @@ def _preparation(method: Method, cohort: Cohort) -> Preparation:
         tissue=method.tissue,
         denoiser=find_denoiser() if method.denoise else "",
         noise_floor=method.noise_floor,
+        coils=method.coils,
     )
 
 
