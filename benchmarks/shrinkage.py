@@ -44,7 +44,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         dataset, path = Path(folder) / "cohort", Path(folder) / "unchanged.safetensors"
         simulate(dataset)
-        fit_model(dataset, path, Unchanged())
+        fit_model(dataset, path, Unchanged(noise_floor="keep"))
         model = load_model(path)
         for (_, site), target in read_targets(dataset).items():
             for snr in SNRS:

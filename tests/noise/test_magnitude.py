@@ -52,6 +52,14 @@ def test_a_stronger_signal_has_a_larger_mean_and_a_lower_floor(
     assert (magnitude.floor(pair) >= 0).all()
 
 
+@given(coils, signals)
+def test_the_excess_of_a_mean_is_the_floor_of_its_signal(count: int, signal: float) -> None:
+    magnitude, value = Magnitude(count), np.array([signal], dtype=np.float32)
+    excess, floor = magnitude.excess(magnitude.mean(value)), magnitude.floor(value)
+    # Near no signal the mean hardly depends on it, so that the inverse is steep.
+    np.testing.assert_allclose(excess, floor, rtol=5e-3, atol=0.05 if signal < 0.5 else 2e-3)
+
+
 def test_a_mean_below_the_smallest_is_no_signal() -> None:
     assert Magnitude().signal(np.array([0.3]))[0] == 0
     assert Magnitude().signal(np.array([-1.0]))[0] == 0

@@ -32,8 +32,8 @@ def remove_floor(scan: Scan, expected: ExpectedMagnitudes, *, coils: int = 1) ->
     volumes = scan.volumes.copy()
     for block, magnitudes in expected.blocks(np.arange(len(sigma))):
         noise = sigma[block]
-        signal = magnitude.signal(np.divide(magnitudes, noise, where=noise > 0, out=magnitudes))
-        volumes[:, scan.voxels[block]] -= magnitude.floor(signal) * noise
+        means = np.divide(magnitudes, noise, where=noise > 0, out=magnitudes)
+        volumes[:, scan.voxels[block]] -= magnitude.excess(means) * noise
     signal = volumes.T.reshape((*scan.mask.shape, len(volumes)), order="F")
     return scan.with_signal(signal)
 

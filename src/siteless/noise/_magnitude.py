@@ -49,6 +49,12 @@ class Magnitude:
         beyond = np.float32(self.coils - 0.5) / np.maximum(signal, np.float32(1))
         return np.where(signal < _LAST, _interpolate(self._floors, signal, 0.0), beyond)
 
+    def excess(self, mean: Array) -> Array:
+        """Return the floor of the signal whose magnitude has a mean."""
+        beyond = np.float32(self.coils - 0.5) / np.maximum(mean, np.float32(1))
+        inside = _interpolate(self._excesses, mean, float(self._floors[0]))
+        return np.where(mean < _LAST, inside, beyond)
+
     def variance(self, signal: Array) -> Array:
         """Return the variance of the magnitude of signals."""
         inside = _interpolate(self._variances, signal, 0.0)
@@ -56,10 +62,7 @@ class Magnitude:
 
     def signal(self, mean: Array) -> Array:
         """Return the signal whose magnitude has a mean; 0 if no signal's mean is as small."""
-        least = self._floors[0]
-        inside = _interpolate(self._signals, mean, float(least))
-        beyond = mean - np.float32(self.coils - 0.5) / np.maximum(mean, np.float32(1))
-        return np.where(mean < least, 0, np.where(mean < _LAST, inside, beyond)).astype("f4")
+        return np.maximum(mean - self.excess(mean), np.float32(0))
 
     @cached_property
     def _points(self) -> Array:
@@ -82,10 +85,10 @@ class Magnitude:
         return (squares - np.square(self._means)).astype(np.float32)
 
     @cached_property
-    def _signals(self) -> Array:
-        """Signals of evenly spaced means, from the smallest."""
+    def _excesses(self) -> Array:
+        """Floors at evenly spaced means, from the smallest."""
         means = self._means[0] + self._points
-        return np.interp(means, self._means, self._points).astype(np.float32)
+        return (means - np.interp(means, self._means, self._points)).astype(np.float32)
 
 
 def _interpolate(table: Array, values: Array, first: float) -> Array:
