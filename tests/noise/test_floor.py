@@ -139,3 +139,13 @@ def test_a_scan_without_noise_stays() -> None:
     quiet = replace(clean, noise=np.zeros(clean.mask.shape, np.float32))
     assert np.array_equal(remove_floor(quiet, _expected(clean)).signal, clean.signal)
     assert remove_floor(clean, _expected(clean)) is clean
+
+
+def test_a_scan_whose_volumes_do_not_belong_together_stays() -> None:
+    clean = _clean()
+    shuffled = np.random.default_rng(0).permuted(clean.signal[clean.mask], axis=1)
+    broken = clean.signal.copy()
+    broken[clean.mask] = shuffled + 300 * np.random.default_rng(1).random(shuffled.shape)
+    scan = clean.with_signal(broken)
+    assert _known(scan).noise is None
+    assert np.array_equal(_cleaned(scan).signal, scan.signal)

@@ -72,7 +72,7 @@ def _write(
 
 def _words(manifest: Path, out: Path, *more: str) -> list[str]:
     start = ["fit", str(manifest), "--model", str(out), "--method", "combat", "--same-space"]
-    return [*start, "--nprocs", "1", *more]
+    return [*start, "--noise-floor", "keep", "--nprocs", "1", *more]
 
 
 @pytest.fixture(scope="module")

@@ -328,9 +328,12 @@ def test_sites_of_a_file_are_added_and_mistakes_named(tmp_path: Path) -> None:
 
 def test_the_documented_site_is_one(tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "docs" / "simulation.md").read_text()
-    [example] = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
+    example, further = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
     (tmp_path / "mine.toml").write_text(example)
-    assert read_scanners(tmp_path / "mine.toml")["lab"].directions == 45
+    lab = read_scanners(tmp_path / "mine.toml")["lab"]
+    assert lab.directions == 45
+    (tmp_path / "mine.toml").write_text(example + further)
+    assert read_scanners(tmp_path / "mine.toml")["lab"] == lab
 
 
 def test_unknown_effects_are_refused(scanners: dict[str, Scanner]) -> None:

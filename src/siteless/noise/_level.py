@@ -16,6 +16,8 @@ from siteless.noise._magnitude import Magnitude
 _WIDTH = 12.0
 # Iterations of the variance of magnitudes, which depends on the signal over the noise.
 _TURNS = 3
+# Where b0 is weaker, relative to the residual, volumes do not belong together.
+_LEAST_SNR = 3.0
 # One voxel in so many shows how magnitudes vary nearby.
 _EVERY = 4
 
@@ -23,7 +25,7 @@ _EVERY = 4
 def estimate_noise(
     scan: Scan, coefficients: Coefficients, expected: ExpectedMagnitudes, *, coils: int = 1
 ) -> Scan:
-    """Return the scan with a map of its noise.
+    """Return the scan with a map of its noise, unless its volumes do not belong together.
 
     The map is the standard deviation of the noise in the real part of one receive channel, smooth
     over the brain. A residual varies less where the magnitude is near its floor, which the
@@ -49,6 +51,8 @@ def estimate_noise(
     sigma = np.sqrt(variance)
     for _ in range(_TURNS):
         sigma = np.sqrt(variance / nearby(_usual(magnitudes, sigma[rows], Magnitude(coils))))
+    if np.median(coefficients.b0) < _LEAST_SNR * np.median(sigma):
+        return scan
     return replace(scan, noise=on_grid(sigma.astype(np.float32), scan.mask))
 
 

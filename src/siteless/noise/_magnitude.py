@@ -31,7 +31,7 @@ class Magnitude:
     Examples
     --------
     >>> Magnitude().mean(np.array([0.0, 3.0])).round(3)
-    array([1.253, 3.173], dtype=float32)
+    array([1.253, 3.173])
     """
 
     coils: int = 1
