@@ -209,7 +209,7 @@ def test_the_same_fit_gives_the_same_bytes_and_is_known_again(
 ) -> None:
     """Several processes are slow here; test_fit.py tests them with another method."""
     again = tmp_path / "again.safetensors"
-    combat = Combat(same_space=True, maps=["fa", "md"])
+    combat = Combat(same_space=True, noise_floor="keep", maps=["fa", "md"])
     fit_model(manifest, again, combat, run=Run(nprocs=nprocs))
     assert again.read_bytes() == fitted.read_bytes()
     assert main(_words(manifest, again, "--maps", "fa", "md", "--resume")) == 0
