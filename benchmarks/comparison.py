@@ -158,7 +158,7 @@ def render(row: str, dataset: Path, folder: Path) -> None:
     people = {files.subject for files in scans if files.attributes["split"] != "val"}
     if row in ATTACKED:
         harmonize(
-            folder / "told" / row, to=HUB, people=people, rendering=RenderingOptions("target")
+            folder / "as-hub" / row, to=HUB, people=people, rendering=RenderingOptions("target")
         )
     if row in CODED:
         encode_dataset(
@@ -181,7 +181,7 @@ def score(cohort: Path, folder: Path) -> ScoreTable:
     """Score all that was rendered; fibres of some people alone."""
     places = {row: sorted((folder / "rendered" / row).glob("*/")) for row in ROWS}
     scans = {row: folders for row, folders in places.items() if not row.startswith("combat")}
-    attacked = {row: [folder / "told" / row] for row in ATTACKED}
+    attacked = {row: [folder / "as-hub" / row] for row in ATTACKED}
     codes = {row: folder / "codes" / row for row in CODED}
     kinds_of_scores: list[list[Kind]] = [["signal", "maps"], ["leakage"], ["orientation"]]
     errors, leakage, fibres = (Scoring(kinds, MAPS) for kinds in kinds_of_scores)

@@ -101,7 +101,7 @@ COLUMNS = {
     "lesion": "lesion contrast",
     "fa_change": "change of FA",
     "md_change": "change of MD",
-    "told": "source named",
+    "source_named": "source named",
     "worse": "tasks worse than unchanged",
 }
 Rows = list[dict[str, Any]]
@@ -217,7 +217,7 @@ class Judge:
                     **means("true", target.reference_maps, target.scan.white_matter),
                     "found_region": float(np.nanmean(maps["fa"][region])),
                     "true_region": float(np.nanmean(target.reference_maps["fa"][region])),
-                    "told": accuracy,
+                    "source_named": accuracy,
                     **self.changes(person, source, goal),
                 }
 

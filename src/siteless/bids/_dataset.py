@@ -151,10 +151,10 @@ def _clashes(scans: tuple[ScanFiles, ...]) -> Iterator[DatasetError]:
     """Yield an error for each scan whose outputs would overwrite those of another."""
     first: dict[Path, ScanFiles] = {}
     for scan in scans:
-        rival = first.setdefault(derivative_path(Path(), "harmonized", scan.entities), scan)
-        if rival is not scan:
+        earlier = first.setdefault(derivative_path(Path(), "harmonized", scan.entities), scan)
+        if earlier is not scan:
             yield DatasetError(
-                f"its outputs would have the names of those of {rival.dwi.name}",
+                f"its outputs would have the names of those of {earlier.dwi.name}",
                 remedy="give scans different subjects or sessions, or choose one with "
                 "--bids-filter-file",
                 path=scan.dwi,
