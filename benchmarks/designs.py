@@ -5,8 +5,7 @@ each, renders the test people, who travelled, in all six tasks, and prints table
 mean over tasks and people, then the mean and the standard deviation over random seeds. Errors are
 against the noiseless target. It takes a day on two cores. ``--studies`` and ``--methods`` choose
 some, so that several can run side by side. Scores are kept in the folder and used again; cohorts
-are deleted. ``--noise-floor keep`` fits all methods to magnitudes as they are; each choice needs a
-folder of its own.
+are deleted. ``--noise-floor`` adds rows of the methods with the noise floor kept or removed.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ SITES = ("prisma30", "prisma60", "connectom30", "connectom60")
 HUB, VOXEL_SIZE = "prisma30", 4.0
 MAPS = ("fa", "md", "mk")
 METHODS: dict[str, Method] = {
-    "unchanged": Unchanged(noise_floor="keep"),  # scans as they are
+    "unchanged": Unchanged(),
     "scaled": Scaled(),
     "rish": Rish(),
     "rish-glm": RishGlm(),
@@ -149,7 +148,7 @@ def judge(folder: Path, study: str, seed: int, methods: Mapping[str, Method]) ->
         simulate_cohort(folder / "cohort", draw(study, seed))
     for name in missing:
         dataset = folder / "cohort"
-        if name.endswith(DENOISED):
+        if DENOISED in name:
             dataset = denoised_copy(dataset, folder / DENOISED)
         path, work = folder / f"{name}.safetensors", folder / f"work-{dataset.name}"
         fit_model(dataset, path, methods[name], work=work, resume=True)
@@ -377,9 +376,14 @@ if __name__ == "__main__":
     parser.add_argument("folder", type=Path, help="where scores and models are written")
     parser.add_argument("--studies", nargs="+", choices=STUDIES, default=list(STUDIES))
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--noise-floor", choices=NOISE_FLOORS, default="remove")
+    parser.add_argument("--noise-floor", choices=NOISE_FLOORS, help="default: of each method")
     asked = parser.parse_args()
-    chosen = {
-        name: replace(METHODS[name], noise_floor=asked.noise_floor) for name in asked.methods
-    }
-    main(asked.folder, asked.studies, {**chosen, "unchanged": METHODS["unchanged"]})
+    chosen = {name: METHODS[name] for name in dict.fromkeys(["unchanged", *asked.methods])}
+    if asked.noise_floor:
+        chosen |= {
+            f"{name}, floor: {asked.noise_floor}": replace(
+                METHODS[name], noise_floor=asked.noise_floor
+            )
+            for name in asked.methods
+        }
+    main(asked.folder, asked.studies, chosen)

@@ -82,11 +82,14 @@ def measure(scanner: Scanner, biology: Biology) -> tuple[float, Array, Array]:
     clean = scan.with_signal(simulated.clean)
     coefficients = fit_coefficients(scan)
     expected = ExpectedMagnitudes.of(scan, coefficients)
-    known = estimate_noise(scan, coefficients, expected)
-    assert known.noise is not None
-    removed = remove_floor(known, expected)
-    noise = np.median(known.noise[scan.mask]) / true_noise(scan, clean)
-    return noise, amplitudes(scan, clean), amplitudes(removed, clean)
+    sigma = estimate_noise(scan, coefficients, expected)
+    assert sigma is not None
+    removed = remove_floor(scan, expected, sigma)
+    return (
+        np.median(sigma) / true_noise(scan, clean),
+        amplitudes(scan, clean),
+        amplitudes(removed, clean),
+    )
 
 
 def true_noise(scan: Scan, clean: Scan) -> float:

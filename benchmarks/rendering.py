@@ -155,7 +155,9 @@ def make_model(scan: Scan) -> InvariantModel:
     card = ModelCard(
         method="invariant",
         sites={"a": site, "b": site},
-        preparation=Preparation(coefficients.bs, ORDER, "laplace-beltrami", "white-matter"),
+        preparation=Preparation(
+            coefficients.bs, ORDER, "laplace-beltrami", "white-matter", noise_floor="remove"
+        ),
         seed=0,
         settings={"network": asdict(settings), "training": asdict(preset)},
         summary={},

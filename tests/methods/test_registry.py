@@ -30,7 +30,7 @@ def test_a_method_from_its_own_file_is_fitted_shown_used_and_reported(
     manifest = write_study(tmp_path / "data", people=2)
     model, out = tmp_path / "m.safetensors", tmp_path / "out"
     words = ["fit", manifest, "--model", model, "--method", "toy", "--factor", "1.5"]
-    assert main([*map(str, words), "--noise-floor", "keep", "--nprocs", "1"]) == 0
+    assert main([*map(str, words), "--nprocs", "1"]) == 0
     assert "factor      1.5" in capsys.readouterr().out
     assert main(["methods"]) == 0
     assert "toy         a factor that the user gives" in capsys.readouterr().out

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ncx2, rice
 
-from siteless.noise import Magnitude
+from siteless.noise import MOST_COILS, Magnitude
 
 SIGNALS = np.array([0.0, 0.003, 0.4, 1.0, 2.5, 6.0, 15.0, 23.99, 24.0, 36.0])
 coils = st.sampled_from([1, 2, 4, 16])
@@ -17,7 +17,7 @@ def test_one_channel_is_rician() -> None:
     np.testing.assert_allclose(Magnitude().variance(SIGNALS), expected.var(), atol=2e-3)
 
 
-@pytest.mark.parametrize("count", [2, 4, 8])
+@pytest.mark.parametrize("count", [2, 4, MOST_COILS])
 @pytest.mark.parametrize("signal", [0.0, 0.7, 3.0, 20.0])
 def test_several_channels_are_noncentral_chi(count: int, signal: float) -> None:
     squares = ncx2(2 * count, signal**2) if signal else ncx2(2 * count, 1e-12)
@@ -65,6 +65,7 @@ def test_a_mean_below_the_smallest_is_no_signal() -> None:
     assert Magnitude().signal(np.array([-1.0]))[0] == 0
 
 
-def test_a_magnitude_of_no_channel_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least one channel"):
-        Magnitude(0)
+def test_a_magnitude_of_too_few_or_many_channels_is_refused() -> None:
+    for count in (0, MOST_COILS + 1):
+        with pytest.raises(ValueError, match="expected 1 to 16 channels"):
+            Magnitude(count)

@@ -72,7 +72,7 @@ def _write(
 
 def _words(manifest: Path, out: Path, *more: str) -> list[str]:
     start = ["fit", str(manifest), "--model", str(out), "--method", "combat", "--same-space"]
-    return [*start, "--noise-floor", "keep", "--nprocs", "1", *more]
+    return [*start, "--nprocs", "1", *more]
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +209,7 @@ def test_the_same_fit_gives_the_same_bytes_and_is_known_again(
 ) -> None:
     """Several processes are slow here; test_fit.py tests them with another method."""
     again = tmp_path / "again.safetensors"
-    combat = Combat(same_space=True, noise_floor="keep", maps=["fa", "md"])
+    combat = Combat(same_space=True, maps=["fa", "md"])
     fit_model(manifest, again, combat, run=Run(nprocs=nprocs))
     assert again.read_bytes() == fitted.read_bytes()
     assert main(_words(manifest, again, "--maps", "fa", "md", "--resume")) == 0

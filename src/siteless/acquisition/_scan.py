@@ -79,8 +79,6 @@ class Scan:
         Where the scan was acquired; None if unknown.
     name
         Name of the scan in messages.
-    noise
-        Standard deviation of the noise, shape (x, y, z), float32; None if unknown.
     mask_origin, white_matter_origin
         Path of the mask, or how it was computed.
 
@@ -102,7 +100,6 @@ class Scan:
     white_matter: Array
     site: Site | None = None
     name: str = "scan"
-    noise: Array | None = None
     mask_origin: str = "given"
     white_matter_origin: str = "given"
 

@@ -21,8 +21,6 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     ", lambda = 0": _PAPERS | {"marginal": 0.0},
     ", lambda = alpha = 0": _PAPERS | {"marginal": 0.0, "prior": 0.0},
 }
-# The paper models magnitudes as they are.
-_AS_IN_PAPER: Mapping[str, Any] = {"noise_floor": "keep"}
 _PRINTED = "multi, as printed"
 
 
@@ -77,17 +75,17 @@ class ComparedModel:
 
 
 def compared_models(sites: Sequence[str], hub: str, scale: Scale) -> Iterator[ComparedModel]:
-    """Yield the models of the experiment."""
+    """Yield the models of the experiment, which are of magnitudes as they are, as in the paper."""
     every = tuple(sites)
-    yield ComparedModel("scaled", "scaled", every, Scaled(**_AS_IN_PAPER))
-    yield ComparedModel("RISH", "RISH", every, Rish(**_AS_IN_PAPER))
+    yield ComparedModel("scaled", "scaled", every, Scaled())
+    yield ComparedModel("RISH", "RISH", every, Rish())
     for ablation, weights in ABLATIONS.items():
         training = replace(PRESETS["siteless"], updates=scale.updates, **weights)
-        network = Invariant(training=training, **_AS_IN_PAPER)
+        network = Invariant(training=training, noise_floor="keep")
         for other in every:
             if other != hub:
                 name = f"single, {other}{ablation}"
                 yield ComparedModel(f"single{ablation}", name, (hub, other), network)
         yield ComparedModel(f"multi{ablation}", f"multi{ablation}", every, network)
     printed = replace(PRESETS["paper"], epochs=None, updates=scale.printed_updates)
-    yield ComparedModel(_PRINTED, _PRINTED, every, Invariant(training=printed, **_AS_IN_PAPER))
+    yield ComparedModel(_PRINTED, _PRINTED, every, Invariant(training=printed, noise_floor="keep"))

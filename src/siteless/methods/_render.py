@@ -20,7 +20,6 @@ from siteless.harmonics import (
 )
 from siteless.model import Model, SignalModel, Translation
 from siteless.neighbourhood import index_neighbours
-from siteless.noise import is_magnitude
 
 Outside = Literal["scaled", "unchanged"]
 # mm. Voxels that are not rendered are scaled like rendered voxels within about this distance.
@@ -134,7 +133,8 @@ def render(
         )
     shells = [shell.b for shell in scan.gradients.shells], model.preparation.shells
     # Without a floor noise is below zero too; clipping would bias weak signals.
-    has_floor = model.preparation.noise_floor == "keep" and is_magnitude(scan)
+    is_positive = not any((volume[scan.voxels] < 0).any() for volume in scan.volumes)
+    has_floor = model.preparation.noise_floor == "keep" and is_positive
     scan = model.prepare(scan)
     coefficients = model.preparation.coefficients(scan)
     translation = model.translate(scan, coefficients, site)

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     # Called with the number of finished items, their total, and the name of the last item.
     Progress = Callable[[int, int, str], None]
 
-_MOST_COILS = 128
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -79,9 +78,18 @@ def option(*, help: str, **argument: Any) -> Mapping[str, Any]:
 def _parse_coils(text: str) -> int:
     from argparse import ArgumentTypeError
 
-    if not text.isdigit() or not 1 <= int(text) <= _MOST_COILS:
-        raise ArgumentTypeError(f"expected a whole number from 1 to {_MOST_COILS}, got {text!r}")
+    from siteless.noise import MOST_COILS
+
+    if not text.isdigit() or not 1 <= int(text) <= MOST_COILS:
+        raise ArgumentTypeError(f"expected a whole number from 1 to {MOST_COILS}, got {text!r}")
     return int(text)
+
+
+NOISE_FLOOR_OPTION = option(
+    help="remove the noise floor of magnitude images, here and whenever the model is used, or "
+    "keep it (default: remove for invariant, keep for the others, whose maps are noisy)",
+    choices=("remove", "keep"),
+)
 
 
 class Workspace(Protocol):
@@ -199,19 +207,12 @@ class Method(ABC):
             action="store_true",
         ),
     )
-    noise_floor: NoiseFloor = field(
-        default="remove",
-        metadata=option(
-            help="remove the noise floor of magnitude images, here and whenever the model is "
-            "used, or keep it (default: remove)",
-            choices=("remove", "keep"),
-        ),
-    )
+    noise_floor: NoiseFloor = field(default="keep", metadata=NOISE_FLOOR_OPTION)
     coils: int = field(
         default=1,
         metadata=option(
-            help="receive channels that magnitude images combine by their sum of squares "
-            "(default: 1, as scanners combine adaptively)",
+            help="with --noise-floor remove: effective number of receive channels that magnitude "
+            "images combine by their sum of squares (default: 1, as scanners combine adaptively)",
             type=_parse_coils,
             metavar="N",
         ),

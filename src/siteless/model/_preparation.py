@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from siteless.acquisition import Array, Scan
 from siteless.denoising import denoise
 from siteless.harmonics import Coefficients, FitName, at_shells, fit_coefficients
-from siteless.noise import ExpectedMagnitudes, estimate_noise, remove_floor
+from siteless.noise import ExpectedMagnitudes, estimate_noise, is_magnitude, remove_floor
 from siteless.tissue import Tissue, tissue_mask
 
 NoiseFloor = Literal["remove", "keep"]
@@ -21,7 +21,8 @@ class Preparation:
 
     A scan is denoised, unless the denoiser is empty, its noise floor is removed or kept, and it is
     interpolated to the b-values of `shells`, s/mm2. Harmonics up to `order` are fitted; methods
-    learn from those in the tissue. Magnitudes combine so many `coils` by their sum of squares.
+    learn from those in the tissue. Magnitudes combine
+    effectively so many `coils` by their sum of squares.
     """
 
     shells: tuple[float, ...]
@@ -36,17 +37,21 @@ class Preparation:
     def cleaned(self, scan: Scan) -> Scan:
         """Denoise a scan and remove its noise floor, if requested.
 
-        The noise is estimated before denoising, which leaves the floor where it is.
+        The noise is estimated before denoising, which leaves the floor where it is. A real-valued
+        scan has no floor.
         """
-        if self.noise_floor == "keep":
-            return denoise(scan, self.denoiser) if self.denoiser else scan
-        coefficients = fit_coefficients(scan)
-        expected = ExpectedMagnitudes.of(scan, coefficients)
-        scan = estimate_noise(scan, coefficients, expected, coils=self.coils)
+        expected = sigma = None
+        if self.noise_floor == "remove" and is_magnitude(scan):
+            coefficients = fit_coefficients(scan)
+            expected = ExpectedMagnitudes.of(scan, coefficients)
+            sigma = estimate_noise(scan, coefficients, expected, coils=self.coils)
+            del coefficients
         if self.denoiser:
-            scan = denoise(scan, self.denoiser)
-            expected = ExpectedMagnitudes.of(scan, fit_coefficients(scan))
-        return remove_floor(scan, expected, coils=self.coils)
+            scan, expected = denoise(scan, self.denoiser), None
+        if sigma is None:
+            return scan
+        expected = expected or ExpectedMagnitudes.of(scan, fit_coefficients(scan))
+        return remove_floor(scan, expected, sigma, coils=self.coils)
 
     def at_shells(self, scan: Scan) -> Scan:
         """Interpolate a scan to the shells."""

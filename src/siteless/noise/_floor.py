@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from siteless.acquisition import Scan
+from siteless.acquisition import Array, Scan
 from siteless.noise._expected import ExpectedMagnitudes
 from siteless.noise._magnitude import Magnitude
 
+# Largest fraction of negative values in a magnitude, from interpolation.
+_FEW = 1e-3
 
-def remove_floor(scan: Scan, expected: ExpectedMagnitudes, *, coils: int = 1) -> Scan:
+
+def remove_floor(
+    scan: Scan, expected: ExpectedMagnitudes, sigma: Array, *, coils: int = 1
+) -> Scan:
     """Return a scan whose mean over repetitions of the noise is the signal.
 
     The mean of a magnitude exceeds the signal, the more the weaker it is. What it exceeds it by
@@ -19,17 +24,15 @@ def remove_floor(scan: Scan, expected: ExpectedMagnitudes, *, coils: int = 1) ->
     Parameters
     ----------
     scan
-        Scan with a map of its noise, from `estimate_noise`. It is returned as it is if it has
-        values below zero in the brain, since it is no magnitude then.
+        Scan whose values are magnitudes.
     expected
         Its expected magnitudes.
+    sigma
+        Its noise, from `estimate_noise`, shape (voxel,).
     coils
-        Number of independent channels that are combined by their sum of squares.
+        Effective number of channels that are combined by their sum of squares.
     """
-    if scan.noise is None or not is_magnitude(scan):
-        return scan
-    magnitude, sigma = Magnitude(coils), scan.noise.T[scan.mask.T]
-    volumes = scan.volumes.copy()
+    magnitude, volumes = Magnitude(coils), scan.volumes.copy()
     for block, magnitudes in expected.blocks(np.arange(len(sigma))):
         noise = sigma[block]
         means = np.divide(magnitudes, noise, where=noise > 0, out=magnitudes)
@@ -39,5 +42,9 @@ def remove_floor(scan: Scan, expected: ExpectedMagnitudes, *, coils: int = 1) ->
 
 
 def is_magnitude(scan: Scan) -> bool:
-    """Whether no value in the brain is below zero, as in real-valued scans."""
-    return not any((volume[scan.voxels] < 0).any() for volume in scan.volumes)
+    """Whether hardly any value in the brain is below zero, unlike in real-valued scans.
+
+    Interpolation leaves a few negative values in magnitudes.
+    """
+    negative = sum(np.count_nonzero(volume[scan.voxels] < 0) for volume in scan.volumes)
+    return bool(negative <= _FEW * len(scan.voxels) * len(scan.volumes))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from scipy import ndimage
 
@@ -18,19 +16,22 @@ _WIDTH = 12.0
 _TURNS = 3
 # Where b0 is weaker, relative to the residual, volumes do not belong together.
 _LEAST_SNR = 3.0
+# Directions that leave a residual beside the harmonics up to degree 2.
+_MANY = 12
+# Least sum of weights of nearby voxels.
+_LEAST_WEIGHT = 1e-6
 # One voxel in so many shows how magnitudes vary nearby.
 _EVERY = 4
 
 
 def estimate_noise(
     scan: Scan, coefficients: Coefficients, expected: ExpectedMagnitudes, *, coils: int = 1
-) -> Scan:
-    """Return the scan with a map of its noise, unless its volumes do not belong together.
+) -> Array | None:
+    """Estimate the standard deviation of the noise in the real part of one receive channel.
 
-    The map is the standard deviation of the noise in the real part of one receive channel, smooth
-    over the brain. A residual varies less where the magnitude is near its floor, which the
-    estimate takes into account. Correlation between voxels does not bias it, but denoising and
-    averaging do: they reduce noise and leave the floor.
+    It is smooth over the brain. A residual varies less where the magnitude is near its floor,
+    which the estimate takes into account. Correlation of the noise between voxels does not bias
+    it. Denoising and interpolating magnitudes do, as they lower the residual and leave the floor.
 
     Parameters
     ----------
@@ -39,27 +40,45 @@ def estimate_noise(
     coefficients, expected
         Its coefficients and expected magnitudes.
     coils
-        Number of independent channels that are combined by their sum of squares.
+        Effective number of channels that are combined by their sum of squares.
+
+    Returns
+    -------
+    Array or None
+        Standard deviation at the brain's voxels, shape (voxel,), float32; None if the residual is
+        so large that the volumes do not belong together.
     """
-    # The weakest shell is the farthest from the floor, and a fit shows nearly all of its signal.
-    weakest = fit_noise(scan, coefficients).variance[:, 0]
-    everywhere = _Smoothing(scan, np.ones(len(weakest), dtype=bool))
-    variance = everywhere(np.nan_to_num(weakest)).clip(min=0)
-    rows, volumes = np.arange(0, len(weakest), _EVERY), scan.gradients.shells[0].volumes
+    shell = _chosen_shell(scan)
+    variance = fit_noise(scan, coefficients).variance[:, shell]
+    everywhere = _Smoothing(scan, np.ones(len(variance), dtype=bool))
+    variance = everywhere(variance).clip(min=0)
+    rows = np.arange(0, len(variance), _EVERY)
+    volumes = scan.gradients.shells[shell].volumes
     magnitudes = np.hstack([block for _, block in expected.blocks(rows, volumes)])
-    nearby = _Smoothing(scan, np.isin(np.arange(len(weakest)), rows))
-    sigma = np.sqrt(variance)
+    nearby = _Smoothing(scan, np.isin(np.arange(len(variance)), rows))
+    sigma, magnitude = np.sqrt(variance), Magnitude(coils)
     for _ in range(_TURNS):
-        sigma = np.sqrt(variance / nearby(_usual(magnitudes, sigma[rows], Magnitude(coils))))
+        sigma = np.sqrt(variance / nearby(_usual(magnitudes, sigma[rows], magnitude)))
     if np.median(coefficients.b0) < _LEAST_SNR * np.median(sigma):
-        return scan
-    return replace(scan, noise=on_grid(sigma.astype(np.float32), scan.mask))
+        return None
+    return sigma.astype(np.float32)
+
+
+def _chosen_shell(scan: Scan) -> int:
+    """Return the weakest shell of many directions, or that of most.
+
+    The weakest is the farthest from the floor, and a fit shows nearly all of its signal.
+    """
+    counts = [len(shell.volumes) for shell in scan.gradients.shells]
+    many = [index for index, count in enumerate(counts) if count >= _MANY]
+    return many[0] if many else int(np.argmax(counts))
 
 
 def _usual(expected: Array, sigma: Array, magnitude: Magnitude) -> Array:
     """Return the mean variance of magnitudes over that of the noise, shape (voxel,)."""
     least = np.finfo(np.float32).tiny
-    signal = magnitude.signal(expected / np.maximum(sigma, least).astype(np.float32))
+    with np.errstate(over="ignore"):  # without noise any signal is far above it
+        signal = magnitude.signal(expected / np.maximum(sigma, least).astype(np.float32))
     return np.asarray(magnitude.variance(signal).mean(axis=0))
 
 
@@ -72,8 +91,12 @@ class _Smoothing:
         self.weight = self._sum(np.ones(np.count_nonzero(rows)))
 
     def __call__(self, values: Array) -> Array:
-        """Return averages at all brain voxels."""
-        return self._sum(values) / self.weight
+        """Return averages at all brain voxels; that of all where none of the voxels is near."""
+        near = self.weight > _LEAST_WEIGHT
+        sums = np.divide(
+            self._sum(values), self.weight, where=near, out=np.zeros_like(self.weight)
+        )
+        return np.where(near, sums, values.mean())
 
     def _sum(self, values: Array) -> Array:
         everywhere = np.zeros(len(self.rows))

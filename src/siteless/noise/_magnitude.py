@@ -11,8 +11,9 @@ from scipy.special import gammaln, hyp1f1
 from siteless.acquisition import Array
 
 # Signals of the tables, in units of the noise, and the step between them. Beyond the last, the
-# first terms of the asymptotic series are exact to 1e-4.
+# first terms of the asymptotic series are exact to 1e-4 for one channel, and to 1e-2 for the most.
 _LAST, _STEP = 24.0, 0.01
+MOST_COILS = 16
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class Magnitude:
     Attributes
     ----------
     coils
-        Number of independent channels that are combined by their sum of squares.
+        Effective number of channels that are combined by their sum of squares, at most
+        `MOST_COILS`. Correlation between channels makes it smaller than their number.
 
     Examples
     --------
@@ -37,8 +39,8 @@ class Magnitude:
     coils: int = 1
 
     def __post_init__(self) -> None:
-        if self.coils < 1:
-            raise ValueError(f"a magnitude needs at least one channel, got {self.coils}")
+        if not 1 <= self.coils <= MOST_COILS:
+            raise ValueError(f"expected 1 to {MOST_COILS} channels, got {self.coils}")
 
     def mean(self, signal: Array) -> Array:
         """Return the expected magnitude of signals, which are at least 0."""
@@ -100,4 +102,4 @@ def _interpolate(table: Array, values: Array, first: float) -> Array:
     place = place.clip(0, len(table) - 2)
     low = place.astype(np.int32)
     below = table[low]
-    return np.asarray(below + (place - low) * (table[low + 1] - below))
+    return np.asarray(below + (place - low.astype(np.float32)) * (table[low + 1] - below))

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 from siteless.errors import DatasetError
-from siteless.methods.base import Citation, HasCovariates, option
+from siteless.methods.base import NOISE_FLOOR_OPTION, Citation, HasCovariates, option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from siteless.methods.cohort import Cohort
     from siteless.methods.invariant._model import InvariantModel
     from siteless.methods.invariant.training import TrainingSettings
-    from siteless.model import Model
+    from siteless.model import Model, NoiseFloor
 
 
 def _parse_epochs(text: str) -> int:
@@ -78,6 +78,7 @@ class Invariant(HasCovariates):
     validates: ClassVar[bool] = True
     distributed: ClassVar[bool] = True
 
+    noise_floor: NoiseFloor = field(default="remove", metadata=NOISE_FLOOR_OPTION)
     preset: Literal["siteless", "paper"] = field(
         default="siteless",
         metadata=option(
