@@ -10,7 +10,7 @@ knew the variances of sites and people. Sites that are taken to be alike have th
 A second table has pairs of sites, and how often their difference were better left alone:
 among random choices of people, the share in which the field of mean signal (which MD shows) or of
 anisotropy (FA) of the weakest shell is farther from the truth than no field at all, with siteless
-and with that best linear estimate. No method can do better than the latter without travellers.
+and with that best linear estimate, to which true point spreads are known too.
 """
 
 from __future__ import annotations

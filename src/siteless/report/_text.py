@@ -17,13 +17,13 @@ _MPPCA = Citation(
     "10.1016/j.neuroimage.2016.08.016",
 )
 _FLOOR = Citation(
-    "gudbjartsson1995",
-    "Gudbjartsson and Patz 1995",
-    "Gudbjartsson, H\\'akon and Patz, Samuel",
-    "The Rician distribution of noisy MRI data",
-    "Magnetic Resonance in Medicine",
-    1995,
-    "10.1002/mrm.1910340618",
+    "koay2006",
+    "Koay and Basser 2006",
+    "Koay, Cheng Guan and Basser, Peter J.",
+    "Analytically exact correction scheme for signal extraction from noisy magnitude MR signals",
+    "Journal of Magnetic Resonance",
+    2006,
+    "10.1016/j.jmr.2006.01.016",
 )
 
 

@@ -332,7 +332,7 @@ def _moved(
 
 
 def _noise_rise(unit: Array, scanner: Scanner, anatomy: Anatomy) -> Array:
-    """Return the standard deviation of noise over its mean square, 1 or shape (x, y, z, 1)."""
+    """Return the standard deviation of noise over its root mean square, 1 or (x, y, z, 1)."""
     if not scanner.noise_rise:
         return np.ones(())
     rise = np.exp(-scanner.noise_rise * np.square(unit).sum(axis=1))
