@@ -52,7 +52,10 @@ def signal_problems(signal: Array, mask: Array, path: Path) -> list[Problem]:
         problems.append(Problem.warning("constant-signal", path, what, remedy))
     if part > _FEW:
         what = f"{part:.1%} of brain values are negative, down to {lowest:.3g}"
-        remedy = "few come from spline interpolation; many from a wrong scale or a phase image"
+        remedy = (
+            "few come from spline interpolation, or where a noise floor was removed, as `siteless "
+            "harmonize` does; many from a wrong scale or a phase image"
+        )
         report = Problem.error if part > _MANY_NEGATIVE else Problem.warning
         problems.append(report("negative-signal", path, what, remedy))
     return problems
