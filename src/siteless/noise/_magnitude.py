@@ -53,9 +53,9 @@ class Magnitude:
 
     def excess(self, mean: Array) -> Array:
         """Return the floor of the signal whose magnitude has a mean."""
-        beyond = np.float32(self.coils - 0.5) / np.maximum(mean, np.float32(1))
-        inside = _interpolate(self._excesses, mean, float(self._floors[0]))
-        return np.where(mean < _LAST, inside, beyond)
+        excess = _interpolate(self._excesses, mean, float(self._floors[0]))
+        beyond = np.asarray(mean >= _LAST)
+        return np.divide(np.float32(self.coils - 0.5), mean, where=beyond, out=excess)
 
     def variance(self, signal: Array) -> Array:
         """Return the variance of the magnitude of signals."""
@@ -98,8 +98,15 @@ def _interpolate(table: Array, values: Array, first: float) -> Array:
 
     It is much faster than `numpy.interp`, which searches for every value.
     """
-    place = (np.asarray(values, dtype=np.float32) - np.float32(first)) * np.float32(1 / _STEP)
-    place = place.clip(0, len(table) - 2)
+    place = np.asarray(values, dtype=np.float32) - np.float32(first)
+    place *= np.float32(1 / _STEP)
+    np.clip(place, 0, len(table) - 2, out=place)
     low = place.astype(np.int32)
-    below = table[low]
-    return np.asarray(below + (place - low.astype(np.float32)) * (table[low + 1] - below))
+    place -= low.astype(np.float32)
+    below = table.take(low)
+    low += 1
+    slope = table.take(low)
+    slope -= below
+    slope *= place
+    slope += below
+    return slope
