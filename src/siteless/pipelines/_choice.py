@@ -15,7 +15,7 @@ from siteless.model import Model
 from siteless.pipelines._parallel import available_cpus
 
 # Memory of a process with its libraries, bytes; and largest number of float32 copies of a scan.
-_PROCESS, _COPIES = 700_000_000, 5
+_PROCESS, _COPIES = 700_000_000, 6
 
 
 def read_number(text: str | None) -> float | None:
