@@ -55,6 +55,19 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--subjects", type=positive, metavar="N", help="travelling people, if not the preset's"
     )
+    _add_scanners(parser)
+    parser.add_argument(
+        "--rescans", action="store_true", help="scan each test subject twice in each session"
+    )
+    parser.add_argument(
+        "--lesions", type=natural, metavar="N", help="travelling people with a lesion (default: 0)"
+    )
+    _add_design(parser)
+    parser.add_seed()
+    parser.add_nprocs()
+
+
+def _add_scanners(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sites",
         nargs="+",
@@ -87,15 +100,6 @@ def add_parser(commands: Any) -> None:
         metavar="EFFECT",
         help=f"leave these effects out at every site: {', '.join(EFFECTS)}",
     )
-    parser.add_argument(
-        "--rescans", action="store_true", help="scan each test subject twice in each session"
-    )
-    parser.add_argument(
-        "--lesions", type=natural, metavar="N", help="travelling people with a lesion (default: 0)"
-    )
-    _add_design(parser)
-    parser.add_seed()
-    parser.add_nprocs()
 
 
 def _add_design(parser: argparse.ArgumentParser) -> None:
